@@ -1,0 +1,1 @@
+"""Decentralized unsupervised pre-training: independent oracles train one GPT together."""

@@ -1,0 +1,77 @@
+"""Turns pydantic's findings into one sentence each, with the remedy."""
+
+from __future__ import annotations
+
+import difflib
+
+from pydantic import BaseModel, ValidationError
+
+# What people write from habit, and what it is called here.
+HABITS = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "eps": "epsilon",
+    "n_layer": "layers",
+    "n_layers": "layers",
+    "num_layers": "layers",
+    "n_head": "heads",
+    "num_heads": "heads",
+    "d_model": "width",
+    "n_embd": "width",
+    "hidden_size": "width",
+    "d_ff": "hidden_width",
+    "block_size": "context_length",
+    "n_ctx": "context_length",
+    "seq_len": "context_length",
+    "vocab_size": "vocabulary_size",
+    "batch_size": "tokens_per_step",
+    "grad_clip": "clip_norm",
+}
+
+
+def explain_invalid(error: ValidationError, model: type[BaseModel], source: str) -> str:
+    """Every problem in ``error``, a line each: where, what, remedy."""
+    known = dotted_keys(model)
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        kind, message = problem["type"], problem["msg"]
+        if kind == "extra_forbidden":
+            lines.append(f"{source}: unknown key `{where}`{_suggestion(where, known)}")
+        elif kind == "missing":
+            lines.append(f"{source}: `{where}` is missing; add it")
+        elif kind == "value_error":
+            text = message.removeprefix("Value error, ")
+            lines.append(f"{source}: {f'`{where}`: ' if where else ''}{text}")
+        elif kind == "json_invalid":
+            lines.append(f"{source}: not valid JSON: {message}")
+        else:
+            value = problem["input"]
+            lines.append(f"{source}: `{where}` = {value!r}: {message[0].lower()}{message[1:]}")
+    return "\n".join(lines)
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """All keys of a model and of the models in it, such as ``inner.learning_rate``."""
+    keys = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            keys += dotted_keys(kind, f"{prefix}{name}.")
+        else:
+            keys.append(f"{prefix}{name}")
+    return keys
+
+
+def _suggestion(where: str, known: list[str]) -> str:
+    table, _, leaf = where.rpartition(".")
+    leaf = HABITS.get(leaf, leaf)
+    candidates = [key for key in known if key.rpartition(".")[2] == leaf]
+    # A key of the same table first, then the same key elsewhere, then one that is spelled alike.
+    candidates.sort(key=lambda key: key.rpartition(".")[0] != table)
+    if not candidates:
+        candidates = difflib.get_close_matches(f"{table}.{leaf}" if table else leaf, known, n=1)
+    if not candidates:
+        by_leaf = {key.rpartition(".")[2]: key for key in known}
+        candidates = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1)]
+    return f"; did you mean `{candidates[0]}`?" if candidates else "; remove it"

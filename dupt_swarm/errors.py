@@ -1,0 +1,71 @@
+"""Every error that dupt_swarm raises on purpose, and the exit code each one means.
+
+DuptError                      1   something failed; the message names the remedy
+├── UsageError                 2   an option or argument is unusable
+├── CorpusError                1   the corpus cannot be read, or there is too little of it
+├── CheckpointError            1   a checkpoint cannot be read or written
+├── NodeError                  1   the network node of this peer failed or did not answer in time
+├── ManifestError             10   the manifest is wrong, or differs from the swarm's
+├── UnreachableError          11   none of the given addresses leads to the swarm
+├── RejectedError             12   the swarm refuses this peer
+└── DeviceError               13   the device or its memory does not suit the model
+"""
+
+from __future__ import annotations
+
+
+class DuptError(Exception):
+    """Base of all errors meant for the user: one clear sentence, with the remedy."""
+
+    exit_code = 1
+
+
+class UsageError(DuptError):
+    """An option, an argument or a call is unusable as given."""
+
+    exit_code = 2
+
+
+class CorpusError(DuptError):
+    """The corpus cannot be read, is not text, or is too short."""
+
+
+class CheckpointError(DuptError):
+    """A checkpoint cannot be read or written."""
+
+
+class NodeError(DuptError):
+    """The node process of this peer failed, or did not answer in time."""
+
+
+class ManifestError(DuptError):
+    """A manifest is invalid, or is not the one that the swarm uses."""
+
+    exit_code = 10
+
+
+class UnreachableError(DuptError):
+    """No initial peer could be reached."""
+
+    exit_code = 11
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        """``reasons`` maps each address to why it failed."""
+        self.reasons = reasons
+        lines = [f"  {address}: {reason}" for address, reason in reasons.items()]
+        super().__init__(
+            "the swarm is unreachable; check the addresses and that one of these peers runs:\n"
+            + "\n".join(lines)
+        )
+
+
+class RejectedError(DuptError):
+    """The swarm does not accept this peer."""
+
+    exit_code = 12
+
+
+class DeviceError(DuptError):
+    """The chosen device does not exist or is too small."""
+
+    exit_code = 13

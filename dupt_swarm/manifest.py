@@ -1,0 +1,323 @@
+"""The manifest: what every peer of a swarm must share, one TOML file, validated, frozen and hashed.
+
+Two peers are in the same swarm exactly when their manifests have the same SHA-256, so each field
+below changes what is trained or how peers average. What concerns one machine only is in `settings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from dupt_swarm._explain import explain_invalid
+from dupt_swarm.errors import ManifestError, UsageError
+
+PRESETS = ("tiny", "gpt1")
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class _Table(BaseModel):
+    """A table of the manifest: no unknown keys, no type conversions, no changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Tokenizer(_Table):
+    """Which tokenizer the swarm uses."""
+
+    sha256: str = Field(description="SHA-256 of tokenizer.json, hexadecimal")
+    vocabulary_size: int = Field(ge=257, le=1 << 24, description="bytes, merges and <|endoftext|>")
+
+    @field_validator("sha256")
+    @classmethod
+    def _hexadecimal(cls, value: str) -> str:
+        if not HASH.fullmatch(value):
+            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
+        return value
+
+
+class Model(_Table):
+    """The shape of the decoder: h_0 = U·W_e + W_p, transformer blocks, P(u) = softmax(h_n·W_eᵀ)."""
+
+    vocabulary_size: int = Field(ge=257, le=1 << 24, description="rows of W_e; the tokenizer's")
+    context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
+    layers: int = Field(ge=1, le=1024, description="transformer blocks")
+    heads: int = Field(ge=1, le=1024, description="attention heads of each block; divides width")
+    width: int = Field(ge=1, le=1 << 16, description="d_model")
+    hidden_width: int = Field(ge=1, le=1 << 18, description="width of the feed-forward layer")
+    norm: Literal["post", "pre"] = Field(
+        default="pre", description="layer norm after each residual sum (GPT-1) or before (GPT-2)"
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="on embeddings, attention and residuals"
+    )
+    init_std: float = Field(
+        default=0.02, gt=0, le=1, description="standard deviation of initial weights"
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads = {self.heads} does not divide width = {self.width}; "
+                f"choose a width that is a multiple of {self.heads}"
+            )
+        return self
+
+
+class Inner(_Table):
+    """The optimizer of the inner steps, on each oracle by itself (strategy `diloco` only)."""
+
+    optimizer: Literal["adamw", "sgd", "none"] = Field(
+        description="`none` exactly with strategy `gradient`"
+    )
+    learning_rate: float = Field(default=0.0, ge=0, le=100, description="peak, before the schedule")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW: decay of the mean")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW: decay of the variance")
+    epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
+    weight_decay: float = Field(
+        default=0.0, ge=0, le=1, description="decoupled; not on biases and gains"
+    )
+    clip_norm: float = Field(
+        default=0.0, ge=0, description="gradient norm is clipped to this; 0: never"
+    )
+
+
+class Outer(_Table):
+    """The optimizer of the outer step, which every peer computes bit for bit alike."""
+
+    optimizer: Literal["nesterov", "adamw"] = Field(
+        description="`nesterov` (momentum 0: plain SGD) or `adamw`"
+    )
+    learning_rate: float = Field(ge=0, le=100, description="peak, before the schedule if that applies")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="nesterov: decay of the velocity")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="adamw: decay of the mean")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="adamw: decay of the variance")
+    epsilon: float = Field(default=1e-8, gt=0, le=1, description="adamw: added to the denominator")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="adamw: decoupled, on matrices")
+
+
+class Schedule(_Table):
+    """The learning rate over updates: linear warm-up from 0, then cosine decay.
+
+    An update is an inner step with `diloco` (inner learning rate) and a round with `gradient`
+    (outer learning rate). Its number follows from the swarm's round, so late joiners agree on it.
+    """
+
+    warmup_updates: int = Field(ge=0, description="updates from 0 to the peak")
+    total_updates: int = Field(ge=1, description="updates until the end of the decay")
+    final_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="last learning rate ÷ peak; 1: constant"
+    )
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.warmup_updates >= self.total_updates:
+            raise ValueError(
+                f"warmup_updates = {self.warmup_updates} must be less than "
+                f"total_updates = {self.total_updates}"
+            )
+        return self
+
+
+class Rounds(_Table):
+    """When a round ends, and how long each part of its end may take."""
+
+    strategy: Literal["diloco", "gradient"] = Field(
+        description="what an oracle contributes: anchor − parameters, or the mean gradient"
+    )
+    tokens_per_step: int = Field(ge=1, description="tokens of one inner step of one oracle")
+    tokens_per_round: int = Field(
+        ge=1, description="the round ends at this × live oracles, tokens of all together"
+    )
+    overlap: bool = Field(
+        default=False, description="go on with inner steps while peers average"
+    )
+    max_round_seconds: float = Field(default=600, gt=0, le=86400, description="a round ends then at the latest")
+    matchmaking_seconds: float = Field(
+        default=5, ge=1, le=300, description="how long a group waits for its last members"
+    )
+    chunk_seconds: float = Field(
+        default=5, ge=0.5, le=300, description="a sender silent for so long is left out of the average"
+    )
+    allreduce_seconds: float = Field(
+        default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
+    )
+
+
+class Limits(_Table):
+    """What peers accept from one another."""
+
+    max_weight_ratio: float = Field(
+        default=4.0, ge=1, le=1000, description="a contribution weighs at most this × tokens_per_round"
+    )
+    max_norm_ratio: float = Field(
+        default=10.0, gt=1, description="a part whose norm exceeds this × the median norm is left out"
+    )
+    record_seconds: float = Field(
+        default=30.0, ge=5, le=3600, description="a silent peer counts as gone after this"
+    )
+
+
+class Manifest(_Table):
+    """Everything that all peers of one swarm must share."""
+
+    name: str = Field(description="letters, digits and hyphens, at most 40")
+    seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
+    codec: Literal["scaled_fp16", "fp32"] = Field(
+        default="scaled_fp16", description="how contributions and averages travel"
+    )
+    tokenizer: Tokenizer
+    model: Model
+    inner: Inner
+    outer: Outer
+    schedule: Schedule
+    rounds: Rounds
+    limits: Limits = Limits()
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", value):
+            raise ValueError("use 1 to 40 letters, digits and hyphens, beginning with a letter or digit")
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.model.vocabulary_size != self.tokenizer.vocabulary_size:
+            raise ValueError(
+                f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
+                f"tokenizer.vocabulary_size = {self.tokenizer.vocabulary_size}; give both the latter"
+            )
+        if (self.rounds.strategy == "gradient") != (self.inner.optimizer == "none"):
+            raise ValueError(
+                f'inner.optimizer = "{self.inner.optimizer}" does not go with rounds.strategy = '
+                f'"{self.rounds.strategy}"; `gradient` takes "none", `diloco` takes "adamw" or "sgd"'
+            )
+        if self.rounds.tokens_per_step > self.rounds.tokens_per_round:
+            raise ValueError(
+                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} exceeds "
+                f"rounds.tokens_per_round = {self.rounds.tokens_per_round}; raise the latter"
+            )
+        if self.rounds.tokens_per_step < self.model.context_length:
+            raise ValueError(
+                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} is less than one sequence; "
+                f"use at least model.context_length = {self.model.context_length}"
+            )
+        return self
+
+    def canonical_bytes(self) -> bytes:
+        """The one byte string that stands for this manifest: JSON, sorted keys, no white space."""
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True
+        ).encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical bytes, hexadecimal."""
+        return hashlib.sha256(self.canonical_bytes()).hexdigest()
+
+    @property
+    def swarm_id(self) -> str:
+        """``<name>-<first 12 hexadecimal digits of the SHA-256>``, the prefix of every DHT key."""
+        return f"{self.name}-{self.sha256[:12]}"
+
+    @property
+    def updates_per_round(self) -> int:
+        """Updates of the scheduled learning rate in one round: inner steps, or 1 with `gradient`."""
+        if self.rounds.strategy == "gradient":
+            return 1
+        return max(1, self.rounds.tokens_per_round // self.rounds.tokens_per_step)
+
+    def to_toml(self) -> str:
+        """The manifest as a TOML file with a comment on every key."""
+        lines = ["# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm.", ""]
+        lines += [_toml_line(self, key) for key in ("name", "seed", "codec")]
+        for key in type(self).model_fields:
+            table = getattr(self, key)
+            if isinstance(table, _Table):
+                lines += ["", f"[{key}]", *(_toml_line(table, field) for field in type(table).model_fields)]
+        return "\n".join(lines) + "\n"
+
+    def difference(self, other: Manifest) -> str:
+        """The first key in which ``other`` differs, with both values, or an empty string."""
+        for key, mine in _flatten(self.model_dump()).items():
+            theirs = _flatten(other.model_dump())[key]
+            if mine != theirs:
+                return f"`{key}` is {mine!r} here and {theirs!r} there"
+        return ""
+
+    @classmethod
+    def parse(cls, text: str, source: str = "run.toml") -> Manifest:
+        """Read a manifest from TOML.
+
+        Raises:
+            ManifestError: every problem found, a line each, with its remedy.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{source}: not valid TOML: {error}; mend that line") from error
+        except ValidationError as error:
+            raise ManifestError(explain_invalid(error, cls, source)) from error
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str = "the swarm's manifest") -> Manifest:
+        """Read a manifest back from its canonical bytes."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise ManifestError(explain_invalid(error, cls, source)) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read the manifest file at ``path``."""
+        try:
+            return cls.parse(path.read_text(encoding="utf-8"), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error
+
+
+def load_preset(preset: str) -> dict[str, Any]:
+    """The preset's tables, without the name, seed and tokenizer that `dupt-peer new` adds."""
+    if preset not in PRESETS:
+        raise UsageError(f"unknown preset `{preset}`; choose one of {', '.join(PRESETS)}")
+    text = resources.files("dupt_swarm").joinpath("presets", f"{preset}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def manifest_from_preset(
+    preset: str, *, name: str, seed: int, tokenizer_sha256: str, vocabulary_size: int
+) -> Manifest:
+    """A complete manifest: the preset with the tokenizer that was trained for it."""
+    tables = load_preset(preset)
+    tables["model"]["vocabulary_size"] = vocabulary_size
+    tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
+    try:
+        return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
+    except ValidationError as error:
+        raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
+
+
+def _toml_line(table: _Table, key: str) -> str:
+    # Strings, booleans and numbers are written alike in JSON and TOML.
+    value = json.dumps(getattr(table, key))
+    return f"{key} = {value}".ljust(32) + f"  # {type(table).model_fields[key].description}"
+
+
+def _flatten(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
