@@ -27,7 +27,10 @@ HASH = re.compile(r"[0-9a-f]{64}")
 class _Table(BaseModel):
     """A table of the manifest: no unknown keys, no type conversions, no changes afterwards."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    # Defaults are validated too: 5 must become 5.0, or equal manifests would hash differently.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
+    )
 
 
 class Tokenizer(_Table):
@@ -126,6 +129,16 @@ class Schedule(_Table):
                 f"total_updates = {self.total_updates}"
             )
         return self
+
+    def factor(self, update: float) -> float:
+        """The learning rate at ``update`` (from 0, may be fractional) ÷ its peak, from 0 to 1.
+
+        Only operations that IEEE 754 rounds exactly: with `gradient` every peer must get the same bits.
+        """
+        if update < self.warmup_updates:
+            return (update + 1) / (self.warmup_updates + 1)
+        done = min(1.0, (update - self.warmup_updates) / (self.total_updates - self.warmup_updates))
+        return self.final_ratio + (1 - self.final_ratio) * 0.5 * (1 + _cosine_of_pi_times(done))
 
 
 class Rounds(_Table):
@@ -305,6 +318,16 @@ def manifest_from_preset(
         return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
+
+
+def _cosine_of_pi_times(x: float) -> float:
+    """cos(πx) for 0 ≤ x ≤ 1 by its Taylor series around 1/2: `math.cos` differs between C libraries."""
+    angle = 3.141592653589793 * (0.5 - x)
+    term = total = angle
+    for n in range(3, 25, 2):
+        term *= -angle * angle / (n * (n - 1))
+        total += term
+    return total
 
 
 def _toml_line(table: _Table, key: str) -> str:
