@@ -1,0 +1,53 @@
+"""What a reducer does with the parts that it was sent: screen each one, then average the rest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+
+
+def weight_limit(manifest: Manifest) -> float:
+    """The most tokens that one contribution may stand for."""
+    return manifest.limits.max_weight_ratio * manifest.rounds.tokens_per_round
+
+
+def screen_part(part: Tensor, weight: float, limit: float) -> str:
+    """Why this part must be left out, in one word for the metrics, or an empty string if it is sound.
+
+    Args:
+        part: decoded fp32 values, ``[n]``.
+        weight: tokens that the sender says it stands for.
+        limit: the largest weight allowed.
+    """
+    if not (math.isfinite(weight) and 0 < weight <= limit):
+        return "weight"
+    if not math.isfinite(float(part.double().sum())):
+        return "not_finite"
+    return ""
+
+
+def screen_norms(parts: Sequence[Tensor], ratio: float) -> list[bool]:
+    """Which parts to keep: those whose norm is at most ``ratio`` × the median norm.
+
+    Two parts cannot outvote each other, so at least three are needed to leave one out.
+    """
+    if len(parts) < 3:
+        return [True] * len(parts)
+    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
+    bound = ratio * statistics.median(norms)
+    return [norm <= bound for norm in norms]
+
+
+def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Σ wᵢ·xᵢ / Σ wᵢ of equally shaped fp32 parts, summed in the order given."""
+    total = math.fsum(weights)
+    mean = parts[0] * (weights[0] / total)
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        mean += part * (weight / total)
+    return mean

@@ -1,0 +1,146 @@
+"""Blobs: anything that travels as chunks which are checked one by one.
+
+A blob is an index and its chunks. The index names the SHA-256 of every chunk, and the SHA-256 of the
+index is the blob's digest, so who knows the digest can check each piece, from whomever it comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+# Well under the 4 MiB that a libp2p message may have, and large enough that hashes are few.
+CHUNK_BYTES = 1 << 20
+INDEX_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a blob is made of.
+
+    Attributes:
+        header: a small JSON object that says what the bytes mean.
+        sizes: bytes of each section, in order; chunks never cross the border of a section.
+        chunk_sha256: the 32-byte hash of every chunk, in order.
+    """
+
+    header: dict[str, Any]
+    sizes: tuple[int, ...]
+    chunk_sha256: tuple[bytes, ...]
+
+    @cached_property
+    def data(self) -> bytes:
+        """The canonical bytes of this index."""
+        tree = {
+            "header": self.header,
+            "sizes": self.sizes,
+            "chunks": [digest.hex() for digest in self.chunk_sha256],
+        }
+        return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, hexadecimal: the digest of the blob."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def chunk_sizes(self) -> list[int]:
+        """Bytes of each chunk, in order."""
+        return [length for size in self.sizes for _, length in _cuts(size)]
+
+    @classmethod
+    def parse(cls, data: bytes) -> Index:
+        """Read an index that came from elsewhere.
+
+        Raises:
+            ValueError: the bytes are no index, or are not in canonical form.
+        """
+        try:
+            tree = json.loads(data)
+            sizes = tuple(int(size) for size in tree["sizes"])
+            chunks = tuple(bytes.fromhex(text) for text in tree["chunks"])
+            index = cls(dict(tree["header"]), sizes, chunks)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a blob index: {error}") from error
+        if index.data != data or any(size < 0 for size in sizes):
+            raise ValueError("not a blob index in canonical form")
+        if sum(-(-size // CHUNK_BYTES) for size in sizes) != len(chunks):
+            raise ValueError("the blob index names too many or too few chunks")
+        return index
+
+
+@dataclass(frozen=True)
+class Blob:
+    """An index with the sections that it describes; immutable, so it can be served at any time."""
+
+    index: Index
+    sections: tuple[memoryview, ...]
+
+    @classmethod
+    def build(cls, header: dict[str, Any], sections: Sequence[bytes | memoryview]) -> Blob:
+        """Hash ``sections`` (which must not change afterwards) into a blob."""
+        views = tuple(memoryview(section).cast("B") for section in sections)
+        chunk_sha256 = tuple(
+            hashlib.sha256(view[start : start + length]).digest()
+            for view in views
+            for start, length in _cuts(len(view))
+        )
+        return cls(Index(header, tuple(len(view) for view in views), chunk_sha256), views)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the index."""
+        return self.index.digest
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int, int]]:
+        return [
+            (section, start, length)
+            for section, view in enumerate(self.sections)
+            for start, length in _cuts(len(view))
+        ]
+
+    def chunk(self, number: int) -> memoryview:
+        """Chunk ``number``, from 0.
+
+        Raises:
+            IndexError: there is no such chunk.
+        """
+        if number < 0:
+            raise IndexError(number)
+        section, start, length = self._places[number]
+        return self.sections[section][start : start + length]
+
+
+class Assembly:
+    """A blob that arrives chunk by chunk, in any order; every chunk is checked before it counts."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._sections = tuple(bytearray(size) for size in index.sizes)
+        self._blob = Blob(index, tuple(memoryview(section) for section in self._sections))
+        self.missing = set(range(len(index.chunk_sha256)))
+
+    def put(self, number: int, data: bytes) -> None:
+        """Take chunk ``number``.
+
+        Raises:
+            ValueError: the bytes are not that chunk.
+        """
+        if hashlib.sha256(data).digest() != self.index.chunk_sha256[number]:
+            raise ValueError(f"chunk {number} does not have the hash that the index names")
+        self._blob.chunk(number)[:] = data
+        self.missing.discard(number)
+
+    def finish(self) -> Blob:
+        """The complete blob."""
+        assert not self.missing
+        return self._blob
+
+
+def _cuts(size: int) -> list[tuple[int, int]]:
+    return [(start, min(CHUNK_BYTES, size - start)) for start in range(0, size, CHUNK_BYTES)]

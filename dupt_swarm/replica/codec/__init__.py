@@ -1,0 +1,37 @@
+"""Codecs: how a part of a contribution or of an average travels.
+
+Encoding may lose precision, decoding may not depend on the machine: all receivers of the same bytes
+get the same fp32 numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.codec.fp32 import FP32
+from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
+
+
+class Codec(Protocol):
+    """Turns flat fp32 tensors into bytes and back."""
+
+    bytes_per_value: int
+
+    def encode(self, values: Tensor) -> bytes:
+        """The bytes of ``values`` (fp32, ``[n]``, finite)."""
+
+    def decode(self, data: bytes, numel: int) -> Tensor:
+        """The ``numel`` fp32 values that ``data`` stands for, ``[numel]``, in memory of their own.
+
+        Raises:
+            ValueError: ``data`` does not have the size that ``numel`` values have.
+        """
+
+
+def build_codec(manifest: Manifest) -> Codec:
+    """The codec that the manifest names."""
+    codecs: dict[str, type[Codec]] = {"scaled_fp16": ScaledFP16, "fp32": FP32}
+    return codecs[manifest.codec]()

@@ -1,0 +1,43 @@
+"""Half precision with one exponent for the whole part.
+
+Pseudo-gradients are small: plain fp16 loses what is below 6e-8. Scaling by a power of two is exact, and
+moves the largest value of the part just under fp16's maximum, so that 29 binary orders of magnitude
+below it keep fp16's full 11 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+from torch import Tensor
+
+_HEADER = struct.Struct("<h")
+_TOP_EXPONENT = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
+
+
+class ScaledFP16:
+    """A 2-byte exponent, then little-endian fp16 values: 2 bytes per value."""
+
+    bytes_per_value = 2
+
+    def encode(self, values: Tensor) -> bytes:
+        """See `Codec`."""
+        largest = float(values.abs().max()) if values.numel() else 0.0
+        _, exponent = torch.frexp(torch.tensor(largest))
+        # Beyond 100 the factor itself would leave fp32; such parts are zero for all purposes.
+        shift = min(_TOP_EXPONENT - int(exponent), 100) if largest else 0
+        halves = (values * 2.0**shift).to(torch.float16)
+        return _HEADER.pack(shift) + halves.numpy().astype("<f2", copy=False).tobytes()
+
+    def decode(self, data: bytes, numel: int) -> Tensor:
+        """See `Codec`."""
+        if len(data) != _HEADER.size + 2 * numel:
+            raise ValueError(f"{len(data)} bytes are not {numel} scaled fp16 values")
+        (shift,) = _HEADER.unpack_from(data)
+        if not -113 <= shift <= 100:
+            raise ValueError(f"impossible exponent {shift} in a scaled fp16 part")
+        if not numel:
+            return torch.empty(0)
+        halves = torch.frombuffer(bytearray(data[_HEADER.size :]), dtype=torch.float16)
+        return halves.float() * 2.0**-shift

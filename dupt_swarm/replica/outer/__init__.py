@@ -1,0 +1,34 @@
+"""Outer optimizers: the agreed state and the average contribution give the next agreed state.
+
+**Invariant**: equal inputs give equal bits on any hardware. So every step is made of separate
+element-wise fp32 multiplications, additions, divisions and square roots, each of which IEEE 754
+rounds exactly, in a fixed order; no ``alpha=``, no ``addcmul``, no fused kernel, no reduction.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.outer.adamw import AdamW
+from dupt_swarm.replica.outer.nesterov import Nesterov
+from dupt_swarm.replica.state import ReplicaState
+
+
+class OuterOptimizer(Protocol):
+    """Turns an average contribution into the next replica state."""
+
+    @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """The buffers that a replica state of this optimizer has."""
+
+    def step(self, state: ReplicaState, average: Tensor, tokens: int) -> ReplicaState:
+        """The state after a round whose average contribution is ``average`` ``[numel]``, of ``tokens``."""
+
+
+def build_outer(manifest: Manifest) -> OuterOptimizer:
+    """The outer optimizer that the manifest names."""
+    optimizers = {"nesterov": Nesterov, "adamw": AdamW}
+    return optimizers[manifest.outer.optimizer](manifest)

@@ -1,0 +1,105 @@
+"""The replica state: what all peers of a round hold bit for bit alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.replica.blob import Blob, Index
+
+KIND = "replica-state-1"
+Layout = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """Anchor, outer buffers, round and tokens; never changed in place, so a snapshot is a reference.
+
+    Attributes:
+        round: rounds completed; the next round ends in state ``round + 1``.
+        tokens_total: tokens that contributions have brought in since the beginning.
+        layout: the shape of each parameter, in the order of ``model.parameters()``.
+        anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
+        buffers: the outer optimizer's buffers by name, each like ``anchor``.
+    """
+
+    round: int
+    tokens_total: int
+    layout: Layout
+    anchor: Tensor
+    buffers: dict[str, Tensor]
+
+    @classmethod
+    def initial(cls, parameters: Sequence[Tensor], buffer_names: Sequence[str]) -> ReplicaState:
+        """The state of round 0 with the given parameters and empty buffers."""
+        anchor = torch.cat([parameter.detach().cpu().float().reshape(-1) for parameter in parameters])
+        layout = tuple(tuple(parameter.shape) for parameter in parameters)
+        return cls(0, 0, layout, anchor, {name: torch.zeros_like(anchor) for name in sorted(buffer_names)})
+
+    @cached_property
+    def blob(self) -> Blob:
+        """This state as a blob. Hashes everything when first asked for: about a second per gigabyte."""
+        header = {
+            "kind": KIND,
+            "round": self.round,
+            "tokens_total": self.tokens_total,
+            "layout": self.layout,
+            "buffers": sorted(self.buffers),
+        }
+        tensors = [self.anchor, *(self.buffers[name] for name in sorted(self.buffers))]
+        return Blob.build(header, [memoryview(tensor.numpy()) for tensor in tensors])
+
+    @property
+    def digest(self) -> str:
+        """The state digest: equal exactly when two states are bit-identical."""
+        return self.blob.digest
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number is finite. A NaN or an infinity makes the sum not finite."""
+        return all(math.isfinite(float(tensor.double().sum())) for tensor in (self.anchor, *self.buffers.values()))
+
+    @classmethod
+    def from_blob(cls, blob: Blob, layout: Layout, buffer_names: Sequence[str]) -> ReplicaState:
+        """Read a state that came from another peer or from disk.
+
+        Raises:
+            ValueError: it is no replica state of this layout and outer optimizer.
+        """
+        check_header(blob.index, layout, buffer_names)
+        header = blob.index.header
+        anchor, *buffers = (torch.frombuffer(section, dtype=torch.float32) for section in blob.sections)
+        named = dict(zip(sorted(buffer_names), buffers, strict=True))
+        state = cls(header["round"], header["tokens_total"], layout, anchor, named)
+        state.__dict__["blob"] = blob  # already hashed while it arrived
+        if not state.finite:
+            raise ValueError("the replica state holds numbers that are not finite")
+        return state
+
+
+def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> None:
+    """Refuse an index that describes no replica state of this layout, before its chunks are fetched.
+
+    Raises:
+        ValueError: says what differs.
+    """
+    header: dict[str, Any] = index.header
+    if header.get("kind") != KIND:
+        raise ValueError(f"not a replica state of this version: {header.get('kind')!r}")
+    if header.get("layout") != [list(shape) for shape in layout]:
+        raise ValueError("the replica state is of a model of another shape")
+    if header.get("buffers") != sorted(buffer_names):
+        raise ValueError("the replica state is of another outer optimizer")
+    numel = sum(math.prod(shape) for shape in layout)
+    if index.sizes != (4 * numel,) * (1 + len(buffer_names)):
+        raise ValueError("the sections of the replica state do not have the size of the model")
+    for key in ("round", "tokens_total"):
+        value = header.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+            raise ValueError(f"the replica state has an impossible {key}")
