@@ -1,0 +1,251 @@
+"""Reads the documents of a corpus: text files, JSON lines and Parquet, in pieces that fit in memory.
+
+A text file is one document, and so is each line of a .jsonl and each row of a .parquet. However long a
+document is, it arrives in pieces of at most `PIECE_CHARACTERS`, which joined give its exact text.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from dupt_swarm.errors import CorpusError
+
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
+COMPRESSIBLE_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl")
+SUPPORTED = f"{', '.join(COMPRESSIBLE_SUFFIXES)} (each also with .gz) and .parquet"
+PIECE_CHARACTERS = 1 << 18
+PARQUET_ROWS = 256
+
+
+class Source(NamedTuple):
+    """A file of the corpus as it was when it was found; another size or time means that it has changed."""
+
+    path: str
+    size: int  # bytes
+    mtime_ns: int
+
+
+class Piece(NamedTuple):
+    """A document, or a part of a long one."""
+
+    text: str
+    first: bool  # begins its document
+    last: bool  # ends it
+    bytes_read: int  # of all sources together, up to here
+
+
+def find_sources(path: Path | str) -> list[Source]:
+    """The files of a corpus: ``path`` itself, those in that folder and below it, or those matching a glob.
+
+    Sorted by path. Hidden files, `__pycache__` and files of other kinds are passed over, links to folders
+    are not followed; but a single file of another kind is an error.
+
+    Raises:
+        CorpusError: nothing there, nothing readable, or of no kind that is supported.
+    """
+    path = Path(path).expanduser().absolute()
+    try:
+        sources = [_stat(file) for file in sorted(_find(path)) if file.is_file()]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if not sources:
+        raise CorpusError(f"{path}: no files to train on; give a folder or pattern with {SUPPORTED}")
+    return sources
+
+
+def _find(path: Path) -> list[Path]:
+    if path.is_dir():
+        return [file for file in _walk(path) if _kind(file)]
+    if path.is_file():
+        if not _kind(path):
+            raise CorpusError(f"{path}: files of this kind cannot be read; give {SUPPORTED}")
+        return [path]
+    if not glob.has_magic(str(path)):
+        raise CorpusError(f"{path}: there is no such file or folder; check the path of the corpus")
+    found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would match hidden files)
+    return [Path(file) for file in found if _kind(Path(file))]
+
+
+def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piece]:
+    """All documents of ``sources`` in order, without the empty ones.
+
+    ``field`` is the JSON key or the Parquet column that holds the text.
+
+    Raises:
+        CorpusError: a file cannot be read or is not what its name says, a line lacks the field, or
+            pyarrow is missing; file, line and remedy are named.
+    """
+    before = 0
+    for source in sources:
+        path = Path(source.path)
+        read = _READERS[_kind(path)]
+        try:
+            for piece in _pieces(read(path, field)):
+                # A file that grows meanwhile must not count for more than it was.
+                yield piece._replace(bytes_read=before + min(piece.bytes_read, source.size))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CorpusError(f"{path}: damaged gzip file: {error}; get it anew or remove it") from error
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        before += source.size
+
+
+class _Chunk(NamedTuple):
+    """At most PIECE_CHARACTERS of a document, cut anywhere."""
+
+    text: str
+    last: bool
+    position: int  # bytes of its file read so far
+
+
+def _pieces(chunks: Iterable[_Chunk]) -> Iterator[Piece]:
+    """Cut anew where it does not change the tokens: before white space, if there is any."""
+    rest, first = "", True
+    for chunk in chunks:
+        rest += chunk.text
+        while len(rest) > PIECE_CHARACTERS:
+            words = rest[:PIECE_CHARACTERS].rsplit(maxsplit=1)
+            cut = len(words[0]) if len(words) == 2 else PIECE_CHARACTERS
+            yield Piece(rest[:cut], first, False, chunk.position)
+            rest, first = rest[cut:], False
+        if chunk.last:
+            if rest:
+                yield Piece(rest, first, True, chunk.position)
+            rest, first = "", True
+
+
+def _read_text(path: Path, _field: str) -> Iterator[_Chunk]:
+    with (
+        path.open("rb") as raw,
+        # newline="\n" leaves every line ending as it is; a byte order mark at the beginning is dropped.
+        io.TextIOWrapper(_decompressed(path, raw), encoding="utf-8-sig", newline="\n") as stream,
+    ):
+        try:
+            while text := stream.read(PIECE_CHARACTERS):
+                if "\0" in text:
+                    raise CorpusError(f"{path}: not text: it holds NUL bytes; remove or convert it")
+                yield _Chunk(text, False, raw.tell())
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path, error) from error
+        yield _Chunk("", True, raw.tell())
+
+
+def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
+    with path.open("rb") as raw:
+        for number, line in enumerate(_decompressed(path, raw), start=1):
+            if line.strip():
+                yield from _chunks(_json_text(line, field, f"{path}:{number}"), raw.tell())
+
+
+def _json_text(line: bytes, field: str, where: str) -> str:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _not_utf8(where, error) from error
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{where}: not valid JSON: {error}; mend or remove that line") from error
+    if not isinstance(row, dict) or field not in row:
+        fields = f"it has {', '.join(row) or 'none'}" if isinstance(row, dict) else "it is no JSON object"
+        raise CorpusError(f"{where}: the line has no field `{field}`: {fields}; name the field of the text")
+    return _text_of(row[field], field, where)
+
+
+def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise CorpusError(
+            f"{path}: reading Parquet needs pyarrow; `pip install dupt_swarm[parquet]`"
+        ) from error
+    try:
+        with path.open("rb") as raw, parquet.ParquetFile(raw) as file:
+            columns = file.schema_arrow.names
+            if field not in columns:
+                raise CorpusError(
+                    f"{path}: there is no column `{field}`: it has {', '.join(columns)}; "
+                    "name the column of the text"
+                )
+            size, rows, done = path.stat().st_size, file.metadata.num_rows, 0
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
+                for value in batch.column(0).to_pylist():
+                    done += 1
+                    yield from _chunks(_text_of(value, field, f"{path}: row {done}"), size * done // rows)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    except arrow.ArrowException as error:
+        raise CorpusError(f"{path}: not a sound Parquet file: {error}; get it anew or remove it") from error
+
+
+_READERS = {
+    **dict.fromkeys(TEXT_SUFFIXES, _read_text),
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+}
+
+
+def _chunks(text: str, position: int) -> Iterator[_Chunk]:
+    for start in range(0, len(text), PIECE_CHARACTERS):
+        yield _Chunk(text[start : start + PIECE_CHARACTERS], False, position)
+    yield _Chunk("", True, position)
+
+
+def _text_of(value: Any, field: str, where: str) -> str:
+    """The text of a row; null counts as empty, half a surrogate pair (JSON can spell it) as U+FFFD."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise CorpusError(
+            f"{where}: `{field}` is {type(value).__name__}, not text; name the field of the text"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    return gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[return-value]
+
+
+def _kind(path: Path) -> str:
+    """The suffix that says how to read ``path``, without .gz; empty if it is not supported."""
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        suffix = Path(path.stem).suffix.lower()
+        return suffix if suffix in COMPRESSIBLE_SUFFIXES else ""
+    return suffix if suffix in _READERS else ""
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        yield from (Path(parent, name) for name in files if not name.startswith("."))
+
+
+def _stat(path: Path) -> Source:
+    status = path.stat()
+    return Source(str(path), status.st_size, status.st_mtime_ns)
+
+
+def _unreadable(path: Path, error: OSError) -> CorpusError:
+    return CorpusError(
+        f"{error.filename or path}: cannot be read: {error.strerror or error}; "
+        "check its permissions and the disk, or leave it out"
+    )
+
+
+def _not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
+    return CorpusError(f"{where}: not UTF-8 text: {error.reason}; convert it to UTF-8 or remove it")

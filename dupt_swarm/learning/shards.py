@@ -1,0 +1,108 @@
+"""Token ids on disk: raw little-endian numbers in shards of equal size, memory-mapped for reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+TokenIds = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
+
+# Each mapped shard holds a file descriptor: at 0.5 or 1 GiB a shard, 100 billion tokens stay under the usual
+# limit of 1,024 descriptors, and every file under the 4 GiB that some file systems allow.
+SHARD_TOKENS = 1 << 28
+
+
+class Split:
+    """The tokens of one split of a corpus, read as if its shards were one array."""
+
+    def __init__(self, shards: Sequence[TokenIds]) -> None:
+        """All ``shards`` but the last have the same length, and none is empty."""
+        self._shards = shards
+        self._shard_tokens = len(shards[0]) if shards else 1
+        self._tokens = sum(len(shard) for shard in shards)
+
+    @classmethod
+    def open(cls, folder: Path, name: str, tokens: int, shard_tokens: int, dtype: str) -> Split:
+        """Map the first ``tokens`` tokens of the split ``name``; what its files hold beyond is left alone.
+
+        Raises:
+            OSError, ValueError: a shard is missing or shorter than it should be.
+        """
+        starts = range(0, tokens, shard_tokens)
+        return cls(
+            [
+                np.memmap(
+                    _shard(folder, name, number), dtype, "r", shape=(min(shard_tokens, tokens - start),)
+                )
+                for number, start in enumerate(starts)
+            ]
+        )
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        return self._tokens
+
+    def read(self, start: int, stop: int) -> TokenIds:
+        """Tokens ``start`` to ``stop``, shape [stop − start]: a view, or a copy across a shard's border."""
+        assert 0 <= start < stop <= self._tokens
+        parts = []
+        while start < stop:
+            number, offset = divmod(start, self._shard_tokens)
+            parts.append(self._shards[number][offset : offset + stop - start])
+            start += len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class SplitWriter:
+    """Appends the tokens of one split to its shards; a context manager that closes the last one."""
+
+    def __init__(self, folder: Path, name: str, dtype: str) -> None:
+        self.tokens = 0
+        self._folder, self._name, self._dtype = folder, name, np.dtype(dtype)
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def append(self, ids: Sequence[int] | TokenIds) -> None:
+        """Append ``ids``.
+
+        Raises:
+            OSError: the disk is full or fails.
+        """
+        tokens = np.asarray(ids, dtype=self._dtype)
+        while len(tokens):
+            number, offset = divmod(self.tokens, SHARD_TOKENS)
+            if offset == 0:
+                self._close()
+                self._file = _shard(self._folder, self._name, number).open("wb")
+            assert self._file
+            part = tokens[: SHARD_TOKENS - offset]
+            self._file.write(part.data)
+            self.tokens += len(part)
+            tokens = tokens[len(part) :]
+
+    def flush(self) -> Split:
+        """All that was appended, readable."""
+        if self._file:
+            self._file.flush()
+        return Split.open(self._folder, self._name, self.tokens, SHARD_TOKENS, self._dtype.str)
+
+    def _close(self) -> None:
+        # To the disk itself: a power cut must not leave a cache that only looks whole.
+        if self._file:
+            with self._file as file:
+                file.flush()
+                os.fsync(file.fileno())
+            self._file = None
+
+
+def _shard(folder: Path, name: str, number: int) -> Path:
+    return folder / f"{name}-{number:05}.bin"

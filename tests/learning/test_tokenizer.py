@@ -1,0 +1,153 @@
+"""The tokenizer loses no text and trusts no file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.learning import tokenizer as tokenizer_module
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
+
+TEXTS = ["The swarm trains one model; the swarm has no centre.\n", "Æsop's fox: 'naïve' 狐狸 🦊\r\n\t"] * 8
+TOKENIZER = train_tokenizer(TEXTS, 400)
+
+
+@given(st.text())
+def test_round_trip_of_any_text(text: str) -> None:
+    """Any Unicode text decodes to itself."""
+    assert text == TOKENIZER.decode(TOKENIZER.encode(text))
+
+
+@given(
+    st.lists(st.sampled_from([END_OF_TEXT, "<|", " ", "\0", "\x1c", "\r\n", "'s", "é", "\u2028", "🦊", "a"]))
+)
+def test_round_trip_of_awkward_text(parts: list[str]) -> None:
+    """Control characters, odd white space and a spelled-out special token are text like any other."""
+    ids = TOKENIZER.encode("".join(parts))
+    assert "".join(parts) == TOKENIZER.decode(ids)
+    assert TOKENIZER.end_of_text not in ids
+
+
+@given(st.text())
+def test_token_bytes_add_up(text: str) -> None:
+    """The bytes of a text's tokens are the bytes of the text."""
+    assert len(text.encode()) == TOKENIZER.token_bytes()[TOKENIZER.encode(text)].sum()
+
+
+def test_special_token() -> None:
+    """Id 0 ends a document, stands for no bytes and is written out when decoded."""
+    assert TOKENIZER.end_of_text == 0
+    assert TOKENIZER.token_bytes()[0] == 0
+    assert f"a{END_OF_TEXT}b" == TOKENIZER.decode([*TOKENIZER.encode("a"), 0, *TOKENIZER.encode("b")])
+
+
+def test_batch_equals_single() -> None:
+    """A batch gives what its texts give one by one."""
+    assert [TOKENIZER.encode(text) for text in TEXTS] == TOKENIZER.encode_batch(TEXTS)
+
+
+def test_merges_are_learned() -> None:
+    """A frequent word becomes fewer tokens than it has bytes."""
+    assert len(TOKENIZER.encode(" swarm")) < len(" swarm")
+    assert 257 < TOKENIZER.vocabulary_size <= 400
+
+
+def test_training_is_deterministic() -> None:
+    """The same texts give the same bytes."""
+    assert TOKENIZER.to_bytes() == train_tokenizer(iter(TEXTS), 400).to_bytes()
+
+
+def test_training_reads_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training stops reading an endless source."""
+    monkeypatch.setattr(tokenizer_module, "TRAINING_CHARACTERS", 1000)
+    assert train_tokenizer(iter(lambda: "swarm ", None), 300).vocabulary_size >= 257
+
+
+def test_too_small_vocabulary() -> None:
+    """A vocabulary without room for all bytes is refused with the least size."""
+    with pytest.raises(UsageError, match="at least 257"):
+        train_tokenizer(TEXTS, 256)
+
+
+def test_half_a_surrogate_pair() -> None:
+    """Half a surrogate pair is no text: encoding and training say so."""
+    with pytest.raises(UsageError, match="surrogate"):
+        TOKENIZER.encode("a\ud83e")
+    with pytest.raises(UsageError, match="surrogate"):
+        train_tokenizer(["a\ud83e"], 300)
+
+
+def test_bytes_and_hash_survive() -> None:
+    """A tokenizer read back from its bytes has the same bytes, hash and ids."""
+    again = Tokenizer.from_bytes(TOKENIZER.to_bytes())
+    assert TOKENIZER.to_bytes() == again.to_bytes()
+    assert hashlib.sha256(TOKENIZER.to_bytes()).hexdigest() == again.sha256
+    assert TOKENIZER.encode(f"{END_OF_TEXT} swarm") == again.encode(f"{END_OF_TEXT} swarm")
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    """A saved tokenizer loads again, and nothing else is left beside it."""
+    TOKENIZER.save(tmp_path / "tokenizer.json")
+    assert TOKENIZER.sha256 == Tokenizer.load(tmp_path / "tokenizer.json").sha256
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_load_of_nothing(tmp_path: Path) -> None:
+    """A missing file is named together with the command that writes one."""
+    with pytest.raises(ManifestError, match=r"tokenizer\.json: cannot be read.*dupt-peer new"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b"[" * 10000, TOKENIZER.to_bytes()[:-9]])
+def test_garbage_is_refused(data: bytes) -> None:
+    """Bytes that are no tokenizer are a ManifestError."""
+    with pytest.raises(ManifestError, match=r"the swarm's tokenizer: not a tokenizer\.json"):
+        Tokenizer.from_bytes(data)
+
+
+def _changed(**changes: Any) -> bytes:
+    content = json.loads(TOKENIZER.to_bytes())
+    content["model"] |= changes.pop("model", {})
+    return json.dumps(content | changes).encode()
+
+
+VOCABULARY: dict[str, int] = json.loads(TOKENIZER.to_bytes())["model"]["vocab"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (_changed(normalizer={"type": "Lowercase"}), "`normalizer`"),
+        (_changed(pre_tokenizer=None), "`pre_tokenizer`"),
+        (_changed(decoder=None), "`decoder`"),
+        (
+            _changed(
+                truncation={"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+            ),
+            "`trunc",
+        ),
+        (_changed(model={"dropout": 0.5}), "`model`"),
+        (_changed(model={"vocab": {**VOCABULARY, "zz": len(VOCABULARY) + 7}}), "its ids"),
+        (_changed(model={"vocab": {**VOCABULARY, "☃": len(VOCABULARY)}}), "alphabet"),
+        (_changed(model={"vocab": {END_OF_TEXT: 0, "a": 1}, "merges": []}), "alphabet"),
+        (_changed(model={"vocab": {"a": 0}, "merges": []}, added_tokens=[]), "id 0"),
+        (_changed(model={"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "a"}), "`model`"),
+    ],
+)
+def test_unsuitable_tokenizer_is_refused(data: bytes, problem: str) -> None:
+    """A tokenizer that would lose text or misnumber tokens is refused with the reason."""
+    with pytest.raises(ManifestError, match=problem):
+        Tokenizer.from_bytes(data)
+
+
+def test_formatting_does_not_matter() -> None:
+    """The same tokenizer written with indentation is accepted and keeps its own hash."""
+    data = json.dumps(json.loads(TOKENIZER.to_bytes()), indent=2).encode()
+    assert hashlib.sha256(data).hexdigest() == Tokenizer.from_bytes(data).sha256
