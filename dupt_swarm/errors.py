@@ -58,6 +58,9 @@ class UnreachableError(DuptError):
             + "\n".join(lines)
         )
 
+    def __reduce__(self) -> tuple[type[UnreachableError], tuple[dict[str, str]]]:
+        return type(self), (self.reasons,)  # it crosses the pipe from the node
+
 
 class RejectedError(DuptError):
     """The swarm does not accept this peer."""

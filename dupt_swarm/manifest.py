@@ -59,12 +59,8 @@ class Model(_Table):
     norm: Literal["post", "pre"] = Field(
         default="pre", description="layer norm after each residual sum (GPT-1) or before (GPT-2)"
     )
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="on embeddings, attention and residuals"
-    )
-    init_std: float = Field(
-        default=0.02, gt=0, le=1, description="standard deviation of initial weights"
-    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="on embeddings, attention and residuals")
+    init_std: float = Field(default=0.02, gt=0, le=1, description="standard deviation of initial weights")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -79,19 +75,13 @@ class Model(_Table):
 class Inner(_Table):
     """The optimizer of the inner steps, on each oracle by itself (strategy `diloco` only)."""
 
-    optimizer: Literal["adamw", "sgd", "none"] = Field(
-        description="`none` exactly with strategy `gradient`"
-    )
+    optimizer: Literal["adamw", "sgd", "none"] = Field(description="`none` exactly with strategy `gradient`")
     learning_rate: float = Field(default=0.0, ge=0, le=100, description="peak, before the schedule")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW: decay of the mean")
     beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW: decay of the variance")
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
-    weight_decay: float = Field(
-        default=0.0, ge=0, le=1, description="decoupled; not on biases and gains"
-    )
-    clip_norm: float = Field(
-        default=0.0, ge=0, description="gradient norm is clipped to this; 0: never"
-    )
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")
+    clip_norm: float = Field(default=0.0, ge=0, description="gradient norm is clipped to this; 0: never")
 
 
 class Outer(_Table):
@@ -117,9 +107,7 @@ class Schedule(_Table):
 
     warmup_updates: int = Field(ge=0, description="updates from 0 to the peak")
     total_updates: int = Field(ge=1, description="updates until the end of the decay")
-    final_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="last learning rate ÷ peak; 1: constant"
-    )
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="last learning rate ÷ peak; 1: constant")
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
@@ -151,10 +139,10 @@ class Rounds(_Table):
     tokens_per_round: int = Field(
         ge=1, description="the round ends at this × live oracles, tokens of all together"
     )
-    overlap: bool = Field(
-        default=False, description="go on with inner steps while peers average"
+    overlap: bool = Field(default=False, description="go on with inner steps while peers average")
+    max_round_seconds: float = Field(
+        default=600, gt=0, le=86400, description="a round ends then at the latest"
     )
-    max_round_seconds: float = Field(default=600, gt=0, le=86400, description="a round ends then at the latest")
     matchmaking_seconds: float = Field(
         default=5, ge=1, le=300, description="how long a group waits for its last members"
     )

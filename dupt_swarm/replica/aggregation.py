@@ -35,13 +35,14 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
 def screen_norms(parts: Sequence[Tensor], ratio: float) -> list[bool]:
     """Which parts to keep: those whose norm is at most ``ratio`` × the median norm.
 
-    Two parts cannot outvote each other, so at least three are needed to leave one out.
+    Two parts cannot outvote each other, so at least three are needed to leave one out; and where most
+    parts are all zero (rows of the embedding that few texts use) the others are sound.
     """
     if len(parts) < 3:
         return [True] * len(parts)
     norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
-    bound = ratio * statistics.median(norms)
-    return [norm <= bound for norm in norms]
+    median = statistics.median(norms)
+    return [norm <= ratio * median or median == 0 for norm in norms]
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -63,7 +63,9 @@ class ReplicaState:
     @property
     def finite(self) -> bool:
         """Whether every number is finite. A NaN or an infinity makes the sum not finite."""
-        return all(math.isfinite(float(tensor.double().sum())) for tensor in (self.anchor, *self.buffers.values()))
+        return all(
+            math.isfinite(float(tensor.double().sum())) for tensor in (self.anchor, *self.buffers.values())
+        )
 
     @classmethod
     def from_blob(cls, blob: Blob, layout: Layout, buffer_names: Sequence[str]) -> ReplicaState:

@@ -1,0 +1,122 @@
+"""Where a peer keeps its state: one folder per swarm, locked by the peer that uses it.
+
+<state dir>/<swarm id>/lock            held while a peer runs
+                       identity        the private key
+                       manifest.json   canonical bytes
+                       tokenizer.json
+                       node.log
+                       checkpoint-<number>/{replica,oracle}.safetensors
+                       tokens/         the tokenised corpus
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+
+from dupt_swarm.errors import CheckpointError, UsageError
+from dupt_swarm.files import sync_folder, write_atomically
+
+CHECKPOINTS_KEPT = 2
+
+
+def default_state_dir() -> Path:
+    """The platform's folder for program state."""
+    return Path(platformdirs.user_state_dir("dupt_swarm"))
+
+
+class SwarmFolder:
+    """One peer's folder for one swarm; locked until closed."""
+
+    def __init__(self, state_dir: Path, swarm_id: str) -> None:
+        """Make the folder if need be, and lock it.
+
+        Raises:
+            UsageError: another peer uses it, or it cannot be written.
+        """
+        self.path = state_dir / swarm_id
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock: IO[str] = (self.path / "lock").open("w")
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another --state-dir"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise UsageError(
+                f"{self.path}: another peer of this swarm uses this folder; "
+                f"give this one a --state-dir of its own"
+            ) from error
+
+    @property
+    def identity(self) -> Path:
+        """The private key."""
+        return self.path / "identity"
+
+    @property
+    def log(self) -> Path:
+        """The node's messages."""
+        return self.path / "node.log"
+
+    @property
+    def tokens(self) -> Path:
+        """The tokenised corpus."""
+        return self.path / "tokens"
+
+    def save_shared(self, manifest: bytes, tokenizer: bytes) -> None:
+        """Keep what all peers share."""
+        write_atomically(self.path / "manifest.json", lambda file: file.write_bytes(manifest))
+        write_atomically(self.path / "tokenizer.json", lambda file: file.write_bytes(tokenizer))
+
+    @property
+    def tokenizer(self) -> bytes:
+        """tokenizer.json as kept, or nothing."""
+        path = self.path / "tokenizer.json"
+        return path.read_bytes() if path.exists() else b""
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint, if there is one."""
+        found = self._checkpoints()
+        return found[-1] if found else None
+
+    @contextmanager
+    def new_checkpoint(self) -> Iterator[Path]:
+        """A folder to write a checkpoint into; it becomes the newest one if all goes well.
+
+        Raises:
+            CheckpointError: it cannot be written; the checkpoints before are as they were.
+        """
+        previous = self._checkpoints()
+        number = 1 + (int(previous[-1].name.rpartition("-")[2]) if previous else 0)
+        unfinished = self.path / ".checkpoint"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir()
+            yield unfinished
+            unfinished.rename(self.path / f"checkpoint-{number:08d}")
+            sync_folder(self.path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: no checkpoint could be written ({error.strerror}); free some space"
+            ) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        for old in self._checkpoints()[:-CHECKPOINTS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        self._lock.close()
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-????????"))

@@ -1,0 +1,70 @@
+"""DiLoCo (Douillard et al. 2023): many local optimizer steps, then an average of what they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, unflatten
+from dupt_swarm.manifest import Manifest
+
+
+class DiLoCo:
+    """Contributes anchor − parameters. What a failed round did not take stays in that difference."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> None:
+        """Set ``parameters`` to ``anchor`` (``[numel]``) and make the inner optimizer."""
+        self._parameters = parameters
+        self._config = manifest.inner
+        self._device = parameters[0].device
+        self._anchor = anchor.to(self._device, copy=True)
+        self._sent: Tensor | None = None
+        self._inner = build_inner(parameters, manifest.inner)
+        unflatten(self._anchor, parameters)
+
+    def inner_step(self, tokens: int, factor: float) -> None:
+        """See `Strategy`. The step size does not depend on the number of tokens."""
+        del tokens
+        clip_gradients(self._parameters, self._config.clip_norm)
+        for group in self._inner.param_groups:
+            group["lr"] = self._config.learning_rate * factor
+        self._inner.step()
+
+    def contribute(self, out: Tensor) -> None:
+        """See `Strategy`."""
+        self._sent = flatten(self._parameters)
+        out.copy_(self._anchor - self._sent)
+
+    def accept(self, anchor: Tensor) -> None:
+        """See `Strategy`."""
+        assert self._sent is not None
+        self._move(anchor, self._sent)
+
+    def rebase(self, anchor: Tensor) -> None:
+        """See `Strategy`."""
+        self._move(anchor, self._anchor)
+
+    def discard(self) -> None:
+        """See `Strategy`. The inner optimizer begins anew too: its moments may not be finite either."""
+        unflatten(self._anchor, self._parameters)
+        self._inner = build_inner(self._parameters, self._config)
+        self._sent = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Strategy`."""
+        return {"parameters": flatten(self._parameters), "inner": self._inner.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Strategy`."""
+        unflatten(state["parameters"].to(self._device), self._parameters)
+        self._inner.load_state_dict(state["inner"])
+
+    def _move(self, anchor: Tensor, base: Tensor) -> None:
+        """θ ← anchor + (θ − base); exactly the anchor where nothing was done since."""
+        progress = flatten(self._parameters) - base
+        self._anchor.copy_(anchor)
+        unflatten(self._anchor + progress, self._parameters)
+        self._sent = None

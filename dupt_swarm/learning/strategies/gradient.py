@@ -1,0 +1,69 @@
+"""Synchronous data parallelism: the swarm is one large batch, every round one step of the outer optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dupt_swarm.learning.strategies.flat import clip_gradients, unflatten
+from dupt_swarm.manifest import Manifest
+
+
+class Gradient:
+    """Contributes the mean gradient since the last round; the parameters stay at the anchor."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> None:
+        """Set ``parameters`` to ``anchor`` (``[numel]``)."""
+        self._parameters = parameters
+        self._clip_norm = manifest.inner.clip_norm
+        unflatten(anchor, parameters)
+        numel = sum(parameter.numel() for parameter in parameters)
+        self._sum = torch.zeros(numel, device=parameters[0].device)
+        self._tokens = 0
+        self._sent: tuple[Tensor, int] | None = None
+
+    def inner_step(self, tokens: int, factor: float) -> None:
+        """See `Strategy`. The schedule is the outer optimizer's."""
+        del factor
+        clip_gradients(self._parameters, self._clip_norm)
+        sums = self._sum.split([parameter.numel() for parameter in self._parameters])
+        for parameter, total in zip(self._parameters, sums, strict=True):
+            if parameter.grad is not None:
+                total.add_(parameter.grad.reshape(-1), alpha=tokens)
+        self._tokens += tokens
+
+    def contribute(self, out: Tensor) -> None:
+        """See `Strategy`."""
+        self._sent = (self._sum.clone(), self._tokens)
+        out.copy_(self._sum / self._tokens)
+
+    def accept(self, anchor: Tensor) -> None:
+        """See `Strategy`."""
+        assert self._sent is not None
+        total, tokens = self._sent
+        self._sum -= total
+        self._tokens -= tokens
+        self.rebase(anchor)
+
+    def rebase(self, anchor: Tensor) -> None:
+        """See `Strategy`. Gradients taken at the old anchor count as they are, one round late."""
+        unflatten(anchor, self._parameters)
+        self._sent = None
+
+    def discard(self) -> None:
+        """See `Strategy`."""
+        self._sum.zero_()
+        self._tokens = 0
+        self._sent = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Strategy`."""
+        return {"sum": self._sum, "tokens": self._tokens}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Strategy`."""
+        self._sum.copy_(state["sum"])
+        self._tokens = state["tokens"]

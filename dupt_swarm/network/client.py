@@ -1,0 +1,185 @@
+"""The trainer's end of its node: starts the process, sends commands with time limits, hears events."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.memory import SharedVectors, anonymous_file
+from dupt_swarm.network.messages import Joined, NewerState, RoundResult, StateName
+from dupt_swarm.network.view import View
+from dupt_swarm.settings import NodeSettings
+
+DISCOVER_SECONDS = 120.0
+JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
+COMMAND_SECONDS = 30.0
+SAVE_SECONDS = 300.0
+CLOSE_SECONDS = 7.0
+
+_ENVIRONMENT = {"HIVEMIND_LOGLEVEL": "ERROR", "GOLOG_LOG_LEVEL": "fatal"}
+if sys.platform == "linux":
+    # hivemind's choice leaves named segments in /dev/shm; this one has no names.
+    _ENVIRONMENT["HIVEMIND_MEMORY_SHARING_STRATEGY"] = "file_descriptor"
+
+
+class Node:
+    """A node process and the memory shared with it. Close it, or use it in a ``with`` statement."""
+
+    def __init__(self) -> None:
+        """Start the process; `join` then makes it a member of a swarm."""
+        self.view: View | None = None
+        self.newer: StateName | None = None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._memory_fd = anonymous_file()
+        self._run_dir = Path(tempfile.mkdtemp(prefix="dupt-"))
+        self._pipe, theirs = Pipe()
+        self._process = self._spawn(theirs)
+        theirs.close()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _spawn(self, theirs: Connection) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dupt_swarm.network.process"]
+        return subprocess.Popen(
+            [*command, str(theirs.fileno()), str(self._run_dir)],
+            pass_fds=(theirs.fileno(), self._memory_fd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # until `join` names a log
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=_ENVIRONMENT | os.environ,
+        )
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
+        """The canonical manifest of the swarm that these peers are in.
+
+        Raises:
+            DuptError: unreachable, or another swarm than expected.
+        """
+        manifest: bytes = self._call(
+            "discover", DISCOVER_SECONDS, initial_peers=initial_peers, swarm_id=swarm_id
+        )
+        return manifest
+
+    def join(self, settings: NodeSettings) -> Joined:
+        """Become a member of the swarm; may take as long as the download of the state.
+
+        Raises:
+            DuptError: why it cannot.
+        """
+        joined: Joined = self._call("join", JOIN_SECONDS, settings=settings)
+        return joined
+
+    def attach(self, numel: int) -> SharedVectors:
+        """Share two vectors of ``numel`` fp32 values with the node; the anchor is in its place."""
+        vectors = SharedVectors(self._memory_fd, numel)
+        self._call("attach", COMMAND_SECONDS, fd=self._memory_fd, numel=numel)
+        return vectors
+
+    def publish(self, *, now: bool = False, **fields: Any) -> None:
+        """Change fields of our record; does not wait. See `view.PeerRecord` for the fields."""
+        self._submit("publish", now=now, fields=fields)
+
+    def average(self, tokens: int, group_size: int) -> Future[RoundResult]:
+        """End the round with the contribution in the shared memory; see `NodeService.average`."""
+        return self._submit("average", tokens=tokens, group_size=group_size)
+
+    def adopt(self) -> StateName:
+        """Take over the newer state that the node has fetched."""
+        name: StateName = self._call("adopt", COMMAND_SECONDS)
+        self.newer = None
+        return name
+
+    def save(self, path: Path) -> StateName:
+        """Have the node write its replica state to ``path``."""
+        name: StateName = self._call("save", SAVE_SECONDS, path=path)
+        return name
+
+    def refresh(self) -> View:
+        """Read the records of all peers now."""
+        view: View = self._call("view", COMMAND_SECONDS)
+        return view
+
+    def close(self) -> None:
+        """Leave the swarm and end the node, by force if it does not answer."""
+        with contextlib.suppress(OSError):
+            self._pipe.send((None, "close", {}))
+        try:
+            self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self._pipe.close()
+        os.close(self._memory_fd)
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _call(self, command: str, seconds: float, **arguments: Any) -> Any:
+        try:
+            return self._submit(command, **arguments).result(seconds)
+        except TimeoutError as error:
+            raise NodeError(
+                f"the node did not answer `{command}` within {seconds:.0f} s; start the peer again"
+            ) from error
+
+    def _submit(self, command: str, **arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        self._waiting[number] = future
+        try:
+            with self._lock:
+                self._pipe.send((number, command, arguments))
+        except OSError:
+            self._fail(number)
+        return future
+
+    def _read(self) -> None:
+        """Runs in a thread of its own until the node is gone."""
+        while True:
+            try:
+                number, value, error = self._pipe.recv()
+            except (EOFError, OSError):
+                break
+            if number is None:
+                self._hear(value)
+            elif error is not None:
+                self._waiting.pop(number).set_exception(error)
+            else:
+                self._waiting.pop(number).set_result(value)
+        for number in list(self._waiting):
+            self._fail(number)
+
+    def _hear(self, event: object) -> None:
+        if isinstance(event, View):
+            self.view = event
+        elif isinstance(event, NewerState):
+            self.newer = event.state
+
+    def _fail(self, number: int) -> None:
+        future = self._waiting.pop(number, None)
+        if future is not None:
+            future.set_exception(NodeError("the node process has ended; start the peer again"))

@@ -1,0 +1,53 @@
+"""A peer's identity: one RSA key, which makes the libp2p peer id and signs the DHT records."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import multihash
+from cryptography.hazmat.primitives import serialization
+from hivemind.dht.crypto import RSASignatureValidator
+from hivemind.p2p import P2P, PeerID
+from hivemind.proto import crypto_pb2
+from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+
+from dupt_swarm.errors import UsageError
+
+
+def load_identity(path: Path) -> RSAPrivateKey:
+    """The key at ``path``, in the form that libp2p writes; made if there is none."""
+    if not path.exists():
+        P2P.generate_identity(str(path))
+    try:
+        der = crypto_pb2.PrivateKey.FromString(path.read_bytes()).data
+        key = RSAPrivateKey.__new__(RSAPrivateKey)
+        key.__setstate__({"_private_key": der})
+        return key
+    except Exception as error:
+        # protobuf and cryptography each have errors of their own for a damaged file
+        raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error
+
+
+def owner_tag(key: RSAPrivateKey) -> bytes:
+    """The DHT subkey under which only the owner of ``key`` can store."""
+    public: bytes = key.get_public_key().to_bytes()
+    return RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public)
+
+
+def peer_id_of(tag: bytes) -> str:
+    """The peer id that belongs to an owner tag.
+
+    Raises:
+        ValueError: it is no owner tag.
+    """
+    match = RSASignatureValidator._PUBLIC_KEY_RE.fullmatch(tag)
+    if match is None:
+        raise ValueError("not an owner tag")
+    public = RSAPublicKey.from_bytes(match.group(1))._public_key
+    der = public.public_bytes(
+        encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()
+    digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
+    return str(PeerID(digest).to_base58())

@@ -1,0 +1,95 @@
+"""The reducer of one share of an all-reduce: collects, screens, averages, and encodes once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dupt_swarm.replica.aggregation import screen_norms, weighted_mean
+from dupt_swarm.replica.codec import Codec
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """One averaged part: the bytes that every sender gets, and the tokens that went into it."""
+
+    data: bytes
+    weight: float
+
+
+class PartReducer:
+    """Averages part by part over those senders that are still there.
+
+    Part ``i`` is done when every active sender has sent it; a sender that fails stays in the parts that
+    it had sent. Everybody, this peer included, gets the same bytes of each average, which is why all
+    replicas stay alike whatever the codec loses. (It stands in for hivemind's `TensorPartReducer`.)
+    """
+
+    def __init__(self, num_parts: int, num_senders: int, codec: Codec, norm_ratio: float) -> None:
+        self.num_parts = num_parts
+        self.rejected_norms = 0
+        self.finished = asyncio.Event()
+        self._codec, self._norm_ratio = codec, norm_ratio
+        self._active = set(range(num_senders))
+        self._received: list[dict[int, tuple[Tensor, float]]] = [{} for _ in range(num_parts)]
+        self._results: list[asyncio.Future[Averaged]] = [
+            asyncio.get_running_loop().create_future() for _ in range(num_parts)
+        ]
+        self._jobs: dict[int, asyncio.Task[None]] = {}
+
+    async def average(self, sender: int, part: int, values: Tensor, weight: float) -> Averaged:
+        """Give in a screened part; wait for the average.
+
+        Raises:
+            ValueError: the sender was left out, or sent a part twice or out of range.
+        """
+        if sender not in self._active:
+            raise ValueError("this sender was left out")
+        if not 0 <= part < self.num_parts or part in self._jobs or sender in self._received[part]:
+            raise ValueError(f"unexpected part {part}")
+        self._received[part][sender] = (values, weight)
+        self._average_if_complete(part)
+        return await asyncio.shield(self._results[part])
+
+    def on_sender_failed(self, sender: int) -> None:
+        """Wait no longer for this sender. (The name is hivemind's.)"""
+        self._active.discard(sender)
+        for part in range(self.num_parts):
+            self._average_if_complete(part)
+
+    def finalize(self) -> None:
+        """Let go of everybody who still waits. (The name is hivemind's.)"""
+        self.finished.set()
+        for result in self._results:
+            result.cancel()
+
+    def _average_if_complete(self, part: int) -> None:
+        received = self._received[part]
+        if received and self._active <= received.keys() and part not in self._jobs:
+            in_order = [received[sender] for sender in sorted(received)]
+            self._jobs[part] = asyncio.create_task(self._average(part, in_order))
+
+    async def _average(self, part: int, received: Sequence[tuple[Tensor, float]]) -> None:
+        result = self._results[part]
+        try:
+            averaged, left_out = await asyncio.to_thread(self._compute, received)
+        except Exception as error:
+            # Whatever it is, those who wait must not wait for ever.
+            if not result.done():
+                result.set_exception(error)
+            return
+        self.rejected_norms += left_out
+        self._received[part].clear()
+        if not result.done():
+            result.set_result(averaged)
+
+    def _compute(self, received: Sequence[tuple[Tensor, float]]) -> tuple[Averaged, int]:
+        keep = screen_norms([values for values, _ in received], self._norm_ratio)
+        kept = [pair for pair, sound in zip(received, keep, strict=True) if sound]
+        mean = weighted_mean([values for values, _ in kept], [weight for _, weight in kept])
+        weight = math.fsum(weight for _, weight in kept)
+        return Averaged(self._codec.encode(mean), weight), len(received) - len(kept)

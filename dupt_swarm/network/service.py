@@ -1,0 +1,292 @@
+"""What a node does: it joins the swarm, holds the replica state, averages, and serves others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import torch
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.exchange import Exchange, Hello
+from dupt_swarm.network.identity import load_identity
+from dupt_swarm.network.introduction import Introduction, get_tokenizer, introduce
+from dupt_swarm.network.keeper import StateKeeper, name_of
+from dupt_swarm.network.membership import Membership
+from dupt_swarm.network.memory import SharedVectors
+from dupt_swarm.network.messages import Joined, NewerState, RoundResult, StateName
+from dupt_swarm.network.records import build_validator
+from dupt_swarm.network.transport import connect, start_daemon
+from dupt_swarm.network.view import View
+from dupt_swarm.replica.aggregation import weight_limit
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.version import VERSION
+
+STATE_SECONDS = 60.0
+SEARCH_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class NodeService:
+    """One peer's part in the network; every public coroutine is a command of the parent process."""
+
+    _settings: NodeSettings
+    _p2p: P2P
+    _dht: DHTNode
+    _member: Membership
+    _keeper: StateKeeper
+    _averager: SwarmAverager
+
+    def __init__(self, run_dir: Path, tell: Callable[[object], None]) -> None:
+        """``run_dir`` is for sockets; ``tell`` passes each `View` and each `NewerState` to the parent."""
+        self._run_dir, self._tell = run_dir, tell
+        self._vectors: SharedVectors | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = False  # averaging or fetching: one change of the state at a time
+
+    async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
+        """The manifest of the swarm that these peers are in, without joining it.
+
+        Raises:
+            DuptError: unreachable, or another swarm than expected.
+        """
+        settings = NodeSettings("observer", initial_peers=initial_peers, swarm_id=swarm_id)
+        p2p = await start_daemon(settings, self._run_dir)
+        try:
+            reached = await connect(p2p, initial_peers)
+            introduction = await introduce(Exchange(p2p), settings, reached)
+        finally:
+            await p2p.shutdown()
+        return introduction.manifest.canonical_bytes()
+
+    async def join(self, settings: NodeSettings) -> Joined:
+        """Start libp2p, enter the swarm, and get from it what this role needs.
+
+        Raises:
+            DuptError: unreachable, another swarm than expected, no state to be had, …
+        """
+        self._settings = settings
+        if settings.log is not None:
+            _redirect_output(settings.log)
+        self._p2p = await start_daemon(settings, self._run_dir)
+        self._exchange = Exchange(self._p2p)
+        await self._exchange.start()
+        reached = await connect(self._p2p, settings.initial_peers) if settings.initial_peers else []
+        introduction = await introduce(self._exchange, settings, reached)
+        self._manifest = introduction.manifest
+        await self._enter_dht(reached)
+        if settings.role == "observer":
+            return await self._joined(b"")
+        tokenizer = await get_tokenizer(self._exchange, settings, introduction)
+        self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
+        self._keeper = StateKeeper(self._manifest, self._exchange)
+        await self._get_state(introduction)
+        self._averager = SwarmAverager(self._manifest, self._dht)
+        await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
+        self._serve()
+        self._announce(state="training" if settings.role == "bootstrap" else "starting")
+        self._start(self._member.publish_for_ever())
+        self._start(self._member.watch_for_ever())
+        return await self._joined(tokenizer)
+
+    async def attach(self, fd: int, numel: int) -> None:
+        """Share memory with the trainer from now on; the anchor is in it when this returns."""
+        self._vectors = SharedVectors(fd, numel)
+        self._vectors.anchor.copy_(self._keeper.current.anchor)
+
+    async def publish(self, now: bool, fields: dict[str, Any]) -> None:
+        """Change fields of the own record; ``now``: tell the others at once."""
+        self._member.update(now=now, **fields)
+
+    async def average(self, tokens: int, group_size: int) -> RoundResult:
+        """End the round with the contribution that the trainer has put into the shared memory.
+
+        Args:
+            tokens: what it stands for.
+            group_size: live oracles of this round; 1: this one is alone and steps by itself.
+        """
+        started = time.monotonic()
+        if self._busy:
+            return RoundResult(None, "busy", (), 0.0)
+        self._busy = True
+        self._announce(state="averaging", round_tokens=tokens, now=True)
+        left = tokens
+        try:
+            outcome = await self._average(tokens, group_size)
+            if outcome.values is None:
+                return RoundResult(None, outcome.reason, outcome.mates, time.monotonic() - started)
+            self._replace(await self._keeper.step(outcome.values, outcome.tokens))
+            left = 0
+            return RoundResult(self._keeper.name, "", outcome.mates, time.monotonic() - started)
+        except NodeError as error:
+            return RoundResult(None, str(error), (), time.monotonic() - started)
+        finally:
+            self._busy = False
+            self._announce(state="training", round_tokens=left, now=True)
+
+    async def adopt(self) -> StateName:
+        """Make the newer state that was fetched the current one, and put its anchor into the memory."""
+        assert self._keeper.newer is not None
+        self._replace(self._keeper.newer)
+        self._announce(now=True)
+        return self._keeper.name
+
+    async def save(self, path: Path) -> StateName:
+        """Write the current replica state to ``path``."""
+        state = self._keeper.current
+        await asyncio.to_thread(save_state, state, path)
+        return name_of(state)
+
+    async def view(self) -> View:
+        """Read the records of all peers now."""
+        return await self._member.refresh()
+
+    async def close(self) -> None:
+        """Leave the swarm, and end what was started."""
+        for task in self._tasks:
+            task.cancel()
+        if hasattr(self, "_member"):
+            await self._member.leave()
+            await self._dht.shutdown()
+        if hasattr(self, "_p2p"):
+            await self._p2p.shutdown()
+
+    async def _enter_dht(self, initial_peers: list[str]) -> None:
+        key = load_identity(self._settings.identity_path or self._run_dir / "identity")
+        self._dht = await DHTNode.create(
+            p2p=self._p2p,
+            initial_peers=initial_peers or None,
+            client_mode=self._settings.role == "observer",
+            record_validator=build_validator(self._manifest, key),
+        )
+        self._member = Membership(self._manifest, self._dht, key, self._on_view)
+
+    async def _get_state(self, introduction: Introduction) -> None:
+        """The saved state if there is one (a newer one follows later), else the swarm's best."""
+        if self._settings.checkpoint is not None:
+            await self._keeper.load(self._settings.checkpoint)
+            return
+        deadline, problem = time.monotonic() + STATE_SECONDS, ""
+        while time.monotonic() < deadline:
+            view = await self._member.refresh()
+            if view.best:
+                digest = view.best.record.state_digest
+            else:
+                digest = next(iter(introduction.hellos.values())).state_digest
+            try:
+                donors = view.holders(digest) or introduction.peer_ids
+                self._keeper.replace(await self._keeper.fetch(digest, donors))
+                return
+            except NodeError as error:
+                problem = str(error)  # the swarm may have moved on meanwhile: look again
+            await asyncio.sleep(SEARCH_SECONDS)
+        raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
+
+    async def _average(self, tokens: int, group_size: int) -> Average:
+        assert self._vectors is not None
+        contribution = self._vectors.contribution
+        weight = min(float(tokens), weight_limit(self._manifest))
+        if not torch.isfinite(contribution.sum(dtype=torch.float64)):
+            return Average(None, reason="not_finite")
+        if group_size == 1:
+            codec = build_codec(self._manifest)  # the same arithmetic as in a group
+            return Average(codec.decode(codec.encode(contribution), contribution.numel()), round(weight))
+        name = self._keeper.name
+        outcome = await self._averager.average(
+            contribution, weight, round=name.round, digest=name.digest, group_size=group_size
+        )
+        self._member.suspect(outcome.lost)
+        return outcome
+
+    def _replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one, for the trainer and for others."""
+        self._keeper.replace(state)
+        if self._vectors is not None:
+            self._vectors.anchor.copy_(state.anchor)
+        self._serve()
+
+    def _serve(self) -> None:
+        hello = Hello(
+            version=VERSION,
+            swarm_id=self._manifest.swarm_id,
+            manifest=self._manifest.canonical_bytes().decode(),
+            tokenizer_blob=self._tokenizer.digest,
+            state_digest=self._keeper.name.digest,
+        )
+        self._exchange.publish(hello, [self._tokenizer, *self._keeper.blobs])
+
+    def _announce(self, *, now: bool = False, **fields: Any) -> None:
+        """Publish where our state stands, with ``fields``."""
+        name, settings = self._keeper.name, self._settings
+        self._member.update(
+            now=now,
+            role=settings.role,
+            name=settings.name[:40],
+            device=settings.device[:60],
+            version=VERSION,
+            round=name.round,
+            swarm_tokens=name.tokens_total,
+            state_digest=name.digest,
+            **fields,
+        )
+
+    def _on_view(self, view: View) -> None:
+        self._tell(view)
+        if self._settings.role == "observer" or self._busy or view.best is None:
+            return
+        if self._keeper.is_behind(view.best):
+            self._busy = True
+            digest = view.best.record.state_digest
+            self._start(self._catch_up(digest, view.holders(digest)))
+
+    async def _catch_up(self, digest: str, donors: list[str]) -> None:
+        """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
+        try:
+            state = await self._keeper.fetch(digest, donors)
+            if self._settings.role == "oracle":
+                self._keeper.newer = state
+                self._tell(NewerState(name_of(state)))
+            else:
+                self._replace(state)
+                self._announce(now=True)
+        except NodeError as error:
+            logger.warning("%s", error)  # the next view shows who has it now
+        finally:
+            self._busy = False
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _joined(self, tokenizer: bytes) -> Joined:
+        listening = self._settings.role != "observer"
+        addresses = await self._p2p.get_visible_maddrs(latest=True) if listening else []
+        return Joined(
+            peer_id=str(self._p2p.peer_id),
+            addresses=tuple(str(address) for address in addresses),
+            manifest=self._manifest.canonical_bytes(),
+            tokenizer=tokenizer,
+            layout=self._keeper.current.layout if listening else (),
+            state=self._keeper.name if listening else None,
+        )
+
+
+def _redirect_output(log: Path) -> None:
+    """Append all that this process and its daemon print to ``log``."""
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)

@@ -1,0 +1,108 @@
+"""Starting the libp2p daemon, and reaching the swarm through the addresses given."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from hivemind.p2p import P2P, PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
+from hivemind.utils.multiaddr import Multiaddr
+
+from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.settings import NodeSettings
+
+STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
+DIAL_SECONDS = 10
+
+
+async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
+    """Start ``p2pd`` with its sockets in ``run_dir``.
+
+    Raises:
+        UsageError: an address cannot be used, or its port is taken.
+        NodeError: the daemon does not start.
+    """
+    for address in settings.host_maddrs:
+        check_port_free(address)
+    # The class attribute is the only place where hivemind lets one choose the folder of the sockets.
+    local = type("LocalP2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
+    try:
+        return await local.create(
+            host_maddrs=settings.host_maddrs,
+            identity_path=str(settings.identity_path) if settings.identity_path else None,
+            no_listen=settings.role == "observer",
+            dht_mode="client" if settings.role == "observer" else "server",
+            startup_timeout=STARTUP_SECONDS,
+        )
+    except Exception as error:
+        raise NodeError(f"the libp2p daemon did not start: {error}; check --host-maddrs") from error
+
+
+async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
+    """Dial all addresses at once.
+
+    Returns:
+        those that answered.
+
+    Raises:
+        UnreachableError: none did; it has the reason of each.
+    """
+    outcomes = await asyncio.gather(*(_dial(p2p, address) for address in addresses))
+    reasons = dict(zip(addresses, outcomes, strict=True))
+    reached = [address for address, reason in reasons.items() if not reason]
+    if not reached:
+        raise UnreachableError(reasons)
+    return reached
+
+
+async def _dial(p2p: P2P, text: str) -> str:
+    """Why the peer at ``text`` cannot be reached, or an empty string if it can."""
+    try:
+        address = Multiaddr(text)
+        peer_id = PeerID.from_base58(address["p2p"])
+        route = address.decapsulate(f"/p2p/{address['p2p']}")
+    except Exception:
+        # multiaddr, its codecs and base58 each raise errors of their own
+        return "not a multiaddr that ends in /p2p/<peer id>"
+    if peer_id == p2p.peer_id:
+        return "this peer's own address"
+    try:
+        await asyncio.wait_for(p2p._client.connect(peer_id, [route]), DIAL_SECONDS)
+    except asyncio.TimeoutError:
+        return f"no answer within {DIAL_SECONDS} s"
+    except ControlFailure as error:
+        return _last_reason(str(error))
+    return ""
+
+
+def _last_reason(message: str) -> str:
+    """The end of libp2p's report on a failed dial, such as ``connection refused``."""
+    lines = [line.strip(" *") for line in message.splitlines() if line.strip()]
+    return re.sub(r"^.*(?:msg=|dial \w+ \S+: )", "", lines[-1]) if lines else message
+
+
+def check_port_free(address: str) -> None:
+    """Refuse a taken TCP port: libp2p would share it silently, and both peers would lose messages.
+
+    Raises:
+        UsageError: not a usable address, or taken.
+    """
+    match = re.fullmatch(r"/ip([46])/([^/]+)/(tcp|udp)/(\d+)(/.*)?", address)
+    if match is None:
+        raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
+    version, host, protocol, port = match.group(1, 2, 3, 4)
+    if protocol != "tcp" or port == "0":
+        return
+    family = socket.AF_INET if version == "4" else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            raise UsageError(
+                f"--host-maddrs {address}: cannot listen there ({error.strerror}); choose another port"
+            ) from error

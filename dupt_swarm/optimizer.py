@@ -1,0 +1,218 @@
+"""`CollaborativeOptimizer`: inner steps on this machine, and rounds with the swarm between them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from torch import nn, optim
+
+from dupt_swarm.errors import ManifestError, NodeError
+from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.network.messages import RoundResult
+from dupt_swarm.network.view import Peer, RoundProgress, round_progress
+from dupt_swarm.speed import Speed
+from dupt_swarm.swarm import Swarm
+
+PUBLISH_SECONDS = 1.0
+ANSWER_SECONDS = 30.0  # beyond the round's own time limits
+
+logger = logging.getLogger(__name__)
+
+
+class CollaborativeOptimizer(optim.Optimizer):
+    """A `torch.optim.Optimizer` whose steps are inner steps, and which ends rounds when it is time.
+
+    Attributes:
+        tokens_total: tokens of this oracle that went into the swarm's state.
+        round_tokens: tokens since the last contribution.
+        last_round: how the last round that this oracle took part in ended.
+        failed_rounds: how many did not succeed for this oracle.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], swarm: Swarm) -> None:
+        """Set ``parameters`` to the swarm's anchor.
+
+        Args:
+            parameters: all parameters of the model, in the order that the swarm's first peer gave.
+            swarm: an open membership as oracle.
+
+        Raises:
+            ManifestError: they do not have the shapes of the swarm's parameters.
+        """
+        own = list(parameters)
+        layout = tuple(tuple(parameter.shape) for parameter in own)
+        if layout != swarm.layout:
+            raise ManifestError(
+                "the model's parameters do not have the shapes of the swarm's; build it from swarm.manifest.model"
+            )
+        super().__init__(own, {})
+        self._swarm, self._manifest = swarm, swarm.manifest
+        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor)
+        self._pending: Future[RoundResult] | None = None
+        self._sent_tokens = 0
+        self._mates: tuple[str, ...] = ()
+        self._round_started = time.monotonic()
+        self._round_began = time.time()
+        self._published = 0.0
+        self._speed = Speed()
+        self.tokens_total = self.round_tokens = self.failed_rounds = 0
+        self.last_round: RoundResult | None = None
+        swarm.node.publish(now=True, state="training")
+
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None, *, tokens: int
+    ) -> None:
+        """One inner step with the gradients that the parameters have; ends the round when it is time.
+
+        Args:
+            closure: must be None; it is there because `torch.optim.Optimizer` has it.
+            tokens: how many tokens the gradients are the mean over.
+        """
+        assert closure is None, "closures are not supported"
+        self._strategy.inner_step(tokens, self._manifest.schedule.factor(self.update))
+        self.round_tokens += tokens
+        self._speed.add(tokens)
+        self._publish()
+        if self._pending is not None:
+            if self._pending.done():
+                self._finish_round()
+        elif self._swarm.node.newer is not None:
+            self._adopt()
+        elif self._is_due():
+            self._end_round()
+
+    @property
+    def update(self) -> float:
+        """The number of the update for the schedule: complete rounds, and the part of this one."""
+        per_round = self._manifest.updates_per_round
+        done = min(1.0, self.round_tokens / self._manifest.rounds.tokens_per_round)
+        return (self._swarm.state.round + done) * per_round
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Own speed over the last seconds."""
+        return self._speed.per_second
+
+    @property
+    def averaging(self) -> bool:
+        """Whether a round is being ended at this moment."""
+        return self._pending is not None
+
+    @property
+    def progress(self) -> RoundProgress:
+        """How full this round is."""
+        return round_progress(self._manifest, self._companions(), self.round_tokens, time.time())
+
+    def settle(self) -> None:
+        """Wait until no round is being ended, so that the state may be saved."""
+        if self._pending is not None:
+            self._finish_round()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
+        assert self._pending is None
+        return {
+            "strategy": self._strategy.state_dict(),
+            "round_tokens": self.round_tokens,
+            "tokens_total": self.tokens_total,
+            "failed_rounds": self.failed_rounds,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict``; the swarm must hold the replica state saved with it."""
+        self._strategy.load_state_dict(state_dict["strategy"])
+        self.round_tokens = state_dict["round_tokens"]
+        self.tokens_total = state_dict["tokens_total"]
+        self.failed_rounds = state_dict["failed_rounds"]
+
+    def _companions(self) -> tuple[Peer, ...]:
+        """The other live oracles of this round.
+
+        Records lag a little behind, so those that ended the last round with us still count as here.
+        """
+        view, digest = self._swarm.view, self._swarm.state.digest
+        if view is None:
+            return ()
+        companions = view.companions(digest, self._swarm.peer_id)
+        known = {peer.peer_id for peer in companions}
+        lagging = [
+            peer.at_state(self._swarm.state.round, digest, self._round_began)
+            for peer in view.oracles
+            if peer.peer_id in self._mates
+            and peer.peer_id not in known
+            and peer.record.time <= self._round_began
+        ]
+        return (*companions, *lagging)
+
+    def _is_due(self) -> bool:
+        view, state = self._swarm.view, self._swarm.state
+        best = view.best if view else None
+        if best is not None and best.record.swarm_tokens > state.tokens_total:
+            return False  # the swarm is ahead of us: its state is on the way
+        too_long = time.monotonic() - self._round_started >= self._manifest.rounds.max_round_seconds
+        return too_long or self.progress.complete
+
+    def _end_round(self) -> None:
+        group_size = 1 + len(self._companions())
+        self._strategy.contribute(self._swarm.contribution)
+        self._sent_tokens = self.round_tokens
+        self._pending = self._swarm.node.average(self._sent_tokens, group_size)
+        # Alone, the outer step takes no time, and what follows should not depend on the clock.
+        if group_size == 1 or not self._manifest.rounds.overlap:
+            self._finish_round()
+
+    def _finish_round(self) -> None:
+        assert self._pending is not None
+        rounds = self._manifest.rounds
+        limit = 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds + ANSWER_SECONDS
+        try:
+            result = self._pending.result(limit)
+        except TimeoutError as error:
+            raise NodeError("the node did not end the round in time; start the peer again") from error
+        finally:
+            self._pending = None
+        self.last_round = result
+        if result.state is None:
+            self._keep_contribution(result)
+            return
+        self._strategy.accept(self._swarm.anchor)
+        self._swarm.state = result.state
+        self._mates = result.mates
+        self.tokens_total += self._sent_tokens
+        self.round_tokens -= self._sent_tokens
+        self._begin_round()
+
+    def _keep_contribution(self, result: RoundResult) -> None:
+        """A failed round: what was sent is still in the next contribution, unless it is not finite."""
+        self.failed_rounds += 1
+        logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
+        if result.reason == "not_finite":
+            self._strategy.discard()
+            self.round_tokens = 0
+
+    def _adopt(self) -> None:
+        """The swarm went on without us: take its state, and carry our progress over to it."""
+        self._swarm.state = self._swarm.node.adopt()
+        self._strategy.rebase(self._swarm.anchor)
+        self._mates = ()
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._round_started, self._round_began = time.monotonic(), time.time()
+        self._publish(now=True)
+
+    def _publish(self, now: bool = False) -> None:
+        if not now and time.monotonic() - self._published < PUBLISH_SECONDS:
+            return
+        self._published = time.monotonic()
+        self._swarm.node.publish(
+            now=now,
+            round_tokens=self.round_tokens,
+            tokens_total=self.tokens_total,
+            tokens_per_second=self._speed.per_second,
+            failed_rounds=self.failed_rounds,
+        )

@@ -1,0 +1,54 @@
+"""A replica state on disk: one safetensors file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.files import write_atomically
+from dupt_swarm.replica.state import ReplicaState
+
+_ANCHOR, _BUFFER = "anchor", "buffer."
+
+
+def save_state(state: ReplicaState, path: Path) -> None:
+    """Write ``state`` to ``path``, whole or not at all.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    header = {
+        "round": state.round,
+        "tokens_total": state.tokens_total,
+        "layout": state.layout,
+        "digest": state.digest,
+    }
+    tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
+    metadata = {"replica_state": json.dumps(header)}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+
+def load_state(path: Path) -> ReplicaState:
+    """Read the state at ``path`` and check it against its digest.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads(file.metadata()["replica_state"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        layout = tuple(tuple(shape) for shape in header["layout"])
+        buffers = {name[len(_BUFFER) :]: tensor for name, tensor in tensors.items() if name != _ANCHOR}
+        state = ReplicaState(header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers)
+        if state.digest != header["digest"]:
+            raise ValueError("the content does not have the digest that was saved with it")
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: not a whole replica state ({error}); remove it to fetch the state from the swarm"
+        ) from error
+    return state

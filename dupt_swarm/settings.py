@@ -1,0 +1,43 @@
+"""Settings: what concerns one machine only. Nothing here changes what is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Role = Literal["oracle", "bootstrap", "observer"]
+
+# An observer only looks: it publishes nothing, holds no state, and accepts no connections.
+LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """How the network node of this peer joins.
+
+    Attributes:
+        role: what the peer is to the others.
+        name: shown to the others, up to 40 characters.
+        device: shown to the others, such as ``NVIDIA H100``.
+        initial_peers: multiaddrs ending in ``/p2p/<peer id>``; none only for the first peer.
+        host_maddrs: where to listen, as in hivemind.
+        swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
+        identity_path: the private key; made if missing. None: a new identity each time.
+        checkpoint: a saved replica state to go on from, if there is one.
+        manifest: canonical bytes, if known already; otherwise they come from the peers.
+        tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
+        log: the file for the node's messages; None: they are dropped.
+    """
+
+    role: Role
+    name: str = ""
+    device: str = ""
+    initial_peers: tuple[str, ...] = ()
+    host_maddrs: tuple[str, ...] = LISTEN_EVERYWHERE
+    swarm_id: str = ""
+    identity_path: Path | None = None
+    checkpoint: Path | None = None
+    manifest: bytes = b""
+    tokenizer: bytes = b""
+    log: Path | None = None

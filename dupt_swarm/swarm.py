@@ -1,0 +1,183 @@
+"""`Swarm`: this process's membership in a swarm, which is a manifest and a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.folders import SwarmFolder, default_state_dir
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.client import Node
+from dupt_swarm.network.messages import Joined
+from dupt_swarm.network.view import View
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.settings import NodeSettings
+
+REPLICA_FILE = "replica.safetensors"
+
+
+class Swarm:
+    """A peer that holds the replica state. Close it, or use it in a ``with`` statement.
+
+    Attributes:
+        manifest: what all peers of the swarm share.
+        tokenizer: the bytes of its tokenizer.json.
+        folder: where this peer keeps its state.
+        node: its network process.
+    """
+
+    def __init__(self, node: Node, folder: SwarmFolder, joined: Joined) -> None:
+        """Use `join` or `create`."""
+        self.node, self.folder = node, folder
+        self.manifest = Manifest.from_bytes(joined.manifest)
+        self.tokenizer = joined.tokenizer
+        self.peer_id, self.addresses = joined.peer_id, joined.addresses
+        assert joined.state is not None
+        self.state = joined.state
+        self.layout = joined.layout
+        numel = sum(math.prod(shape) for shape in joined.layout)
+        self._vectors = node.attach(numel)
+
+    @classmethod
+    def join(
+        cls,
+        initial_peers: Sequence[str],
+        state_dir: Path | None = None,
+        settings: NodeSettings | None = None,
+    ) -> Swarm:
+        """Join the swarm that ``initial_peers`` are in, as an oracle unless ``settings`` say otherwise.
+
+        Manifest, tokenizer and state come from the swarm, checked by their hashes; a state that this
+        peer saved earlier is gone on with.
+
+        Args:
+            initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
+            state_dir: default: the platform's folder for program state.
+            settings: role, name, addresses to listen on, the swarm expected.
+
+        Raises:
+            DuptError: why it is not possible; see `errors`.
+        """
+        if not initial_peers:
+            raise UsageError("joining takes at least one address: --initial-peers ADDRESS")
+        wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
+        node = Node()
+        try:
+            manifest = node.discover(wish.initial_peers, wish.swarm_id)
+            return cls._enter(node, replace(wish, manifest=manifest), state_dir)
+        except BaseException:
+            node.close()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        manifest: Manifest,
+        tokenizer: bytes,
+        parameters: Iterable[Tensor],
+        state_dir: Path | None = None,
+        settings: NodeSettings | None = None,
+    ) -> Swarm:
+        """Begin a swarm, or go on with it from this peer's checkpoint, without any other peer.
+
+        Args:
+            manifest: of the new swarm.
+            tokenizer: tokenizer.json that the manifest names.
+            parameters: initial values, in the order in which all peers' models have them.
+            state_dir: as in `join`.
+            settings: as in `join`; the default role is ``bootstrap``.
+
+        Raises:
+            DuptError: why it is not possible; see `errors`.
+        """
+        wish = settings or NodeSettings("bootstrap")
+        wish = replace(wish, manifest=manifest.canonical_bytes(), tokenizer=tokenizer)
+        node = Node()
+        try:
+            return cls._enter(node, wish, state_dir, parameters)
+        except BaseException:
+            node.close()
+            raise
+
+    @classmethod
+    def _enter(
+        cls,
+        node: Node,
+        wish: NodeSettings,
+        state_dir: Path | None,
+        parameters: Iterable[Tensor] | None = None,
+    ) -> Swarm:
+        manifest = Manifest.from_bytes(wish.manifest)
+        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id)
+        try:
+            if folder.checkpoint is None and parameters is not None:
+                first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+                with folder.new_checkpoint() as path:
+                    save_state(first, path / REPLICA_FILE)
+            checkpoint = folder.checkpoint
+            joined = node.join(
+                replace(
+                    wish,
+                    identity_path=folder.identity,
+                    checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
+                    tokenizer=wish.tokenizer or folder.tokenizer,
+                    log=folder.log,
+                )
+            )
+            folder.save_shared(joined.manifest, joined.tokenizer)
+            return cls(node, folder, joined)
+        except BaseException:
+            folder.close()
+            raise
+
+    def __enter__(self) -> Swarm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def view(self) -> View | None:
+        """The live peers, as of a second ago; None in the first moments."""
+        return self.node.view
+
+    @property
+    def anchor(self) -> Tensor:
+        """The agreed parameters, flat, in memory shared with the node: read only between rounds."""
+        return self._vectors.anchor
+
+    @property
+    def contribution(self) -> Tensor:
+        """Where a contribution is put before `Node.average`, flat, shared with the node."""
+        return self._vectors.contribution
+
+    def save_replica(self, checkpoint: Path) -> None:
+        """Write the replica state into the folder ``checkpoint``."""
+        self.state = self.node.save(checkpoint / REPLICA_FILE)
+
+    def close(self) -> None:
+        """Leave the swarm; the folder is free for another peer afterwards."""
+        self.node.close()
+        self.folder.close()
+
+
+def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:
+    """Look at a swarm without being a part of it; close the node afterwards.
+
+    Raises:
+        DuptError: why it is not possible; see `errors`.
+    """
+    node = Node()
+    try:
+        joined = node.join(NodeSettings("observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id))
+        return node, Manifest.from_bytes(joined.manifest)
+    except BaseException:
+        node.close()
+        raise
