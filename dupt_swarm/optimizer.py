@@ -47,7 +47,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         layout = tuple(tuple(parameter.shape) for parameter in own)
         if layout != swarm.layout:
             raise ManifestError(
-                "the model's parameters do not have the shapes of the swarm's; build it from swarm.manifest.model"
+                "the model's parameters do not have the shapes of the swarm's; "
+                "build it from swarm.manifest.model"
             )
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
@@ -111,6 +112,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Wait until no round is being ended, so that the state may be saved."""
         if self._pending is not None:
             self._finish_round()
+
+    def interrupt(self) -> None:
+        """Give up the round that is being ended, from another thread; the contribution is kept."""
+        self._swarm.node.cancel_average()
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""

@@ -41,3 +41,28 @@ class NodeSettings:
     manifest: bytes = b""
     tokenizer: bytes = b""
     log: Path | None = None
+
+
+@dataclass(frozen=True)
+class OracleSettings:
+    """How an oracle trains on this machine.
+
+    Attributes:
+        corpus: a file, a folder or a glob of text.
+        field: the key of .jsonl and the column of .parquet that hold the text.
+        device: ``auto``, or a torch device such as ``cuda:1``.
+        batch_size: sequences at once at most; gradients are accumulated up to the manifest's step.
+        compile: whether to use `torch.compile`; None: on CUDA only.
+        rounds: stop after so many rounds; None: go on until told to stop.
+        checkpoint_seconds: how often to save.
+        held_out_blocks: how many held-out sequences to evaluate on.
+    """
+
+    corpus: Path
+    field: str = "text"
+    device: str = "auto"
+    batch_size: int = 16
+    compile: bool | None = None
+    rounds: int | None = None
+    checkpoint_seconds: float = 300.0
+    held_out_blocks: int = 64

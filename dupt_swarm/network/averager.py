@@ -163,7 +163,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             self._running_groups[group.group_id].set_result(runner)
             try:
                 values = await asyncio.wait_for(_only(runner), rounds.allreduce_seconds)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return Average(None, mates=mates, reason="timeout")
             finally:
                 runner.log_rejected()

@@ -105,6 +105,10 @@ class Node:
         """End the round with the contribution in the shared memory; see `NodeService.average`."""
         return self._submit("average", tokens=tokens, group_size=group_size)
 
+    def cancel_average(self) -> None:
+        """Give up the all-reduce under way, if there is one; does not wait."""
+        self._submit("cancel_average")
+
     def adopt(self) -> StateName:
         """Take over the newer state that the node has fetched."""
         name: StateName = self._call("adopt", COMMAND_SECONDS)

@@ -55,6 +55,7 @@ class NodeService:
         self._run_dir, self._tell = run_dir, tell
         self._vectors: SharedVectors | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._all_reduce: asyncio.Task[Average] | None = None
         self._busy = False  # averaging or fetching: one change of the state at a time
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
@@ -125,7 +126,8 @@ class NodeService:
         self._announce(state="averaging", round_tokens=tokens, now=True)
         left = tokens
         try:
-            outcome = await self._average(tokens, group_size)
+            self._all_reduce = asyncio.create_task(self._average(tokens, group_size))
+            outcome = await self._all_reduce
             if outcome.values is None:
                 return RoundResult(None, outcome.reason, outcome.mates, time.monotonic() - started)
             self._replace(await self._keeper.step(outcome.values, outcome.tokens))
@@ -133,9 +135,16 @@ class NodeService:
             return RoundResult(self._keeper.name, "", outcome.mates, time.monotonic() - started)
         except NodeError as error:
             return RoundResult(None, str(error), (), time.monotonic() - started)
+        except asyncio.CancelledError:
+            return RoundResult(None, "cancelled", (), time.monotonic() - started)
         finally:
             self._busy = False
             self._announce(state="training", round_tokens=left, now=True)
+
+    async def cancel_average(self) -> None:
+        """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
+        if self._all_reduce is not None:
+            self._all_reduce.cancel()
 
     async def adopt(self) -> StateName:
         """Make the newer state that was fetched the current one, and put its anchor into the memory."""

@@ -72,7 +72,7 @@ async def _dial(p2p: P2P, text: str) -> str:
         return "this peer's own address"
     try:
         await asyncio.wait_for(p2p._client.connect(peer_id, [route]), DIAL_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return f"no answer within {DIAL_SECONDS} s"
     except ControlFailure as error:
         return _last_reason(str(error))

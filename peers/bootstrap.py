@@ -1,0 +1,125 @@
+"""``dupt-peer bootstrap``: the first peer of a swarm. It holds the state, and is nobody special else."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import NodeSettings
+from peers import options
+from peers.interruption import Interruption
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dupt_swarm.swarm import Swarm
+
+# A fixed port, so that the line to join with stays the same after a restart.
+LISTEN = ("/ip4/0.0.0.0/tcp/31330", "/ip4/0.0.0.0/udp/31330/quic-v1")
+CHECKPOINT_SECONDS = 60.0
+LOG_SECONDS = 10.0
+
+
+@click.command("bootstrap")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@options.host_maddrs(LISTEN)
+@options.state_dir
+@options.name
+@options.as_json
+@command_errors
+def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
+    """Start the first peer of the swarm of MANIFEST, and print the line to join it with.
+
+    It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
+    there.
+    """
+    run = Manifest.load(manifest)
+    tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
+    with Interruption() as interruption:
+        from dupt_swarm.swarm import Swarm
+
+        settings = options.pick(NodeSettings, chosen, role="bootstrap")
+        with Swarm.create(run, tokenizer, _initial_parameters(run), state_dir, settings) as swarm:
+            _print_join_line(swarm, as_json)
+            _keep(swarm, interruption)
+    interruption.exit_if_received()
+
+
+def join_address(addresses: tuple[str, ...]) -> str:
+    """The address to hand out: one that others can reach, TCP first, loopback only if there is no other."""
+    return min(addresses, key=lambda address: ("/ip4/127." in address or "/ip6/::1" in address, "/udp/" in address))
+
+
+def _print_join_line(swarm: Swarm, as_json: bool) -> None:
+    address = join_address(swarm.addresses)
+    line = f"dupt-peer join --initial-peers {address} --corpus PATH"
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "swarm_id": swarm.manifest.swarm_id,
+                    "peer_id": swarm.peer_id,
+                    "addresses": swarm.addresses,
+                    "join": line,
+                }
+            )
+        )
+        return
+    click.echo(f"swarm {swarm.manifest.swarm_id} is up; others join it with:", err=True)
+    click.echo(line)
+
+
+def _keep(swarm: Swarm, interruption: Interruption) -> None:
+    """Log what happens and save the state now and then, until stopped."""
+    stop = threading.Event()
+    interruption.on_stop(stop.set)
+    saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
+    while not stop.wait(1.0):
+        now, view = time.monotonic(), swarm.view
+        if view is not None and now - logged_at > LOG_SECONDS:
+            best = view.best
+            line = (
+                f"round {best.record.round if best else 0}  oracles {len(view.oracles)}  "
+                f"loss {'–' if view.loss is None else f'{view.loss:.4f}'}"
+            )
+            if line != logged:
+                click.echo(f"{time.strftime('%H:%M:%S')}  {line}", err=True)
+            logged, logged_at = line, now
+        if now - saved_at > CHECKPOINT_SECONDS and view is not None:
+            if view.best is not None and view.best.record.state_digest != saved.digest:
+                saved = _save(swarm)
+            saved_at = now
+    _save(swarm)
+
+
+def _save(swarm: Swarm) -> Any:
+    with swarm.folder.new_checkpoint() as path:
+        swarm.save_replica(path)
+    return swarm.state
+
+
+def _read_tokenizer(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ManifestError(
+            f"{path}: cannot be read ({error.strerror}); `dupt-peer new` writes it beside the manifest"
+        ) from error
+
+
+def _initial_parameters(manifest: Manifest) -> Iterator[Tensor]:
+    """Drawn only when asked for: a peer that has a checkpoint needs none."""
+    from dupt_swarm.learning.model import GPT
+
+    model = GPT(manifest.model)
+    model.init_weights(manifest.seed)
+    yield from model.parameters()

@@ -1,0 +1,112 @@
+"""``dupt-peer demo``: a first peer, three oracles and the monitor on this machine, on text that is here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import DuptError
+from peers import new
+from peers.demo_screen import DemoScreen
+from peers.interruption import Interruption
+from peers.local import LocalProcesses
+
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+LIBRARY_BYTES = 3_000_000
+
+
+@click.command("demo")
+@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="Rounds of each oracle.")
+@command_errors
+def command(rounds: int) -> None:
+    """Watch a small swarm learn on this machine; it ends by itself and leaves nothing behind."""
+    with Interruption() as interruption:
+        folder = Path(tempfile.mkdtemp(prefix="dupt-demo-"))
+        try:
+            run(folder, rounds)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    interruption.exit_if_received()
+
+
+def run(folder: Path, rounds: int) -> None:
+    """Start everything, show it, wait for its end, and sum up.
+
+    Raises:
+        DuptError: an oracle failed, or did not learn.
+    """
+    screen = DemoScreen()
+    corpora = write_corpora(folder / "corpora")
+    screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
+    manifest = new.write(folder / "run.toml", "tiny", str(folder / "corpora"), field="text", name="demo", seed=0)
+    screen.say(f"one manifest: swarm {manifest.swarm_id}")
+    with LocalProcesses(folder / "logs") as processes:
+        bootstrap = processes.start(
+            "bootstrap",
+            *("dupt-peer", "bootstrap", str(folder / "run.toml"), "--json"),
+            *("--host-maddrs", LOOPBACK, "--state-dir", str(folder / "bootstrap")),
+        )
+        address = json.loads(processes.first_line(bootstrap))["addresses"][0]
+        screen.say(f"the first peer listens on {address}")
+        monitor = processes.start("monitor", "dupt-monitor", "--initial-peers", address, "--port", "0")
+        oracles = {
+            path.name: processes.start(
+                path.name,
+                *("dupt-peer", "join", "--initial-peers", address, "--corpus", str(path)),
+                *("--host-maddrs", LOOPBACK, "--state-dir", str(folder / path.name)),
+                *("--name", path.name, "--rounds", str(rounds), "--json"),
+                # Each oracle gets its share of the cores, as it would on a machine of its own.
+                OMP_NUM_THREADS=str(max(1, (os.cpu_count() or 1) // len(corpora))),
+            )
+            for path in corpora
+        }
+        screen.say(f"the monitor serves {processes.first_line(monitor)}")
+        screen.follow(address, rounds, lambda: any(oracle.poll() is None for oracle in oracles.values()))
+        results = {name: _result(name, processes) for name in oracles}
+    screen.sum_up(results)
+    worse = [name for name, result in results.items() if not _learnt(result)]
+    if worse:
+        raise DuptError(f"the held-out loss of {', '.join(worse)} did not fall; run it with more --rounds")
+
+
+def write_corpora(folder: Path) -> list[Path]:
+    """Three texts of different kinds that every Python installation has: a folder of files each."""
+    import importlib.metadata
+    import pydoc_data.topics
+
+    manual = dict(pydoc_data.topics.topics)
+    library: dict[str, str] = {}
+    for source in sorted(Path(os.__file__).parent.glob("*.py")):
+        if sum(map(len, library.values())) < LIBRARY_BYTES:
+            library[source.stem] = source.read_text(encoding="utf-8", errors="replace")
+    packages = {
+        distribution.metadata["Name"]: str(distribution.metadata.get_payload() or distribution.metadata["Description"])
+        for distribution in importlib.metadata.distributions()
+    }
+    written = []
+    for name, documents in (("manual", manual), ("library", library), ("packages", packages)):
+        (folder / name).mkdir(parents=True)
+        for title, text in documents.items():
+            if len(text) > 100:
+                (folder / name / f"{title}.txt").write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def _result(name: str, processes: LocalProcesses) -> dict[str, Any]:
+    output, code = processes.finish(name)
+    if code != 0:
+        raise DuptError(f"oracle {name} ended with exit code {code}:\n{processes.log_tail(name)}")
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def _learnt(result: dict[str, Any]) -> bool:
+    return bool(result["heldout_loss_after"] < result["heldout_loss_before"])

@@ -1,0 +1,84 @@
+"""Programs of ours as processes on this machine, which all end when the block ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from dupt_swarm.errors import DuptError
+
+END_SECONDS = 15.0
+LOG_TAIL_LINES = 15
+
+
+class LocalProcesses:
+    """Named processes, each the leader of a group of its own, with a log of its stderr in a folder."""
+
+    def __init__(self, logs: Path) -> None:
+        """``logs`` is made if need be."""
+        logs.mkdir(parents=True, exist_ok=True)
+        self._logs = logs
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> LocalProcesses:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        running = [process for process in self._processes.values() if process.poll() is None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        for process in self._processes.values():
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def start(self, name: str, program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start ``program``, which lies beside this Python."""
+        with self._log(name).open("w") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(Path(sys.executable).with_name(program)), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=os.environ | environment,
+            )
+        return self._processes[name]
+
+    def first_line(self, process: subprocess.Popen[str]) -> str:
+        """The first line that it prints.
+
+        Raises:
+            DuptError: it ended without printing one.
+        """
+        assert process.stdout is not None
+        line = process.stdout.readline().strip()
+        if not line:
+            name = next(name for name, other in self._processes.items() if other is process)
+            raise DuptError(f"{name} did not start:\n{self.log_tail(name)}")
+        return line
+
+    def finish(self, name: str) -> tuple[str, int]:
+        """Wait for its end; what it printed (after the first line, if that was read), and its exit code."""
+        process = self._processes[name]
+        output, _ = process.communicate()
+        return output, process.returncode
+
+    def log_tail(self, name: str) -> str:
+        """The end of what it wrote to stderr."""
+        lines = self._log(name).read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"

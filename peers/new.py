@@ -1,0 +1,70 @@
+"""``dupt-peer new``: a manifest from a preset, with a tokenizer trained on the organiser's corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import UsageError
+from dupt_swarm.manifest import PRESETS, Manifest, load_preset, manifest_from_preset
+
+
+@click.command("new")
+@click.argument("manifest", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
+@click.option(
+    "--corpus",
+    required=True,
+    metavar="PATH",
+    help="File, folder or glob of text that the tokenizer learns from.",
+)
+@click.option(
+    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
+)
+@click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@command_errors
+def command(manifest: Path, preset: str, corpus: str, field: str, name: str | None, seed: int) -> None:
+    """Write MANIFEST (such as run.toml), and tokenizer.json beside it."""
+    tokenizer_path = manifest.with_name("tokenizer.json")
+    for path in (manifest, tokenizer_path):
+        if path.exists():
+            raise UsageError(f"{path} exists; remove it, or write into another folder")
+    # A wrong name should not cost the training of a tokenizer.
+    check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
+    manifest_from_preset(preset, name=name or manifest.stem, seed=seed, **check)  # type: ignore[arg-type]
+    written = write(manifest, preset, corpus, field=field, name=name or manifest.stem, seed=seed)
+    click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
+    click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
+
+
+def write(path: Path, preset: str, corpus: str, *, field: str, name: str, seed: int) -> Manifest:
+    """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
+    from dupt_swarm.learning.documents import find_sources, read_pieces
+    from dupt_swarm.learning.tokenizer import train_tokenizer
+
+    wanted = load_preset(preset)["model"]["vocabulary_size"]
+    texts = (piece.text for piece in read_pieces(find_sources(corpus), field))
+    tokenizer = train_tokenizer(texts, wanted)
+    if tokenizer.vocabulary_size < wanted:
+        click.echo(
+            f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
+            f"a larger corpus gives a better tokenizer",
+            err=True,
+        )
+    manifest = manifest_from_preset(
+        preset,
+        name=name,
+        seed=seed,
+        tokenizer_sha256=tokenizer.sha256,
+        vocabulary_size=tokenizer.vocabulary_size,
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(path.with_name("tokenizer.json"))
+        path.write_text(manifest.to_toml(), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+    return manifest

@@ -1,0 +1,50 @@
+"""Options that several commands have, and how options become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Settings = TypeVar("Settings")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+initial_peers = click.option(
+    "--initial-peers",
+    multiple=True,
+    required=True,
+    metavar="ADDRESS",
+    help="Multiaddr of a peer of the swarm, ending in /p2p/<peer id>. Repeatable.",
+)
+swarm_id = click.option(
+    "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
+)
+state_dir = click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
+)
+name = click.option("--name", default="", help="Shown to the other peers.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+def host_maddrs(default: tuple[str, ...]) -> Decorator:
+    """``--host-maddrs``, repeatable."""
+    return click.option(
+        "--host-maddrs",
+        multiple=True,
+        default=default,
+        show_default=True,
+        metavar="ADDRESS",
+        help="Multiaddr to listen on. Repeatable.",
+    )
+
+
+def pick(settings: type[Settings], options: dict[str, Any], **more: Any) -> Settings:
+    """The settings whose fields have the names of these options."""
+    names = {field.name for field in fields(settings)}  # type: ignore[arg-type]
+    return settings(**{key: value for key, value in options.items() if key in names}, **more)

@@ -1,0 +1,86 @@
+"""``dupt-peer status``: the swarm as its records show it now."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from peers import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dupt_swarm.network.client import Node
+    from dupt_swarm.network.view import Peer, View
+
+# Records of peers that have only just come may take a moment to be found.
+PATIENCE_SECONDS = 3.0
+
+
+@click.command("status")
+@options.initial_peers
+@options.swarm_id
+@options.as_json
+@command_errors
+def command(initial_peers: tuple[str, ...], swarm_id: str, as_json: bool) -> None:
+    """Show a swarm: its round, peers, loss and state digests."""
+    from dupt_swarm.swarm import observe
+
+    node, manifest = observe(initial_peers, swarm_id)
+    with node:
+        view = _look(node)
+    if as_json:
+        click.echo(json.dumps(view.to_json(manifest.swarm_id), indent=2))
+        return
+    from rich.console import Console
+
+    console = Console()
+    summary = view.to_json(manifest.swarm_id)
+    loss = "–" if summary["loss"] is None else f"{summary['loss']:.4f} nats"
+    console.print(
+        f"swarm [bold]{manifest.swarm_id}[/]   round {summary['round']}   loss {loss}   "
+        f"{summary['tokens_total']:,} tokens"
+    )
+    console.print(peer_table(view))
+
+
+def peer_table(view: View) -> Table:
+    """The peers, a row each."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("peer", "role", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest"):
+        table.add_column(heading, justify="right" if heading in ("round", "tokens", "tokens/s") else "left")
+    for peer in view.peers:
+        table.add_row(*(escape(cell) for cell in _cells(peer)))
+    return table
+
+
+def _cells(peer: Peer) -> tuple[str, ...]:
+    record = peer.record
+    trains = record.role == "oracle"
+    return (
+        record.name or peer.peer_id[-8:],
+        record.role,
+        record.state,
+        str(record.round),
+        f"{record.tokens_total:,}" if trains else "",
+        f"{record.tokens_per_second:,.0f}" if trains else "",
+        "" if record.loss is None else f"{record.loss:.4f}",
+        "" if record.heldout_loss is None else f"{record.heldout_loss:.4f}",
+        record.state_digest[:12],
+    )
+
+
+def _look(node: Node) -> View:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    view = node.refresh()
+    while not view.peers and time.monotonic() < deadline:
+        time.sleep(0.2)
+        view = node.refresh()
+    return view
