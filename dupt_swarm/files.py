@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             f"{path}: cannot be written ({error.strerror or error}); free space or choose another --state-dir"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone already, or the folder cannot be written
+            temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:

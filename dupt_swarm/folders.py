@@ -107,7 +107,7 @@ class SwarmFolder:
             sync_folder(self.path)
         except OSError as error:
             raise CheckpointError(
-                f"{self.path}: no checkpoint could be written ({error.strerror}); free some space"
+                f"{self.path}: no checkpoint could be written ({error.strerror or error}); free some space"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -119,4 +119,4 @@ class SwarmFolder:
         self._lock.close()
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-????????"))
+        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.finite import all_finite
 
 
 def weight_limit(manifest: Manifest) -> float:
@@ -27,7 +28,7 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
     """
     if not (math.isfinite(weight) and 0 < weight <= limit):
         return "weight"
-    if not math.isfinite(float(part.double().sum())):
+    if not all_finite(part):
         return "not_finite"
     return ""
 

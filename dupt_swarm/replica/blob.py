@@ -64,7 +64,7 @@ class Index:
             sizes = tuple(int(size) for size in tree["sizes"])
             chunks = tuple(bytes.fromhex(text) for text in tree["chunks"])
             index = cls(dict(tree["header"]), sizes, chunks)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a blob index: {error}") from error
         if index.data != data or any(size < 0 for size in sizes):
             raise ValueError("not a blob index in canonical form")

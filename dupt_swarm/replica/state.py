@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.finite import all_finite
 
 KIND = "replica-state-1"
 Layout = tuple[tuple[int, ...], ...]
@@ -62,10 +63,8 @@ class ReplicaState:
 
     @property
     def finite(self) -> bool:
-        """Whether every number is finite. A NaN or an infinity makes the sum not finite."""
-        return all(
-            math.isfinite(float(tensor.double().sum())) for tensor in (self.anchor, *self.buffers.values())
-        )
+        """Whether every number is finite."""
+        return all(all_finite(tensor) for tensor in (self.anchor, *self.buffers.values()))
 
     @classmethod
     def from_blob(cls, blob: Blob, layout: Layout, buffer_names: Sequence[str]) -> ReplicaState:

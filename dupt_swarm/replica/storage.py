@@ -29,7 +29,14 @@ def save_state(state: ReplicaState, path: Path) -> None:
     }
     tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
     metadata = {"replica_state": json.dumps(header)}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error  # a full disk, above all
+
+    write_atomically(path, write)
 
 
 def load_state(path: Path) -> ReplicaState:

@@ -19,4 +19,6 @@ class FP32:
         """See `Codec`."""
         if len(data) != 4 * numel:
             raise ValueError(f"{len(data)} bytes are not {numel} fp32 values")
+        if not numel:
+            return torch.empty(0)
         return torch.frombuffer(bytearray(data), dtype=torch.float32)
