@@ -32,6 +32,12 @@ class _Table(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
     )
 
+    @field_validator("*")
+    @classmethod
+    def _one_zero(cls, value: Any) -> Any:
+        # -0.0 equals 0.0, but is written and would hash differently.
+        return 0.0 if isinstance(value, float) and value == 0 else value
+
 
 class Tokenizer(_Table):
     """Which tokenizer the swarm uses."""
@@ -82,6 +88,14 @@ class Inner(_Table):
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")
     clip_norm: float = Field(default=0.0, ge=0, description="gradient norm is clipped to this; 0: never")
+
+    @model_validator(mode="after")
+    def _learns(self) -> Self:
+        if self.optimizer != "none" and not self.learning_rate:
+            raise ValueError(
+                f'learning_rate = 0 with optimizer = "{self.optimizer}" trains nothing; give a positive one'
+            )
+        return self
 
 
 class Outer(_Table):
@@ -152,6 +166,15 @@ class Rounds(_Table):
     allreduce_seconds: float = Field(
         default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
     )
+
+    @model_validator(mode="after")
+    def _silent_senders_are_left_out_in_time(self) -> Self:
+        if self.allreduce_seconds <= 2 * self.chunk_seconds:
+            raise ValueError(
+                f"allreduce_seconds = {self.allreduce_seconds:g} leaves no time to go on without a silent "
+                f"sender; choose more than 2 × chunk_seconds = {2 * self.chunk_seconds:g}"
+            )
+        return self
 
 
 class Limits(_Table):
@@ -315,7 +338,7 @@ def _cosine_of_pi_times(x: float) -> float:
     for n in range(3, 25, 2):
         term *= -angle * angle / (n * (n - 1))
         total += term
-    return total
+    return max(-1.0, min(1.0, total))  # the last bit may lie outside
 
 
 def _toml_line(table: _Table, key: str) -> str:
