@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -15,7 +17,6 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from dupt_swarm.errors import NodeError
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 
-UPLOADS_MAX = 4
 SILENCE_SECONDS = 10.0
 HELLO_SECONDS = 10.0
 
@@ -54,7 +55,6 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._p2p = p2p
         self._hello: Hello | None = None
         self._blobs: dict[str, Blob] = {}
-        self._uploads = asyncio.Semaphore(UPLOADS_MAX)
 
     async def start(self) -> None:
         """Begin to answer other peers."""
@@ -75,14 +75,17 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         return BytesValue(value=blob.index.data if blob else b"")
 
     async def rpc_chunks(self, request: BytesValue, _context: P2PContext) -> AsyncIterator[BytesValue]:
-        """The chunks asked for, in the order asked for."""
+        """The chunks asked for, in the order asked for, each once.
+
+        Downloads share the link as they come: a queue would starve its end while others download, and
+        a few peers that stop reading would hold it for ever.
+        """
         wanted = json.loads(request.value)
         blob = self._blobs.get(wanted["digest"])
         if blob is None:
             return
-        async with self._uploads:
-            for number in wanted["numbers"]:
-                yield BytesValue(value=bytes(blob.chunk(number)))
+        for number in dict.fromkeys(wanted["numbers"]):
+            yield BytesValue(value=bytes(blob.chunk(number)))
 
     async def hello(self, peer: PeerID) -> Hello:
         """Ask ``peer`` who it is.
@@ -105,10 +108,9 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         reply = await asyncio.wait_for(stub.rpc_index(StringValue(value=digest)), SILENCE_SECONDS)
         if not reply.value or len(reply.value) > INDEX_BYTES_MAX:
             raise ValueError("the donor does not hold this blob any more")
-        index = Index.parse(reply.value)
-        if index.digest != digest:
+        if hashlib.sha256(reply.value).hexdigest() != digest:
             raise ValueError("the donor sent another blob")
-        return index
+        return Index.parse(reply.value)
 
     async def fetch(self, index: Index, donors: Sequence[PeerID], seconds: float) -> Blob:
         """The blob of ``index`` from the donors, one after the other until nothing is missing.
@@ -131,10 +133,10 @@ class Exchange(ServicerBase):  # type: ignore[misc]
     async def _fetch_missing(self, assembly: Assembly, donor: PeerID) -> None:
         numbers = sorted(assembly.missing)
         request = json.dumps({"digest": assembly.index.digest, "numbers": numbers}).encode()
-        stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
-        replies = aiter(stream)
-        for number in numbers:
-            reply = await asyncio.wait_for(anext(replies, None), SILENCE_SECONDS)
-            if reply is None:
-                raise ValueError("the donor stopped sending")
-            assembly.put(number, reply.value)
+        opening = self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
+        async with contextlib.aclosing(await asyncio.wait_for(opening, SILENCE_SECONDS)) as replies:
+            for number in numbers:
+                reply = await asyncio.wait_for(anext(replies, None), SILENCE_SECONDS)
+                if reply is None:
+                    raise ValueError("the donor stopped sending")
+                assembly.put(number, reply.value)
