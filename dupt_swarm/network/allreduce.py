@@ -118,8 +118,10 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
             if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
                 raise AllreduceException(f"{peer_id} returned {received} parts only")
         except BaseException:
-            self.tally.lost_reducers.append(str(peer_id))
-            self.tensor_part_container.register_failed_reducer(peer_index)
+            # Who has given all of its share may vanish then: the average is complete without it.
+            if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
+                self.tally.lost_reducers.append(str(peer_id))
+                self.tensor_part_container.register_failed_reducer(peer_index)
             raise
 
     async def _average_own(self) -> AsyncIterator[tuple[Tensor, float]]:
@@ -131,9 +133,10 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
     async def _exchange(self, peer_id: PeerID, peer_index: int) -> AsyncIterator[tuple[Tensor, float]]:
         sizes = [part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
         done_sending = asyncio.Event()
-        stream = await self._get_peer_stub(peer_id).rpc_aggregate_part(
+        opening = self._get_peer_stub(peer_id).rpc_aggregate_part(
             _then_set(self._generate_input_for_peer(peer_index), done_sending)
         )
+        stream = await asyncio.wait_for(opening, self.reducer_timeout)  # a vanished machine never answers
         if self.should_delay_results(self.peer_id):
             await done_sending.wait()
 
