@@ -44,8 +44,10 @@ def peer_id_of(tag: bytes) -> str:
     match = RSASignatureValidator._PUBLIC_KEY_RE.fullmatch(tag)
     if match is None:
         raise ValueError("not an owner tag")
-    public = RSAPublicKey.from_bytes(match.group(1))._public_key
-    der = public.public_bytes(
+    key = RSAPublicKey.from_bytes(match.group(1))
+    if key.to_bytes() != match.group(1):  # a comment after the key would give one peer many tags
+        raise ValueError("not an owner tag in canonical form")
+    der = key._public_key.public_bytes(
         encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
     )
     message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()

@@ -62,9 +62,10 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
 async def _dial(p2p: P2P, text: str) -> str:
     """Why the peer at ``text`` cannot be reached, or an empty string if it can."""
     try:
-        address = Multiaddr(text)
-        peer_id = PeerID.from_base58(address["p2p"])
-        route = address.decapsulate(f"/p2p/{address['p2p']}")
+        Multiaddr(text)  # checks every part of it
+        # The last peer is meant: those before it are relays on the way.
+        way, _, peer = text.rpartition("/p2p/")
+        peer_id, route = PeerID.from_base58(peer), Multiaddr(way)
     except Exception:
         # multiaddr, its codecs and base58 each raise errors of their own
         return "not a multiaddr that ends in /p2p/<peer id>"
@@ -76,6 +77,8 @@ async def _dial(p2p: P2P, text: str) -> str:
         return f"no answer within {DIAL_SECONDS} s"
     except ControlFailure as error:
         return _last_reason(str(error))
+    except (OSError, EOFError) as error:
+        return f"the libp2p daemon of this peer is gone ({error})"
     return ""
 
 
@@ -102,7 +105,8 @@ def check_port_free(address: str) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, int(port)))
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--host-maddrs {address}: cannot listen there ({error.strerror}); choose another port"
+                f"--host-maddrs {address}: cannot listen there ({reason}); choose another port"
             ) from error

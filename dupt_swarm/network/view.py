@@ -148,7 +148,7 @@ def round_progress(
     """
     per_round = manifest.rounds.tokens_per_round
     most = manifest.limits.max_weight_ratio * per_round
-    tokens = float(own_tokens)
+    tokens = min(float(own_tokens), most)
     for peer in companions:
         record = peer.record
         age = min(max(now - record.time, 0.0), manifest.limits.record_seconds)
