@@ -66,12 +66,22 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
 def _suggestion(where: str, known: list[str]) -> str:
     table, _, leaf = where.rpartition(".")
     leaf = HABITS.get(leaf, leaf)
-    candidates = [key for key in known if key.rpartition(".")[2] == leaf]
     # A key of the same table first, then the same key elsewhere, then one that is spelled alike.
-    candidates.sort(key=lambda key: key.rpartition(".")[0] != table)
-    if not candidates:
-        candidates = difflib.get_close_matches(f"{table}.{leaf}" if table else leaf, known, n=1)
-    if not candidates:
-        by_leaf = {key.rpartition(".")[2]: key for key in known}
-        candidates = [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1)]
+    same = sorted((key for key in known if _leaf(key) == leaf), key=lambda key: _table(key) != table)
+    near = _spelled_alike(leaf, [key for key in known if _table(key) == table])
+    tables = difflib.get_close_matches(leaf, {_table(key) for key in known} - {""}, n=1) if not table else []
+    candidates = [*same, *near, *tables, *_spelled_alike(leaf, known)]
     return f"; did you mean `{candidates[0]}`?" if candidates else "; remove it"
+
+
+def _spelled_alike(leaf: str, keys: list[str]) -> list[str]:
+    by_leaf = {_leaf(key): key for key in reversed(keys)}
+    return [by_leaf[name] for name in difflib.get_close_matches(leaf, by_leaf, n=1)]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _table(key: str) -> str:
+    return key.rpartition(".")[0]

@@ -50,7 +50,7 @@ def load_state(path: Path) -> ReplicaState:
             header = json.loads(file.metadata()["replica_state"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         layout = tuple(tuple(shape) for shape in header["layout"])
-        buffers = {name[len(_BUFFER) :]: tensor for name, tensor in tensors.items() if name != _ANCHOR}
+        buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
         state = ReplicaState(header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers)
         if state.digest != header["digest"]:
             raise ValueError("the content does not have the digest that was saved with it")

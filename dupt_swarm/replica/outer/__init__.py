@@ -7,6 +7,7 @@ rounds exactly, in a fixed order; no ``alpha=``, no ``addcmul``, no fused kernel
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -30,5 +31,5 @@ class OuterOptimizer(Protocol):
 
 def build_outer(manifest: Manifest) -> OuterOptimizer:
     """The outer optimizer that the manifest names."""
-    optimizers = {"nesterov": Nesterov, "adamw": AdamW}
+    optimizers: dict[str, Callable[[Manifest], OuterOptimizer]] = {"nesterov": Nesterov, "adamw": AdamW}
     return optimizers[manifest.outer.optimizer](manifest)

@@ -1,0 +1,97 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupt_swarm.replica.aggregation import screen_norms, screen_part, weight_limit, weighted_mean
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_weight_limit(make_manifest) -> None:
+    """A contribution weighs at most the ratio × the tokens of a round."""
+    manifest = make_manifest(limits={"max_weight_ratio": 2.5}, rounds={"tokens_per_round": 2048})
+    assert weight_limit(manifest) == 5120.0
+
+
+@pytest.mark.parametrize(
+    ("values", "weight", "expected"),
+    [
+        ([1.0, -2.0], 1.0, ""),
+        ([1.0, -2.0], 100.0, ""),
+        ([0.0, 0.0], 5e-324, ""),
+        ([3e38, 3e38], 1.0, ""),
+        ([1.0], math.nextafter(100.0, INF), "weight"),
+        ([1.0], 1e12, "weight"),
+        ([1.0], 0.0, "weight"),
+        ([1.0], -1.0, "weight"),
+        ([1.0], NAN, "weight"),
+        ([1.0], INF, "weight"),
+        ([1.0, NAN], 1.0, "not_finite"),
+        ([INF, 1.0], 1.0, "not_finite"),
+        ([INF, -INF], 1.0, "not_finite"),
+        ([NAN], NAN, "weight"),
+    ],
+)
+def test_screening(values, weight, expected) -> None:
+    """A part with an impossible weight or a number that is not finite is named, others pass."""
+    assert screen_part(torch.tensor(values), weight, 100.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("norms", "expected"),
+    [
+        ([1.0], [True]),
+        ([1.0, 1e9], [True, True]),
+        ([1.0, 1.0, 10.0], [True, True, True]),
+        ([1.0, 1.0, 10.001], [True, True, False]),
+        ([1e9, 1.0, 2.0], [False, True, True]),
+        ([1.0, 2.0, 3.0, 1e6], [True, True, True, False]),
+        ([0.0, 0.0, 5.0], [True, True, True]),
+        ([0.0, 1.0, 1.0], [True, True, True]),
+        ([0.0, 0.0, 0.0], [True, True, True]),
+        ([3e38, 3e38, 3e38], [True, True, True]),
+    ],
+)
+def test_norms(norms, expected) -> None:
+    """Parts far above the median norm are left out, if there are at least three to compare."""
+    parts = [torch.tensor([0.0, norm]) for norm in norms]
+    assert screen_norms(parts, 10.0) == expected
+
+
+@given(st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=7), st.floats(1.001, 100))
+def test_somebody_is_always_kept(norms, ratio) -> None:
+    """Whatever the norms are, at least half of the parts stay."""
+    parts = [torch.tensor([norm]) for norm in norms]
+    assert 2 * sum(screen_norms(parts, ratio)) >= len(parts)
+
+
+@given(st.data(), st.integers(1, 6))
+def test_weighted_mean(data, peers: int) -> None:
+    """The mean is Σ w·x / Σ w of exact arithmetic, to the rounding of fp32."""
+    floats = st.floats(-1e6, 1e6, width=32)
+    rows = data.draw(st.lists(st.lists(floats, min_size=4, max_size=4), min_size=peers, max_size=peers))
+    weights = data.draw(st.lists(st.floats(1, 1e9), min_size=peers, max_size=peers))
+    exact = np.average(np.array(rows, np.float64), axis=0, weights=weights)
+    actual = weighted_mean([torch.tensor(row) for row in rows], weights).double().numpy()
+    largest = np.abs(np.array(rows)).max(axis=0)
+    assert (np.abs(actual - exact) <= (peers + 1) * 2.0**-23 * largest + 1e-44).all()
+
+
+def test_mean_of_one_is_itself() -> None:
+    """A single part is its own mean, bit for bit, and is not changed."""
+    part = torch.linspace(-3, 7, 1001)
+    mean = weighted_mean([part], [123.0])
+    assert torch.equal(mean, part)
+    mean.zero_()
+    assert float(part[-1]) == 7.0
+
+
+def test_parts_are_not_changed() -> None:
+    """Averaging leaves the parts as they are."""
+    parts = [torch.ones(3), torch.full((3,), 4.0)]
+    assert weighted_mean(parts, [2.0, 1.0]).tolist() == [2.0, 2.0, 2.0]
+    assert [part.tolist() for part in parts] == [[1.0] * 3, [4.0] * 3]

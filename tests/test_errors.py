@@ -1,0 +1,58 @@
+import pickle
+
+import pytest
+
+from dupt_swarm import errors
+from dupt_swarm.errors import DuptError, UnreachableError
+
+EXIT_CODES = {
+    "UsageError": 2,
+    "CorpusError": 1,
+    "CheckpointError": 1,
+    "NodeError": 1,
+    "ManifestError": 10,
+    "UnreachableError": 11,
+    "RejectedError": 12,
+    "DeviceError": 13,
+}
+
+
+def test_exit_codes() -> None:
+    """Each error has the exit code that the documentation promises, and no other error exists."""
+    actual = {
+        kind.__name__: kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, DuptError) and kind is not DuptError
+    }
+    assert actual == EXIT_CODES
+    assert DuptError.exit_code == 1
+
+
+def test_the_drawing_is_complete() -> None:
+    """The tree drawn in the module's docstring shows every error with its exit code."""
+    drawn = {
+        words[1]: int(words[2])
+        for line in (errors.__doc__ or "").splitlines()
+        if (words := line.split()) and words[0] in ("├──", "└──")
+    }
+    assert drawn == EXIT_CODES
+
+
+@pytest.mark.parametrize("name", [name for name in EXIT_CODES if name != "UnreachableError"])
+def test_errors_cross_the_pipe(name: str) -> None:
+    """An error that the node raises arrives in the trainer with its type and its message."""
+    copy = pickle.loads(pickle.dumps(getattr(errors, name)("what; remedy")))
+    assert (type(copy).__name__, str(copy)) == (name, "what; remedy")
+
+
+def test_unreachable_names_each_address() -> None:
+    """The message has a line for each address with its reason, also after the pipe."""
+    error = UnreachableError({"/ip4/10.0.0.1/tcp/1/p2p/Qm": "connection refused", "x": "not a multiaddr"})
+    expected = (
+        "the swarm is unreachable; check the addresses and that one of these peers runs:\n"
+        "  /ip4/10.0.0.1/tcp/1/p2p/Qm: connection refused\n"
+        "  x: not a multiaddr"
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(error) == expected
+    assert (str(copy), copy.reasons) == (expected, error.reasons)

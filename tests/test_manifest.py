@@ -1,0 +1,392 @@
+import math
+import tomllib
+from copy import deepcopy
+
+import pytest
+from pydantic import ValidationError
+
+from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.manifest import (
+    PRESETS,
+    Inner,
+    Manifest,
+    Model,
+    Schedule,
+    load_preset,
+    manifest_from_preset,
+)
+
+SHA256 = "0123456789abcdef" * 4
+
+
+def preset(name: str) -> Manifest:
+    size = load_preset(name)["model"]["vocabulary_size"]
+    return manifest_from_preset(name, name="s", seed=7, tokenizer_sha256=SHA256, vocabulary_size=size)
+
+
+def tables() -> dict:
+    """The tiny preset as nested tables, to be changed by a test."""
+    return deepcopy(preset("tiny").model_dump())
+
+
+def toml_of(value: dict) -> str:
+    """Plain TOML with the keys in the order of ``value``."""
+    lines = [f"{key} = {_scalar(item)}" for key, item in value.items() if not isinstance(item, dict)]
+    for key, item in value.items():
+        if isinstance(item, dict):
+            lines += [f"[{key}]", *(f"{inner} = {_scalar(leaf)}" for inner, leaf in item.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def message_of(changed: dict) -> str:
+    """What a user is told about these tables, read as a file called run.toml."""
+    with pytest.raises(ManifestError) as caught:
+        Manifest.parse(toml_of(changed))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_toml_round_trip(name: str) -> None:
+    """A manifest written as TOML and read back is the same manifest, with the same text and hash."""
+    manifest = preset(name)
+    read = Manifest.parse(manifest.to_toml())
+    assert read == manifest
+    assert read.sha256 == manifest.sha256
+    assert read.to_toml() == manifest.to_toml()
+
+
+def test_bytes_round_trip() -> None:
+    """The canonical bytes, which travel between peers, read back to the same manifest."""
+    manifest = preset("tiny")
+    assert Manifest.from_bytes(manifest.canonical_bytes()) == manifest
+    assert Manifest.from_bytes(manifest.canonical_bytes()).sha256 == manifest.sha256
+
+
+def test_every_key_is_written_with_a_comment() -> None:
+    """Each line that sets a key says in a comment what it means."""
+    lines = [line for line in preset("tiny").to_toml().splitlines() if "=" in line.partition("#")[0]]
+    assert [line for line in lines if not line.partition("  # ")[2]] == []
+    assert len(lines) > 30
+
+
+def test_canonical_bytes() -> None:
+    """What is hashed is JSON with sorted keys, all defaults, and no white space."""
+    canonical = preset("tiny").canonical_bytes()
+    assert canonical.startswith(b'{"codec":"scaled_fp16","inner":{"beta1":0.9,"beta2":0.99,"clip_norm":1.0,')
+    assert b" " not in canonical
+    assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
+
+
+def test_hash_ignores_spelling() -> None:
+    """5, 5.0 and 5e0, -0.0 and 0.0, a default given or left out, and the order of keys hash alike."""
+    manifest = preset("tiny")
+    changed = tables()
+    changed["rounds"]["matchmaking_seconds"] = 5  # an int, and the default
+    changed["model"]["dropout"] = -0.0
+    del changed["rounds"]["chunk_seconds"], changed["limits"], changed["inner"]["beta1"]
+    reordered = dict(reversed(list(changed.items())))
+    reordered["inner"] = dict(reversed(list(reordered["inner"].items())))
+    assert Manifest.parse(toml_of(changed)).sha256 == manifest.sha256
+    assert Manifest.parse(toml_of(reordered)).sha256 == manifest.sha256
+    spelled = manifest.to_toml().replace("max_round_seconds = 60.0", "max_round_seconds = 6e1")
+    assert spelled != manifest.to_toml()
+    assert Manifest.parse(spelled).sha256 == manifest.sha256
+
+
+def test_every_leaf_changes_the_hash() -> None:
+    """Each single number, when changed, makes another swarm."""
+    manifest = preset("tiny")
+    other = {
+        float: lambda value: value + 0.0625,
+        int: lambda value: value * 2,
+        bool: lambda value: not value,
+    }
+    hashes = {manifest.sha256}
+    count = 0
+    for name, table in tables().items():
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if isinstance(value, str):
+                continue
+            changed = tables()
+            changed[name][key] = other[type(value)](value)
+            if key == "vocabulary_size":
+                changed["model"][key] = changed["tokenizer"][key] = changed[name][key]
+            if key in ("tokens_per_step", "heads"):
+                changed[name][key] = value // 2
+            try:
+                hashes.add(Manifest.model_validate(changed).sha256)
+            except ValidationError:
+                assert (name, key) in {("inner", "beta1"), ("inner", "beta2"), ("outer", "beta2")} | {
+                    ("outer", "beta1"),
+                }
+                changed[name][key] = 0.5
+                hashes.add(Manifest.model_validate(changed).sha256)
+            count += key != "vocabulary_size"
+    assert len(hashes) == 1 + count + 1
+
+
+def test_swarm_id() -> None:
+    """The swarm id is the name and the first twelve digits of the hash."""
+    manifest = preset("tiny")
+    assert manifest.swarm_id == f"s-{manifest.sha256[:12]}"
+
+
+def test_gpt1_is_the_papers() -> None:
+    """The preset gpt1 has the numbers of Radford et al. 2018, section 4.1."""
+    manifest = preset("gpt1")
+    expected_model = Model(
+        vocabulary_size=40_000 + 256 + 1,
+        context_length=512,
+        layers=12,
+        heads=12,
+        width=768,
+        hidden_width=3072,
+        norm="post",
+        dropout=0.1,
+        init_std=0.02,
+    )
+    expected_inner = Inner(
+        optimizer="adamw",
+        learning_rate=2.5e-4,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        weight_decay=0.01,
+        clip_norm=0.0,
+    )
+    assert manifest.model == expected_model
+    assert manifest.inner == expected_inner
+    assert manifest.schedule.warmup_updates == 2000
+    assert manifest.schedule.final_ratio == 0.0
+    assert manifest.rounds.tokens_per_step == 64 * 512
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_leave_time_for_a_round(name: str) -> None:
+    """In every preset a group can form, and go on without a silent sender, before the time is up."""
+    rounds = preset(name).rounds
+    assert rounds.matchmaking_seconds + 2 * rounds.chunk_seconds < rounds.max_round_seconds
+    assert 2 * rounds.chunk_seconds < rounds.allreduce_seconds
+
+
+def test_unknown_preset() -> None:
+    """An unknown preset is a usage error that lists the known ones."""
+    with pytest.raises(UsageError) as caught:
+        load_preset("gpt5")
+    assert str(caught.value) == "unknown preset `gpt5`; choose one of tiny, gpt1"
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "expected"),
+    [
+        ("", "lr", "unknown key `lr`; did you mean `inner.learning_rate`?"),
+        ("inner", "lr", "unknown key `inner.lr`; did you mean `inner.learning_rate`?"),
+        ("outer", "lr", "unknown key `outer.lr`; did you mean `outer.learning_rate`?"),
+        ("outer", "wd", "unknown key `outer.wd`; did you mean `outer.weight_decay`?"),
+        ("model", "n_layer", "unknown key `model.n_layer`; did you mean `model.layers`?"),
+        (
+            "model",
+            "block_size",
+            "unknown key `model.block_size`; did you mean `model.context_length`?",
+        ),
+        ("model", "dropuot", "unknown key `model.dropuot`; did you mean `model.dropout`?"),
+        ("rounds", "overlaps", "unknown key `rounds.overlaps`; did you mean `rounds.overlap`?"),
+        ("model", "strategy", "unknown key `model.strategy`; did you mean `rounds.strategy`?"),
+        ("", "modell", "unknown key `modell`; did you mean `model`?"),
+        ("", "strategi", "unknown key `strategi`; did you mean `rounds.strategy`?"),
+        ("model", "zzz", "unknown key `model.zzz`; remove it"),
+    ],
+)
+def test_unknown_keys(table: str, key: str, expected: str) -> None:
+    """An unknown key is named, with the key that was probably meant."""
+    changed = tables()
+    (changed[table] if table else changed)[key] = 1
+    assert message_of(changed) == f"run.toml: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"model": {"heads": 3}},
+            "`model`: heads = 3 does not divide width = 256; choose a width that is a multiple of 3",
+        ),
+        (
+            {"schedule": {"warmup_updates": 20_000}},
+            "`schedule`: warmup_updates = 20000 must be less than total_updates = 20000",
+        ),
+        (
+            {"tokenizer": {"vocabulary_size": 5000}},
+            "model.vocabulary_size = 4096 differs from tokenizer.vocabulary_size = 5000; "
+            "give both the latter",
+        ),
+        (
+            {"inner": {"optimizer": "none"}},
+            'inner.optimizer = "none" does not go with rounds.strategy = "diloco"; '
+            '`gradient` takes "none", `diloco` takes "adamw" or "sgd"',
+        ),
+        (
+            {"rounds": {"strategy": "gradient"}},
+            'inner.optimizer = "adamw" does not go with rounds.strategy = "gradient"; '
+            '`gradient` takes "none", `diloco` takes "adamw" or "sgd"',
+        ),
+        (
+            {"inner": {"learning_rate": 0}},
+            '`inner`: learning_rate = 0 with optimizer = "adamw" trains nothing; give a positive one',
+        ),
+        (
+            {"rounds": {"tokens_per_step": 30_000}},
+            "rounds.tokens_per_step = 30000 exceeds rounds.tokens_per_round = 20480; raise the latter",
+        ),
+        (
+            {"rounds": {"tokens_per_step": 127}},
+            "rounds.tokens_per_step = 127 is less than one sequence; use at least model.context_length = 128",
+        ),
+        (
+            {"rounds": {"allreduce_seconds": 10}},
+            "`rounds`: allreduce_seconds = 10 leaves no time to go on without a silent sender; "
+            "choose more than 2 × chunk_seconds = 10",
+        ),
+        (
+            {"tokenizer": {"sha256": SHA256.upper()}},
+            "`tokenizer.sha256`: must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in",
+        ),
+        (
+            {"name": "a.b"},
+            "`name`: use 1 to 40 letters, digits and hyphens, beginning with a letter or digit",
+        ),
+        (
+            {"model": {"layers": 0}},
+            "`model.layers` = 0: input should be greater than or equal to 1",
+        ),
+        (
+            {"model": {"layers": 2.0}},
+            "`model.layers` = 2.0: input should be a valid integer",
+        ),
+        (
+            {"inner": {"learning_rate": "3e-4"}},
+            "`inner.learning_rate` = '3e-4': input should be a valid number",
+        ),
+        (
+            {"inner": {"learning_rate": float("nan")}},
+            "`inner.learning_rate` = nan: input should be a finite number",
+        ),
+        (
+            {"limits": {"max_norm_ratio": 1}},
+            "`limits.max_norm_ratio` = 1: input should be greater than 1",
+        ),
+        ({"codec": "int8"}, "`codec` = 'int8': input should be 'scaled_fp16' or 'fp32'"),
+    ],
+)
+def test_impossible_values(changes: dict, expected: str) -> None:
+    """Each impossible value or combination gives one line: where, what, and what to do."""
+    changed = tables()
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            changed[key] |= value
+        else:
+            changed[key] = value
+    assert message_of(changed) == f"run.toml: {expected}"
+
+
+def test_missing_key() -> None:
+    """A missing key is named, and so is a missing table."""
+    changed = tables()
+    del changed["model"]["layers"], changed["schedule"]
+    assert message_of(changed).splitlines() == [
+        "run.toml: `model.layers` is missing; add it",
+        "run.toml: `schedule` is missing; add it",
+    ]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Several problems give several lines, not one after the other."""
+    changed = tables()
+    changed["model"]["n_head"] = 4
+    changed["rounds"]["tokens_per_round"] = 0
+    assert len(message_of(changed).splitlines()) == 2
+
+
+def test_broken_files(tmp_path) -> None:
+    """Broken TOML, broken bytes, text that is not UTF-8 and a missing file are manifest errors."""
+    with pytest.raises(ManifestError, match=r"run\.toml: not valid TOML: .*; mend that line"):
+        Manifest.parse("name = ")
+    with pytest.raises(ManifestError, match=r"the swarm's manifest: not valid JSON"):
+        Manifest.from_bytes(b"\xff{")
+    with pytest.raises(ManifestError, match=r"cannot be read: .*`dupt-peer new` writes one"):
+        Manifest.load(tmp_path / "none.toml")
+    (tmp_path / "run.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ManifestError, match="cannot be read"):
+        Manifest.load(tmp_path / "run.toml")
+
+
+def test_huge_numbers_are_refused() -> None:
+    """An integer beyond every float is a manifest error, not an overflow."""
+    assert "inner.learning_rate" in message_of(
+        tables() | {"inner": tables()["inner"] | {"learning_rate": 10**400}}
+    )
+    assert "seed" in message_of(tables() | {"seed": 1 << 63})
+
+
+def test_load_reads_what_to_toml_wrote(tmp_path) -> None:
+    """A manifest file on disk is read back as it was."""
+    manifest = preset("gpt1")
+    (tmp_path / "run.toml").write_text(manifest.to_toml(), encoding="utf-8")
+    assert Manifest.load(tmp_path / "run.toml") == manifest
+    assert tomllib.loads(manifest.to_toml()) == manifest.model_dump()
+
+
+def test_difference() -> None:
+    """The first differing key is named with both values; equal manifests differ in nothing."""
+    mine = preset("tiny")
+    changed = tables()
+    changed["rounds"]["overlap"] = False
+    other = Manifest.model_validate(changed)
+    assert mine.difference(preset("tiny")) == ""
+    assert mine.difference(other) == "`rounds.overlap` is True here and False there"
+    assert other.difference(mine) == "`rounds.overlap` is False here and True there"
+
+
+def test_frozen() -> None:
+    """Neither a manifest nor a table of it can be changed."""
+    manifest = preset("tiny")
+    with pytest.raises(ValidationError):
+        manifest.name = "other"
+    with pytest.raises(ValidationError):
+        manifest.model.layers = 5
+
+
+def test_updates_per_round() -> None:
+    """A round has as many scheduled updates as inner steps, and one with strategy `gradient`."""
+    changed = tables()
+    changed["rounds"]["strategy"], changed["inner"]["optimizer"] = "gradient", "none"
+    assert preset("tiny").updates_per_round == 20
+    assert Manifest.model_validate(changed).updates_per_round == 1
+
+
+@pytest.mark.parametrize("final_ratio", [0.0, 0.1, 1.0])
+def test_schedule_is_a_warmup_and_a_cosine(final_ratio: float) -> None:
+    """The factor climbs linearly to 1, and then follows the cosine to within 1e-12."""
+    schedule = Schedule(warmup_updates=10, total_updates=1010, final_ratio=final_ratio)
+    assert [schedule.factor(update) for update in range(10)] == [(n + 1) / 11 for n in range(10)]
+    for step in range(4001):
+        update = 10 + step / 4
+        cosine = 0.5 * (1 + math.cos(math.pi * (update - 10) / 1000))
+        expected = final_ratio + (1 - final_ratio) * cosine
+        assert abs(schedule.factor(update) - expected) <= 1e-12
+        assert 0.0 <= schedule.factor(update) <= 1.0
+
+
+def test_schedule_stays_at_its_end() -> None:
+    """After the last update the factor is the final ratio, and never negative."""
+    schedule = Schedule(warmup_updates=0, total_updates=10, final_ratio=0.0)
+    assert schedule.factor(0) == 1.0
+    assert schedule.factor(10) == 0.0
+    assert schedule.factor(1e9) == 0.0
+    assert Schedule(warmup_updates=0, total_updates=10, final_ratio=0.25).factor(11) == 0.25
