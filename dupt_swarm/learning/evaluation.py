@@ -1,0 +1,71 @@
+"""The loss of a model on held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.device import autocast
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        loss_nats: mean negative log likelihood per token, in nats.
+        bits_per_byte: the same total in bits, per byte of the targets' text: comparable between tokenizers.
+        tokens: how many targets were predicted.
+        bytes: the length of their text in UTF-8.
+    """
+
+    loss_nats: float
+    bits_per_byte: float
+    tokens: int
+    bytes: int
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    token_bytes: np.ndarray[tuple[int], np.dtype[np.integer]] | Tensor,
+    device: torch.device,
+) -> Evaluation:
+    """The loss over all targets of ``batches``, every token counting alike whatever the batches' sizes.
+
+    The model's mode and the random numbers are as before afterwards.
+
+    Args:
+        model: ``model(inputs, targets)`` gives the mean loss in nats; on ``device`` already.
+        batches: ``(inputs, targets)``, int64 [B, T] each, on the CPU.
+        token_bytes: [V], how many bytes of text each token stands for.
+
+    Raises:
+        CorpusError: there is no text in the batches.
+    """
+    lengths = torch.as_tensor(token_bytes, dtype=torch.int64, device="cpu")
+    losses: list[Tensor] = []  # on the device, read at the end: reading would wait for each batch
+    counts: list[int] = []
+    text_bytes = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for inputs, targets in batches:
+            with autocast(device):
+                losses.append(model(inputs.to(device), targets.to(device)))
+            counts.append(targets.numel())
+            text_bytes += int(lengths[targets].sum())
+    finally:
+        model.train(was_training)
+    if not text_bytes:
+        raise CorpusError("there is no held-out text to evaluate on; give more text")
+    nats = sum(loss.item() * count for loss, count in zip(losses, counts, strict=True))
+    tokens = sum(counts)
+    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)

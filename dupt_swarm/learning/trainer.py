@@ -1,0 +1,137 @@
+"""Plain PyTorch inner steps; the optimizer, whatever it does besides, is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.learning.device import autocast
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Optimizer(Protocol):
+    """What the trainer needs of an optimizer."""
+
+    def step(self, *, tokens: int) -> object:
+        """Update the parameters from the mean gradient over ``tokens`` tokens."""
+
+    def zero_grad(self) -> object:
+        """Forget the gradients."""
+
+
+class BatchSource(Protocol):
+    """Batches without end, with a position that can be saved."""
+
+    def __next__(self) -> Batch:
+        """The next ``(inputs, targets)``, int64 [B, T] each, on the CPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position: which batch comes next."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Go on from a saved position."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one inner step did.
+
+    Attributes:
+        loss: mean over the step's tokens in nats, detached, 0-d and still on the device: reading it waits.
+        tokens: how many targets it trained on.
+    """
+
+    loss: Tensor
+    tokens: int
+
+
+class Trainer:
+    """Runs inner steps of a model that is on ``device`` already."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        batches: BatchSource,
+        device: torch.device,
+        micro_batches: int = 1,
+    ) -> None:
+        """``model(inputs, targets)`` gives the mean loss; a step takes ``micro_batches`` of ``batches``."""
+        self.model = model
+        self.optimizer = optimizer
+        self.device = device
+        self.micro_batches = micro_batches
+        self._batches = batches
+        self._position = batches.state_dict()
+        self._next: list[Batch] = []
+
+    def step(self) -> Step:
+        """One inner step: gradients are the mean over all tokens of its micro-batches."""
+        self.model.train()
+        step_batches = self._next or self._fetch()
+        tokens = sum(targets.numel() for _, targets in step_batches)
+        loss = torch.zeros((), device=self.device)
+        for inputs, targets in step_batches:
+            with autocast(self.device):
+                part = self.model(inputs, targets) * (targets.numel() / tokens)
+            part.backward()
+            loss += part.detach()
+        # A GPU is still busy with the above while the CPU reads what comes next.
+        self._position = self._batches.state_dict()
+        self._next = self._fetch()
+        self.optimizer.step(tokens=tokens)
+        self.optimizer.zero_grad()
+        return Step(loss, tokens)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position in the batches and the state of the random numbers that dropout draws."""
+        return {"batches": self._position, "random": _random_state(self.device)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as the trainer that gave ``state`` would have: on the same device with the same losses.
+
+        Raises:
+            CheckpointError: ``state`` is not a trainer's.
+        """
+        try:
+            position, random = dict(state["batches"]), dict(state["random"])
+            _restore_random_state(random, self.device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"not the state of a trainer ({error}); resume from another checkpoint"
+            ) from error
+        self._batches.load_state_dict(position)
+        self._position, self._next = position, []
+
+    def _fetch(self) -> list[Batch]:
+        return [self._to_device(next(self._batches)) for _ in range(self.micro_batches)]
+
+    def _to_device(self, batch: Batch) -> Batch:
+        inputs, targets = batch
+        if self.device.type == "cuda":  # only from pinned memory does a copy run beside the computation
+            inputs, targets = inputs.pin_memory(), targets.pin_memory()
+        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def _restore_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """A state of another kind of device is left out: a checkpoint may move between machines."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])

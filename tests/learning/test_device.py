@@ -1,0 +1,94 @@
+"""The best device, its precision, and compilation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dupt_swarm.errors import DeviceError
+from dupt_swarm.learning import device as device_module
+from dupt_swarm.learning.device import autocast, choose_device, maybe_compile
+
+CPU = torch.device("cpu")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, cuda: bool, mps: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(cuda))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")]
+)
+def test_auto_takes_the_best_device(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, expected: str
+) -> None:
+    """Auto is CUDA, else an Apple GPU, else the CPU; the CPU can always be asked for."""
+    pretend(monkeypatch, cuda=cuda, mps=mps)
+    assert expected == choose_device().type
+    assert choose_device("cpu") == CPU
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:1", "mps", "meta", "gpu"])
+def test_a_missing_device_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A device that is not there, or that nobody knows, gives an error with its name and what to use."""
+    pretend(monkeypatch, cuda=False, mps=False)
+    with pytest.raises(DeviceError, match=rf"`{name}`.*auto"):
+        choose_device(name)
+
+
+def test_the_second_gpu_needs_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one GPU, cuda:0 exists and cuda:1 does not."""
+    pretend(monkeypatch, cuda=True, mps=False)
+    assert torch.device("cuda:0") == choose_device("cuda:0")
+    with pytest.raises(DeviceError, match="sees 1 CUDA"):
+        choose_device("cuda:1")
+
+
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_products_are_in_bf16_where_the_hardware_is(
+    monkeypatch: pytest.MonkeyPatch, has_bf16: bool, expected: torch.dtype
+) -> None:
+    """On a CPU with bf16 instructions products are bf16, on another fp32; parameters are always fp32."""
+    monkeypatch.setattr(device_module, "_cpu_has_bf16", lambda: has_bf16)
+    layer = nn.Linear(4, 4)
+    with autocast(CPU):
+        assert expected == layer(torch.ones(1, 4)).dtype
+    assert torch.float32 == layer.weight.dtype
+
+
+def test_apple_gpus_compute_in_fp32() -> None:
+    """There is no autocast on MPS, least of all fp16."""
+    with autocast(torch.device("mps")):
+        assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "triton", "flag", "expected"),
+    [
+        ("cpu", True, None, False),
+        ("cpu", True, True, True),
+        ("cuda", True, None, True),
+        ("cuda", False, None, False),
+        ("cuda", True, False, False),
+    ],
+)
+def test_cuda_compiles_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, name: str, triton: bool, flag: bool | None, expected: bool
+) -> None:
+    """By default models are compiled on CUDA where Triton works, elsewhere only when asked for."""
+    monkeypatch.setattr(device_module, "_triton_works", lambda: triton)
+    compiled: list[nn.Module] = []
+    model = nn.Linear(2, 2)
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    maybe_compile(model, torch.device(name), flag)
+    assert ([model] if expected else []) == compiled
+
+
+def test_compiling_keeps_the_names() -> None:
+    """A compiled model has the parameter names of the model as written."""
+    model = nn.Linear(2, 2)
+    maybe_compile(model, CPU, flag=True)
+    assert list(model.state_dict()) == ["weight", "bias"]

@@ -1,0 +1,150 @@
+"""Inner steps train, accumulate and resume exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.learning import device as device_module
+from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.manifest import Inner, Model
+
+CPU = torch.device("cpu")
+
+
+class Adam:
+    """A plain optimizer with the two methods that a trainer needs."""
+
+    def __init__(self, model: GPT) -> None:
+        self.inner = build_inner(model.parameters(), Inner(optimizer="adamw", learning_rate=1e-2))
+        self.tokens: list[int] = []
+
+    def step(self, *, tokens: int) -> None:
+        self.tokens.append(tokens)
+        self.inner.step()
+
+    def zero_grad(self) -> None:
+        self.inner.zero_grad()
+
+
+class KeepGradients:
+    """Never updates and never forgets: the gradients stay to be looked at."""
+
+    def step(self, *, tokens: int) -> None: ...
+
+    def zero_grad(self) -> None: ...
+
+
+class Source:
+    """Random batches by number, of the given rows in turn."""
+
+    def __init__(self, *rows: int, distinct: int = 1_000) -> None:
+        self.rows = rows
+        self.distinct = distinct
+        self.position = 0
+
+    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(self.position % self.distinct)
+        tokens = torch.randint(300, (self.rows[self.position % len(self.rows)], 9), generator=generator)
+        self.position += 1
+        return tokens[:, :-1], tokens[:, 1:]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position = state["position"]
+
+
+def tiny(dropout: float = 0.0) -> GPT:
+    shape = Model(
+        vocabulary_size=300, context_length=8, layers=2, heads=2, width=32, hidden_width=64, dropout=dropout
+    )
+    return GPT(shape)
+
+
+def test_a_model_overfits_one_batch() -> None:
+    """On one batch again and again, the loss falls from that of guessing to nearly none."""
+    model = tiny()
+    trainer = Trainer(model, Adam(model), Source(4, distinct=1), CPU)
+    losses = [trainer.step().loss.item() for _ in range(60)]
+    assert losses[0] == pytest.approx(5.7, abs=0.2)  # ln 300
+    assert losses[-1] < 0.2
+
+
+def test_a_resumed_trainer_goes_on_exactly() -> None:
+    """A trainer that is loaded with a state has the very losses of the one that was not interrupted."""
+    model = tiny(dropout=0.2)
+    optimizer = Adam(model)
+    trainer = Trainer(model, optimizer, Source(2), CPU, micro_batches=2)
+    for _ in range(3):
+        trainer.step()
+    saved = [{**trainer.state_dict()}, model.state_dict(), optimizer.inner.state_dict()]
+    saved = [torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, state) for state in saved]
+    expected = [trainer.step().loss.item() for _ in range(4)]
+
+    model = tiny(dropout=0.2)
+    optimizer = Adam(model)
+    trainer = Trainer(model, optimizer, Source(2), CPU, micro_batches=2)
+    trainer.step()  # it may have done something else before
+    trainer.load_state_dict(saved[0])
+    model.load_state_dict(saved[1])
+    optimizer.inner.load_state_dict(saved[2])
+    assert expected == [trainer.step().loss.item() for _ in range(4)]
+    assert len(set(expected)) == 4
+
+
+def test_a_state_before_the_first_step_is_a_state_too() -> None:
+    """A trainer saved before it did anything starts with the first batch."""
+    model = tiny()
+    trainer = Trainer(model, Adam(model), Source(2), CPU)
+    saved = trainer.state_dict()
+    expected = trainer.step().loss.item()
+    model = tiny()
+    trainer = Trainer(model, Adam(model), Source(2), CPU)
+    trainer.load_state_dict(saved)
+    assert expected == trainer.step().loss.item()
+
+
+@pytest.mark.parametrize("rows", [(3, 3), (1, 5)])
+def test_micro_batches_are_one_large_batch(monkeypatch: pytest.MonkeyPatch, rows: tuple[int, ...]) -> None:
+    """Loss and gradients of two micro-batches, also of unequal size, are those of both in one batch."""
+    monkeypatch.setattr(device_module, "_cpu_has_bf16", lambda: False)
+    source = Source(*rows)
+    halves = [next(source) for _ in range(2)]
+    inputs, targets = (torch.cat(parts) for parts in zip(*halves, strict=True))
+    whole = tiny()
+    expected = whole(inputs, targets)
+    expected.backward()
+
+    model = tiny()
+    step = Trainer(model, KeepGradients(), Source(*rows), CPU, micro_batches=2).step()
+    assert targets.numel() == step.tokens
+    torch.testing.assert_close(step.loss, expected.detach(), rtol=0, atol=1e-6)
+    for mine, theirs in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=1e-6)
+
+
+def test_the_optimizer_learns_how_many_tokens_a_step_had() -> None:
+    """Each step tells its tokens to the optimizer and in what it returns, with a loss free of any graph."""
+    model = tiny()
+    optimizer = Adam(model)
+    step = Trainer(model, optimizer, Source(2, 3), CPU, micro_batches=2).step()
+    assert 5 * 8 == step.tokens == optimizer.tokens[0]
+    assert not step.loss.requires_grad
+    assert step.loss.shape == ()
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"batches": {"position": 0}, "random": {}}, {"batches": 1, "random": 2}]
+)
+def test_another_state_is_refused(state: dict[str, Any]) -> None:
+    """What is no trainer's state gives an error that says so."""
+    model = tiny()
+    with pytest.raises(CheckpointError, match="not the state of a trainer"):
+        Trainer(model, Adam(model), Source(2), CPU).load_state_dict(state)
