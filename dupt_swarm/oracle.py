@@ -93,8 +93,9 @@ class Oracle:
         self._model = GPT(manifest.model).to(self._device)
         self._optimizer = CollaborativeOptimizer(self._model.parameters(), swarm)
         batch_size, micro_batches = cut_step(manifest, settings.batch_size)
+        maybe_compile(self._model, self._device, settings.compile)
         self._trainer = Trainer(
-            maybe_compile(self._model, self._device, settings.compile),
+            self._model,
             self._optimizer,
             Batches(
                 self.corpus.train, manifest.model.context_length, batch_size, manifest.seed, swarm.peer_id

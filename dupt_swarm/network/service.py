@@ -98,7 +98,7 @@ class NodeService:
         self._averager = SwarmAverager(self._manifest, self._dht)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
-        self._announce(state="training" if settings.role == "bootstrap" else "starting")
+        self._announce(state="starting" if settings.role == "oracle" else "syncing")
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
