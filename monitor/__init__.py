@@ -1,0 +1,1 @@
+"""The monitor: watches a swarm's records and exports them to Prometheus."""

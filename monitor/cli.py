@@ -1,0 +1,82 @@
+"""``dupt-monitor``: watch a swarm and export it to Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.version import VERSION
+
+if TYPE_CHECKING:
+    from dupt_swarm.manifest import Manifest
+    from monitor.watcher import Source
+
+
+@click.command(
+    context_settings={"auto_envvar_prefix": "DUPT_MONITOR", "show_default": True},
+    epilog="Every option can also come from the environment: DUPT_MONITOR_PORT=9464, "
+    "DUPT_MONITOR_INITIAL_PEERS='ADDRESS ADDRESS'.",
+)
+@click.option(
+    "--initial-peers",
+    metavar="ADDRESS",
+    multiple=True,
+    required=True,
+    help="Multiaddr of a peer, ending in /p2p/<peer id>; repeat it for more peers.",
+)
+@click.option(
+    "--swarm",
+    metavar="ID",
+    default="",
+    show_default="whichever is found",
+    help="Refuse any other swarm than this one.",
+)
+@click.option("--host", default="127.0.0.1", help="Address to serve on; 0.0.0.0 for everywhere.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to serve on; 0: a free one.")
+@click.option(
+    "--max-peer-series",
+    type=click.IntRange(min=0),
+    default=50,
+    help="How many peers get series of their own: those who contributed most.",
+)
+@click.version_option(VERSION)
+@command_errors
+def main(initial_peers: tuple[str, ...], swarm: str, host: str, port: int, max_peer_series: int) -> None:
+    """Watch a swarm and serve its metrics for Prometheus until stopped.
+
+    Prints the URL that it serves. Ends with 0 on SIGTERM.
+    """
+    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    # Raised wherever the main thread is, so that all with-statements clean up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _serve(initial_peers, swarm, (host, port), max_peer_series)
+
+
+def _serve(
+    initial_peers: tuple[str, ...], swarm_id: str, address: tuple[str, int], max_peer_series: int
+) -> None:
+    # Imported here, or --help would wait for torch.
+    from prometheus_client import CollectorRegistry
+
+    from monitor.collector import SwarmCollector
+    from monitor.server import MonitorServer, build_app
+    from monitor.watcher import Watcher
+
+    def connect(swarm_id: str) -> tuple[Source, Manifest]:
+        from dupt_swarm.swarm import observe
+
+        return observe(initial_peers, swarm_id)
+
+    registry = CollectorRegistry()
+    # The port first: it takes no time to find out that it is taken.
+    with MonitorServer(*address, build_app(registry, lambda: watcher.alive)) as server:
+        click.echo("looking for the swarm", err=True)
+        with Watcher(connect, swarm_id) as watcher:
+            registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
+            click.echo(f"{server.url}/metrics")
+            server.serve_forever()

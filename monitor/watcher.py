@@ -1,0 +1,177 @@
+"""Watching a swarm: a thread that reads the records every few seconds into an immutable snapshot."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.view import View
+
+REFRESH_SECONDS = 5.0
+# A node that lost all its neighbours does not find them again by itself: it takes a new one.
+FAILURES_BEFORE_NEW_NODE = 3
+JOIN_THREAD_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """What the watcher needs of `dupt_swarm.network.client.Node`."""
+
+    def refresh(self) -> View:
+        """Read the records of all peers now."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+Connect = Callable[[str], tuple[Source, Manifest]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the monitor knows at one moment.
+
+    Attributes:
+        manifest: of the swarm.
+        view: the records at the last refresh that reached the swarm.
+        tokens_total: most tokens that any replica state was seen to hold; None: none seen yet.
+        up: whether the last refresh reached the swarm.
+        last_refresh: when one last did, seconds since the epoch; None: never.
+        refresh_seconds: how long the last one took.
+        refresh_errors: how many have failed.
+    """
+
+    manifest: Manifest
+    view: View
+    tokens_total: int | None = None
+    up: bool = False
+    last_refresh: float | None = None
+    refresh_seconds: float | None = None
+    refresh_errors: int = 0
+
+    def live_view(self, now: float) -> View:
+        """The view without the peers whose records have expired by ``now``.
+
+        While the swarm cannot be reached no newer view replaces this one, yet nobody may stay for ever.
+        """
+        lifetime = self.manifest.limits.record_seconds
+        return View(now, tuple(peer for peer in self.view.peers if now - peer.record.time < lifetime))
+
+    def succeeded(self, view: View, seconds: float) -> Snapshot:
+        """The snapshot after a refresh that found ``view`` within ``seconds``."""
+        tokens = [peer.record.swarm_tokens for peer in view.peers]
+        return replace(
+            self,
+            view=view,
+            # Rounds may be lost with the peers that held them; a counter must not fall for that.
+            tokens_total=max([*tokens, self.tokens_total or 0]),
+            up=True,
+            last_refresh=view.time,
+            refresh_seconds=seconds,
+        )
+
+    def failed(self, seconds: float) -> Snapshot:
+        """The snapshot after a refresh that failed within ``seconds``."""
+        return replace(self, up=False, refresh_seconds=seconds, refresh_errors=self.refresh_errors + 1)
+
+
+class Watcher:
+    """Keeps `snapshot` fresh. Close it, or use it in a ``with`` statement.
+
+    Attributes:
+        snapshot: replaced as a whole, so any thread may read it.
+    """
+
+    def __init__(self, connect: Connect, swarm_id: str = "", interval: float = REFRESH_SECONDS) -> None:
+        """Find the swarm and read its records once; then go on in a thread.
+
+        Args:
+            connect: opens a node that looks at the swarm of this id (empty: any).
+            swarm_id: the swarm expected; empty: whichever is found.
+            interval: seconds between two refreshes.
+
+        Raises:
+            DuptError: there is no such swarm to be found.
+        """
+        self._connect, self._interval = connect, interval
+        self._source, manifest = connect(swarm_id)
+        self.snapshot = Snapshot(manifest, View(time.time(), ()))
+        self._failures = 0
+        self._stopped = threading.Event()
+        self._replacing = threading.Lock()  # each node must be closed exactly once
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        try:
+            self.refresh()
+            self._thread.start()
+        except BaseException:
+            self._source.close()
+            raise
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still refreshes the snapshot."""
+        return self._thread.is_alive()
+
+    def refresh(self) -> None:
+        """Take a new snapshot; a failure is recorded in it."""
+        started = time.monotonic()
+        try:
+            view = self._source.refresh()
+            if not view.peers:
+                # The DHT does not tell an empty swarm from an unreachable one, and a swarm has peers.
+                raise NodeError("no peer of the swarm answers")
+        except Exception as error:
+            # Whatever it was: monitoring goes on, and the error is counted.
+            self._note_failure(error, time.monotonic() - started)
+            return
+        if self._failures:
+            logger.warning("the swarm is reachable again")
+        self._failures = 0
+        self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
+
+    def close(self) -> None:
+        """Stop the thread and close the node."""
+        with self._replacing:
+            self._stopped.set()
+        self._source.close()  # which also ends a refresh that the thread waits for
+        self._thread.join(JOIN_THREAD_SECONDS)
+
+    def _note_failure(self, error: Exception, seconds: float) -> None:
+        self._failures += 1
+        if self._failures == 1 and not self._stopped.is_set():
+            logger.warning("the swarm cannot be read (%s); trying again", error)
+        self.snapshot = self.snapshot.failed(seconds)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._interval):
+            if self._failures >= FAILURES_BEFORE_NEW_NODE:
+                self._reconnect()
+            self.refresh()
+
+    def _reconnect(self) -> None:
+        """Replace the node, if a new one finds the same swarm; else keep it."""
+        try:
+            source, _ = self._connect(self.snapshot.manifest.swarm_id)
+        except Exception as error:
+            # As in `refresh`, which is going to count it.
+            logger.info("no new way to the swarm: %s", error)
+            return
+        with self._replacing:
+            if self._stopped.is_set():
+                unused = source
+            else:
+                unused, self._source = self._source, source
+        unused.close()

@@ -1,0 +1,208 @@
+import math
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dupt_swarm.manifest import Manifest, manifest_from_preset
+from dupt_swarm.network.view import Peer, PeerRecord, View
+from monitor.collector import LABEL_LENGTH_MAX, SwarmCollector, clean
+from monitor.metrics import METRICS
+from monitor.watcher import Snapshot
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    return manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
+
+
+def peer(peer_id: str, **fields: Any) -> Peer:
+    """A training oracle that was heard of just now."""
+    known = {"role": "oracle", "state": "training", "time": NOW, "round": 3, "swarm_tokens": 900}
+    return Peer(peer_id, PeerRecord(**{"state_digest": "a" * 64, "version": "0.1.0", **known, **fields}))
+
+
+class Scrapes:
+    """A collector whose snapshot and clock the test moves."""
+
+    def __init__(self, manifest: Manifest, max_peer_series: int = 50) -> None:
+        self.now = NOW
+        self.snapshot = Snapshot(manifest, View(NOW, ()))
+        self.registry = CollectorRegistry()
+        self.registry.register(SwarmCollector(lambda: self.snapshot, max_peer_series, lambda: self.now))
+
+    def see(self, *peers: Peer) -> None:
+        self.snapshot = self.snapshot.succeeded(View(self.now, peers), 0.5)
+
+    def values(self, name: str, label: str = "run") -> dict[str, float]:
+        """Each sample of ``name`` by the value of one of its labels."""
+        families = list(text_string_to_metric_families(generate_latest(self.registry).decode()))
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return {sample.labels.get(label, ""): sample.value for sample in samples}
+
+
+@pytest.fixture
+def scrapes(manifest: Manifest) -> Scrapes:
+    return Scrapes(manifest)
+
+
+def test_all_metrics(scrapes: Scrapes) -> None:
+    """A swarm whose peers report everything has every metric of the table, of the table's type."""
+    scrapes.see(peer("a", loss=4.0, heldout_loss=4.5, round_tokens=7))
+
+    families = {family.name: family.type for family in scrapes.registry.collect()}
+
+    suffixes = {"counter": "_total", "info": "_info", "gauge": ""}
+    assert {spec.name: spec.kind for spec in METRICS} == {
+        name + suffixes[kind]: kind for name, kind in families.items()
+    }
+
+
+def test_every_swarm_metric_names_the_run(scrapes: Scrapes, manifest: Manifest) -> None:
+    """Metrics of the swarm carry the swarm's id as `run`; those of the monitor carry no label."""
+    scrapes.see(peer("a", loss=4.0, heldout_loss=4.5))
+
+    for family in scrapes.registry.collect():
+        for sample in family.samples:
+            if family.name.startswith("dupt_monitor_"):
+                assert sample.labels == {}
+            else:
+                assert sample.labels["run"] == manifest.swarm_id
+
+
+def test_peers_by_state(scrapes: Scrapes) -> None:
+    """Every state is exported, those that nobody is in as zero."""
+    scrapes.see(peer("a"), peer("b"), peer("c", state="paused"))
+
+    expected = {"starting": 0, "syncing": 0, "training": 2, "averaging": 0, "paused": 1, "stopping": 0}
+    assert expected == scrapes.values("dupt_swarm_peers", "state")
+
+
+def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The swarm's loss weighs oracles by their speed, and lies between the least and the greatest."""
+    scrapes.see(
+        peer("a", loss=2.0, tokens_per_second=300.0, heldout_loss=3.0),
+        peer("b", loss=6.0, tokens_per_second=100.0, heldout_loss=5.0),
+        peer("c"),
+    )
+
+    run = manifest.swarm_id
+    assert scrapes.values("dupt_swarm_loss_nats")[run] == pytest.approx(3.0)
+    assert scrapes.values("dupt_swarm_loss_min_nats") == {run: 2.0}
+    assert scrapes.values("dupt_swarm_loss_max_nats") == {run: 6.0}
+    assert scrapes.values("dupt_swarm_heldout_loss_nats") == {run: 4.0}
+
+
+def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The target counts the oracles that work on the newest state, and no others."""
+    scrapes.see(
+        peer("a", round_tokens=30),
+        peer("b", round_tokens=12),
+        peer("late", round=2, swarm_tokens=600, state_digest="b" * 64, round_tokens=500),
+        peer("first", role="bootstrap"),
+    )
+
+    run = manifest.swarm_id
+    assert scrapes.values("dupt_swarm_round") == {run: 3.0}
+    assert scrapes.values("dupt_swarm_round_tokens") == {run: 42.0}
+    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.rounds.tokens_per_round}
+
+
+def test_unknown_is_absent(scrapes: Scrapes) -> None:
+    """What no peer has said has no sample: neither NaN nor an invented zero."""
+    scrapes.see(peer("first", role="bootstrap"))
+
+    samples = [sample for family in scrapes.registry.collect() for sample in family.samples]
+    assert not [sample for sample in samples if not math.isfinite(sample.value)]
+    assert not [sample for sample in samples if "loss" in sample.name or "round_t" in sample.name]
+
+
+def test_counter_never_falls(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The swarm's tokens stay when the peers that held the newest state are lost."""
+    scrapes.see(peer("a", swarm_tokens=900), peer("b", swarm_tokens=600))
+    scrapes.see(peer("b", swarm_tokens=600))
+    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 900.0}
+
+    scrapes.see(peer("b", swarm_tokens=1200))
+    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 1200.0}
+
+
+def test_departed_peers_vanish(scrapes: Scrapes) -> None:
+    """A peer that is no longer in the view has no series at the next scrape."""
+    scrapes.see(peer("a", loss=1.0), peer("b", loss=1.0))
+    scrapes.see(peer("b", loss=1.0))
+
+    for name in ("info", "tokens_total", "loss_nats", "round", "last_seen_timestamp_seconds"):
+        assert list(scrapes.values(f"dupt_swarm_peer_{name}", "peer_id")) == ["b"]
+
+
+def test_unreachable_swarm(scrapes: Scrapes, manifest: Manifest) -> None:
+    """While refreshes fail the monitor is not up, and peers go as their records expire."""
+    scrapes.see(peer("a"))
+    scrapes.snapshot = scrapes.snapshot.failed(30.0).failed(20.0)
+    assert scrapes.values("dupt_monitor_up") == {"": 0.0}
+    assert scrapes.values("dupt_monitor_refresh_errors_total") == {"": 2.0}
+    assert scrapes.values("dupt_monitor_refresh_duration_seconds") == {"": 20.0}
+    assert scrapes.values("dupt_monitor_last_refresh_timestamp_seconds") == {"": NOW}
+    assert list(scrapes.values("dupt_swarm_peer_round", "peer_id")) == ["a"]
+
+    scrapes.now += manifest.limits.record_seconds
+    assert scrapes.values("dupt_swarm_peer_round", "peer_id") == {}
+    assert sum(scrapes.values("dupt_swarm_peers", "state").values()) == 0
+    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 900.0}
+
+
+def test_disagreement(scrapes: Scrapes, manifest: Manifest) -> None:
+    """Peers disagree that hold different states of one round; who is a round behind is only late."""
+    scrapes.see(
+        peer("a"),
+        peer("b"),
+        peer("wrong", state_digest="c" * 64),
+        peer("late", round=2, state_digest="b" * 64),
+    )
+
+    assert scrapes.values("dupt_swarm_digests_disagreeing") == {manifest.swarm_id: 1.0}
+
+
+def test_busiest_peers_only(manifest: Manifest) -> None:
+    """Only the peers with the most tokens get series of their own, as many as allowed."""
+    scrapes = Scrapes(manifest, max_peer_series=2)
+    scrapes.see(*(peer(f"p{tokens}", tokens_total=tokens) for tokens in (5, 30, 20, 10)))
+
+    assert scrapes.values("dupt_swarm_peer_tokens_total", "peer_id") == {"p30": 30.0, "p20": 20.0}
+    assert set(scrapes.values("dupt_swarm_peer_info", "peer_id")) == {"p30", "p20"}
+
+
+def test_versions_are_bounded(scrapes: Scrapes) -> None:
+    """However many versions peers invent, common ones keep their series and the rest share one."""
+    invented = [peer(f"x{number}", version=f"9.{number}") for number in range(100)]
+    scrapes.see(peer("a"), peer("b"), *invented, peer("o", version="other"))
+
+    versions = scrapes.values("dupt_swarm_peer_versions", "version")
+    assert len(versions) == 10
+    assert versions["0.1.0"] == 2.0
+    assert sum(versions.values()) == 103.0
+
+
+def test_hostile_names(scrapes: Scrapes) -> None:
+    """No name can break the text format, forge a line, or smuggle in control characters."""
+    evil = 'x"} 1\ndupt_monitor_up 7\n\\\x1b[2J\u202e\x00'
+    scrapes.see(peer("a", name=evil, device="\r\n# EOF"))
+
+    text = generate_latest(scrapes.registry).decode()
+    assert [line for line in text.splitlines() if line.startswith("dupt_monitor_up")] == [
+        "dupt_monitor_up 1.0"
+    ]
+    assert set("\r\x1b\u202e\x00") & set(text) == set()
+    (name,) = scrapes.values("dupt_swarm_peer_info", "name")
+    assert name == 'x"} 1�dupt_monitor_up 7�\\�[2J��'
+
+
+def test_clean() -> None:
+    """A label is cut, and has no surrogates, which could not be encoded."""
+    assert len(clean("é" * 10_000)) == LABEL_LENGTH_MAX
+    assert clean("a\ud800b") == "a�b"
+    assert clean("Zoë's GPU 🦊") == "Zoë's GPU 🦊"

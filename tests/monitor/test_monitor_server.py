@@ -1,0 +1,115 @@
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPResponse
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.manifest import manifest_from_preset
+from dupt_swarm.network.view import View
+from monitor.collector import SwarmCollector
+from monitor.server import MonitorServer, build_app
+from monitor.watcher import Snapshot
+
+
+class Site:
+    """A running server whose health the test decides."""
+
+    def __init__(self, server: MonitorServer) -> None:
+        self.server, self.healthy = server, True
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
+        """Status, content type and body."""
+        request = urllib.request.Request(self.server.url + path, method=method)
+        response: HTTPResponse | urllib.error.HTTPError
+        try:
+            response = urllib.request.urlopen(request, timeout=5)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
+            return response.status, response.headers["Content-Type"], response.read().decode()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    manifest = manifest_from_preset(
+        "tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512
+    )
+    registry = CollectorRegistry()
+    registry.register(SwarmCollector(lambda: Snapshot(manifest, View(0.0, ())), 50))
+    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: site.healthy)) as server:
+        site = Site(server)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield site
+        server.shutdown()
+        thread.join()
+
+
+def test_metrics_page(site: Site) -> None:
+    """`/metrics` is in Prometheus' text format."""
+    status, kind, text = site.get("/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    assert "# TYPE dupt_monitor_up gauge\ndupt_monitor_up 0.0\n" in text
+
+
+def test_chosen_metrics(site: Site) -> None:
+    """A scrape may ask for some metrics only."""
+    _, _, text = site.get("/metrics?name[]=dupt_monitor_up")
+    assert [line for line in text.splitlines() if not line.startswith("#")] == ["dupt_monitor_up 0.0"]
+
+
+def test_landing_page(site: Site) -> None:
+    """`/` is a page with a link to the metrics."""
+    status, kind, text = site.get("/")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert "<a href=/metrics>" in text
+
+
+def test_health(site: Site) -> None:
+    """`/healthz` says whether the monitor itself works."""
+    assert site.get("/healthz")[::2] == (200, "ok\n")
+    site.healthy = False
+    assert site.get("/healthz")[0] == 503
+
+
+def test_other_requests(site: Site) -> None:
+    """Unknown paths are not found, nothing can be posted, and HEAD has no body."""
+    assert site.get("/nothing")[0] == 404
+    assert site.get("/", "POST")[0] == 405
+    assert site.get("/metrics", "POST")[0] == 405
+    assert site.get("/healthz", "HEAD")[::2] == (200, "")
+
+
+def test_silent_client(site: Site) -> None:
+    """A client that connects and says nothing keeps nobody else waiting."""
+    with socket.create_connection(("127.0.0.1", site.server.server_port)):
+        assert site.get("/healthz")[0] == 200
+
+
+def test_port_taken(site: Site) -> None:
+    """A taken port is refused with a remedy."""
+    with pytest.raises(UsageError, match=r"cannot listen there .*choose another --port"):
+        MonitorServer("127.0.0.1", site.server.server_port, build_app(CollectorRegistry(), lambda: True))
+
+
+def test_unknown_host() -> None:
+    """A host that is not an address of this machine is refused alike."""
+    with pytest.raises(UsageError, match="cannot listen there"):
+        MonitorServer("192.0.2.1", 0, build_app(CollectorRegistry(), lambda: True))
+
+
+def test_ipv6_address() -> None:
+    """An IPv6 address works too, and the URL has it in brackets."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with MonitorServer("::1", 0, build_app(CollectorRegistry(), lambda: True)) as server:
+        assert server.url == f"http://[::1]:{server.server_port}"

@@ -1,0 +1,137 @@
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dupt_swarm.errors import NodeError, UnreachableError
+from dupt_swarm.manifest import Manifest, manifest_from_preset
+from dupt_swarm.network.view import Peer, PeerRecord, View
+from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
+
+MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
+RECORD = PeerRecord(
+    role="bootstrap", state="training", time=1.0, round=1, state_digest="a" * 64, swarm_tokens=5
+)
+SWARM = View(1.0, (Peer("a", RECORD),))
+NOBODY = View(1.0, ())
+
+
+class FakeNode:
+    """A node that answers what the test says; it counts how often it was closed."""
+
+    def __init__(self, answer: Callable[[], View]) -> None:
+        self.answer, self.closed = answer, 0
+
+    def refresh(self) -> View:
+        return self.answer()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class FakeSwarm:
+    """Hands out nodes, and remembers them and the swarm ids that were asked for."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], View] = lambda: SWARM
+        self.refuses = False
+        self.nodes: list[FakeNode] = []
+        self.asked: list[str] = []
+
+    def connect(self, swarm_id: str) -> tuple[FakeNode, Manifest]:
+        self.asked.append(swarm_id)
+        if self.refuses:
+            raise UnreachableError({"/ip4/127.0.0.1": "refused"})
+        self.nodes.append(FakeNode(self.answer))
+        return self.nodes[-1], MANIFEST
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def fail() -> View:
+    raise NodeError("the node process has ended")
+
+
+def test_first_snapshot() -> None:
+    """The records are read once before the constructor returns."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, "test-id") as watcher:
+        assert swarm.asked == ["test-id"]
+        assert watcher.snapshot.up
+        assert watcher.snapshot.view == SWARM
+        assert watcher.alive
+    assert not watcher.alive
+    assert swarm.nodes[0].closed == 1
+
+
+def test_unreachable_at_start() -> None:
+    """No swarm at the start is the caller's error, not something to wait for."""
+    swarm = FakeSwarm()
+    swarm.refuses = True
+    with pytest.raises(UnreachableError):
+        Watcher(swarm.connect)
+
+
+@pytest.mark.parametrize("answer", [fail, lambda: NOBODY], ids=["error", "nobody"])
+def test_failed_refresh(answer: Callable[[], View]) -> None:
+    """A refresh that fails, or finds nobody, is counted, and the last view is kept."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=60) as watcher:
+        swarm.nodes[0].answer = answer
+        watcher.refresh()
+        assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (False, 1)
+        assert watcher.snapshot.view == SWARM
+
+        swarm.nodes[0].answer = lambda: SWARM
+        watcher.refresh()
+        assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (True, 1)
+
+
+def test_new_node() -> None:
+    """After several failures a new node takes over, in the same swarm only; the old one is closed."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=0.001) as watcher:
+        swarm.nodes[0].answer = fail
+        wait_until(lambda: len(swarm.nodes) == 2 and watcher.snapshot.up)
+        assert watcher.snapshot.refresh_errors == FAILURES_BEFORE_NEW_NODE
+        assert swarm.asked == ["", MANIFEST.swarm_id]
+    assert [node.closed for node in swarm.nodes] == [1, 1]
+
+
+def test_survives_long_outage() -> None:
+    """As long as no new node finds the swarm the thread goes on trying, and then recovers."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=0.001) as watcher:
+        swarm.refuses, swarm.nodes[0].answer = True, fail
+        wait_until(lambda: watcher.snapshot.refresh_errors > 10)
+        assert watcher.alive
+        assert not watcher.snapshot.up
+
+        swarm.refuses = False
+        wait_until(lambda: watcher.snapshot.up)
+    assert [node.closed for node in swarm.nodes] == [1, 1]
+
+
+def test_close_while_connecting() -> None:
+    """A node that comes when the watcher is closed already is closed too."""
+    swarm, connecting, go_on = FakeSwarm(), threading.Event(), threading.Event()
+
+    def slow_connect(swarm_id: str) -> tuple[FakeNode, Manifest]:
+        if swarm.nodes:
+            connecting.set()
+            go_on.wait(5)
+        return swarm.connect(swarm_id)
+
+    watcher = Watcher(slow_connect, interval=0.001)
+    swarm.nodes[0].answer = fail
+    assert connecting.wait(5)
+    watcher.close()
+    go_on.set()
+    wait_until(lambda: not watcher.alive)
+    assert [node.closed for node in swarm.nodes] == [1, 1]

@@ -1,0 +1,69 @@
+import os
+import shutil
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dupt_swarm.manifest import manifest_from_preset
+from dupt_swarm.network.view import Peer, PeerRecord, View
+from monitor.collector import SwarmCollector
+from monitor.metrics import METRICS
+from monitor.server import MonitorServer, build_app
+from monitor.watcher import Snapshot
+
+NOW = 1_000_000.0
+
+
+def full_snapshot() -> Snapshot:
+    """A swarm in which every metric has a value, and a name that needs escaping."""
+    manifest = manifest_from_preset(
+        "tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512
+    )
+    record = PeerRecord(
+        role="oracle",
+        state="training",
+        time=NOW,
+        round=3,
+        state_digest="a" * 64,
+        swarm_tokens=900,
+        loss=4.0,
+        heldout_loss=4.5,
+        name='"\\\n',
+    )
+    return Snapshot(manifest, View(NOW, ())).succeeded(View(NOW, (Peer("a", record),)), 0.5)
+
+
+def served_metrics(snapshot: Snapshot) -> str:
+    """What a scrape over HTTP gets."""
+    registry = CollectorRegistry()
+    registry.register(SwarmCollector(lambda: snapshot, 50, lambda: NOW))
+    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: True)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            with urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as response:
+                return str(response.read().decode())
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.system
+def test_promtool_has_no_complaint() -> None:
+    """Prometheus' own linter accepts every metric that the monitor serves."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        reason = "promtool is not installed (Debian package prometheus)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    text = served_metrics(full_snapshot())
+    assert all(f"# TYPE {spec.name} " in text for spec in METRICS)
+
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
