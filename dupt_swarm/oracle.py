@@ -108,6 +108,7 @@ class Oracle:
         self._meter = LossMeter()
         self._rounds_done = 0
         self._stopping = threading.Event()
+        self._interrupted = False  # told to stop: whoever did so does not want to wait
         self._saved = time.monotonic()
         self._reported = 0.0
         self._resume(swarm.folder.checkpoint)
@@ -120,6 +121,7 @@ class Oracle:
     def stop(self) -> None:
         """End soon: after this inner step, with a checkpoint. May be called from a signal handler."""
         if not self._stopping.is_set():
+            self._interrupted = True
             self._stopping.set()
             timer = threading.Timer(PATIENCE_SECONDS, self._optimizer.interrupt)
             timer.daemon = True
@@ -142,7 +144,8 @@ class Oracle:
                 self._report(report)
         self._optimizer.settle()
         self.save()
-        self._evaluate()
+        if not self._interrupted:
+            self._evaluate()
         self._report(report)
 
     def save(self) -> None:

@@ -23,7 +23,9 @@ LIBRARY_BYTES = 3_000_000
 
 
 @click.command("demo")
-@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="Rounds of each oracle.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=10, show_default=True, help="Rounds of each oracle."
+)
 @command_errors
 def command(rounds: int) -> None:
     """Watch a small swarm learn on this machine; it ends by itself and leaves nothing behind."""
@@ -45,7 +47,9 @@ def run(folder: Path, rounds: int) -> None:
     screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
-    manifest = new.write(folder / "run.toml", "tiny", str(folder / "corpora"), field="text", name="demo", seed=0)
+    manifest = new.write(
+        folder / "run.toml", "tiny", str(folder / "corpora"), field="text", name="demo", seed=0
+    )
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
         bootstrap = processes.start(
@@ -87,7 +91,7 @@ def write_corpora(folder: Path) -> list[Path]:
         if sum(map(len, library.values())) < LIBRARY_BYTES:
             library[source.stem] = source.read_text(encoding="utf-8", errors="replace")
     packages = {
-        distribution.metadata["Name"]: str(distribution.metadata.get_payload() or distribution.metadata["Description"])
+        distribution.metadata["Name"]: str(distribution.metadata.json.get("description", ""))
         for distribution in importlib.metadata.distributions()
     }
     written = []

@@ -39,7 +39,9 @@ class DemoScreen:
         with node:
             if self._console.is_terminal:
                 with Live(console=self._console, refresh_per_second=4) as live:
-                    self._look(node, running, lambda view: live.update(self._table(view, rounds)), LOOK_SECONDS)
+                    self._look(
+                        node, running, lambda view: live.update(self._table(view, rounds)), LOOK_SECONDS
+                    )
             else:
                 self._look(node, running, self._log, LOG_SECONDS)
 
@@ -78,7 +80,9 @@ class DemoScreen:
 
     def _log(self, view: View) -> None:
         losses = "  ".join(
-            f"{peer.record.name} {peer.record.loss:.3f}" for peer in view.oracles if peer.record.loss is not None
+            f"{peer.record.name} {peer.record.loss:.3f}"
+            for peer in view.oracles
+            if peer.record.loss is not None
         )
         best = view.best
         self.say(f"{time.strftime('%H:%M:%S')}  round {best.record.round if best else 0}  loss: {losses}")

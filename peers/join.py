@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
 @click.option(
-    "--checkpoint-seconds", type=click.FloatRange(1), default=300.0, show_default=True, help="How often to save."
+    "--checkpoint-seconds",
+    type=click.FloatRange(1),
+    default=300.0,
+    show_default=True,
+    help="How often to save.",
 )
 @options.swarm_id
 @options.host_maddrs(LISTEN_EVERYWHERE)

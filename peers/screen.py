@@ -130,8 +130,12 @@ def last_round(status: Status) -> str:
         return "none yet"
     if result.state is None:
         return f"failed: {result.reason.replace('_', ' ')} (the contribution is kept)"
-    company = f"with {len(result.mates)} others" if result.mates else "alone"
-    return f"averaged {company} in {result.seconds:.1f} s"
+    return f"averaged {company(len(result.mates))} in {result.seconds:.1f} s"
+
+
+def company(others: int) -> str:
+    """``alone``, ``with 1 other``, ``with 2 others``."""
+    return f"with {others} other{'s' if others > 1 else ''}" if others else "alone"
 
 
 def number(value: float | None) -> str:

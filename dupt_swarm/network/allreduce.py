@@ -96,7 +96,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
     @property
     def tokens(self) -> int:
         """Tokens in the average: the mean over its values, equal on all peers that got all parts."""
-        numel = self.tensor_part_container.total_size
+        numel: int = self.tensor_part_container.total_size
         return round(math.fsum(self.tally.weights) / numel)
 
     def log_rejected(self) -> None:

@@ -48,7 +48,7 @@ class _GroupRequest:
     data_for_gather: bytes
 
     def get_timeout(self) -> float:
-        return max(0.0, self.deadline - get_dht_time())
+        return max(0.0, self.deadline - float(get_dht_time()))
 
 
 class _LocalDHT:
@@ -173,5 +173,5 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
 
 
 async def _only(runner: ScreeningRunner) -> Tensor:
-    [values] = [tensor async for tensor in runner]
-    return values
+    tensors: list[Tensor] = [tensor async for tensor in runner]
+    return tensors[0]

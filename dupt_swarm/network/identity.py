@@ -32,7 +32,7 @@ def load_identity(path: Path) -> RSAPrivateKey:
 def owner_tag(key: RSAPrivateKey) -> bytes:
     """The DHT subkey under which only the owner of ``key`` can store."""
     public: bytes = key.get_public_key().to_bytes()
-    return RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public)
+    return bytes(RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public))
 
 
 def peer_id_of(tag: bytes) -> str:

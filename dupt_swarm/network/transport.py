@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
@@ -29,7 +30,7 @@ async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
     for address in settings.host_maddrs:
         check_port_free(address)
     # The class attribute is the only place where hivemind lets one choose the folder of the sockets.
-    local = type("LocalP2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
+    local: Any = type("LocalP2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
     try:
         return await local.create(
             host_maddrs=settings.host_maddrs,

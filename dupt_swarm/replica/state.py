@@ -54,7 +54,7 @@ class ReplicaState:
             "buffers": sorted(self.buffers),
         }
         tensors = [self.anchor, *(self.buffers[name] for name in sorted(self.buffers))]
-        return Blob.build(header, [memoryview(tensor.numpy()) for tensor in tensors])
+        return Blob.build(header, [tensor.numpy().data for tensor in tensors])
 
     @property
     def digest(self) -> str:

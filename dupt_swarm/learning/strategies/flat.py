@@ -17,7 +17,7 @@ def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
     """Copy ``vector`` (``[numel]``) into the parameters."""
     sizes = [parameter.numel() for parameter in parameters]
     with torch.no_grad():
-        for parameter, part in zip(parameters, vector.split(sizes), strict=True):
+        for parameter, part in zip(parameters, torch.split(vector, sizes), strict=True):
             parameter.copy_(part.view_as(parameter))
 
 

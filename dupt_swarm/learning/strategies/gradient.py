@@ -29,7 +29,7 @@ class Gradient:
         """See `Strategy`. The schedule is the outer optimizer's."""
         del factor
         clip_gradients(self._parameters, self._clip_norm)
-        sums = self._sum.split([parameter.numel() for parameter in self._parameters])
+        sums = torch.split(self._sum, [parameter.numel() for parameter in self._parameters])
         for parameter, total in zip(self._parameters, sums, strict=True):
             if parameter.grad is not None:
                 total.add_(parameter.grad.reshape(-1), alpha=tokens)

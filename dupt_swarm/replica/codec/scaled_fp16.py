@@ -40,4 +40,4 @@ class ScaledFP16:
         if not numel:
             return torch.empty(0)
         halves = torch.frombuffer(bytearray(data[_HEADER.size :]), dtype=torch.float16)
-        return halves.float() * 2.0**-shift
+        return halves.float().mul_(2.0**-shift)

@@ -1,0 +1,37 @@
+# Everything runs in .venv, which the first target that needs it makes.
+# torch comes without CUDA where the package index offers that; bring your own build for a GPU:
+#   make PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cu126" …
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_ARGS ?=
+
+.PHONY: demo test test-system lint bench clean
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/dupt-peer demo
+
+test: $(VENV)/installed
+	$(BIN)/pytest -m "not system"
+
+# What needs Debian's tools or root. As root it installs the tools; elsewhere those tests skip and say why.
+test-system: $(VENV)/installed
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then .ci/install-tools; fi
+	$(BIN)/pytest -m system
+
+lint: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/local_speed.py
+	$(BIN)/python benchmarks/convergence.py
+
+clean:
+	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,86 @@
+"""What all tests share: swarms on loopback, and a check that processes leave nothing behind."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.settings import NodeSettings
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+MARK = "DUPT_TEST_RUN"
+
+# Every process that a test starts inherits this, and is found by it, whoever its parent is by then.
+os.environ[MARK] = uuid.uuid4().hex
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def ours() -> set[psutil.Process]:
+    """All live processes that descend from this test run, without this one."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            mine = process.environ().get(MARK) == os.environ[MARK]
+            if mine and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def leftovers() -> set[str]:
+    """Files of ours outside the tests' own folders."""
+    temporary = Path(os.environ.get("TMPDIR", "/tmp"))
+    return {str(path) for path in [*temporary.glob("dupt-*"), *Path("/dev/shm").glob("torch_*")]}
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails the test if a process, socket or shared-memory segment is there that was not there before."""
+    # A short folder of its own: the path of a Unix socket has at most 108 bytes.
+    short = Path(f"/tmp/{uuid.uuid4().hex[:8]}")
+    short.mkdir()
+    monkeypatch.setenv("TMPDIR", str(short))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    processes, shared = ours(), set(Path("/dev/shm").glob("torch_*"))
+    yield
+    deadline = time.monotonic() + 10
+    while (left := ours() - processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    files = [*short.iterdir(), *(set(Path("/dev/shm").glob("torch_*")) - shared)]
+    for process in left:
+        process.kill()
+    for path in sorted(short.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    short.rmdir()
+    assert not left, f"processes left running: {left}"
+    assert not files, f"files left: {files}"
+
+
+def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:
+    """A manifest of a very small model; ``changes`` are tables merged into the preset's."""
+    tables = load_preset("tiny")
+    tables["model"] |= {
+        "vocabulary_size": vocabulary_size,
+        "context_length": 16,
+        "layers": 1,
+        "heads": 2,
+        "width": 32,
+        "hidden_width": 64,
+    }
+    tables["rounds"] |= {"tokens_per_step": 64, "tokens_per_round": 640, "max_round_seconds": 60}
+    for table, keys in changes.items():
+        tables[table] = tables.get(table, {}) | keys
+    tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
+    return Manifest.model_validate({"name": "test", "seed": 1, "tokenizer": tokenizer, **tables})
+
+
+def settings(role: Any = "oracle", **more: Any) -> NodeSettings:
+    """Settings of a peer that listens on loopback only."""
+    return NodeSettings(role, host_maddrs=LOOPBACK, **more)

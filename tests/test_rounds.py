@@ -1,0 +1,315 @@
+"""Rounds between real peers in real processes over loopback."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import settings, tiny_manifest
+from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm.manifest import Manifest
+from torch import Tensor
+
+PROGRAM = Path(__file__).with_name("swarm_program.py")
+TOKENIZER = b"not used by these tests"
+
+GRADIENT: dict[str, dict[str, Any]] = {
+    "rounds": {"strategy": "gradient", "overlap": False, "tokens_per_round": 64},
+    "inner": {"optimizer": "none", "clip_norm": 0.0},
+    "outer": {"optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.0},
+}
+PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
+    "rounds": {"overlap": False, "max_round_seconds": 0.001},
+    "inner": {"optimizer": "sgd", "learning_rate": 0.5, "clip_norm": 0.0, "weight_decay": 0.0},
+    "outer": {"optimizer": "nesterov", "learning_rate": 1.0, "momentum": 0.0},
+    "schedule": {"warmup_updates": 0, "final_ratio": 1.0},
+}
+
+
+def manifest_of(**changes: Any) -> Manifest:
+    import hashlib
+
+    return tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest(), **changes)
+
+
+def parameters_of(manifest: Manifest) -> list[Tensor]:
+    return list(GPT(manifest.model).parameters())
+
+
+class Cluster:
+    """A first peer, and oracles in this process (each with a node process) or in others."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._stack = ExitStack()
+        self.programs: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> "Cluster":
+        self.first = self._stack.enter_context(
+            Swarm.create(
+                self.manifest,
+                TOKENIZER,
+                parameters_of(self.manifest),
+                self.folder / "first",
+                settings("bootstrap"),
+            )
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self.programs:
+            program.kill()
+            program.communicate()
+        self._stack.close()
+
+    def join(self, name: str) -> Swarm:
+        """An oracle whose trainer is this process."""
+        return self._stack.enter_context(
+            Swarm.join(self.first.addresses, self.folder / name, settings(name=name))
+        )
+
+    def join_all(self, count: int) -> list[Swarm]:
+        """``count`` of them, joining at the same time."""
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(self.join, [f"oracle{number}" for number in range(count)]))
+
+    def start(self, number: int, rounds: int, oracles: int) -> subprocess.Popen[str]:
+        """An oracle that is a process of its own."""
+        command = [sys.executable, str(PROGRAM), self.first.addresses[0], str(self.folder / str(number))]
+        program = subprocess.Popen(
+            [*command, str(number), str(rounds), str(oracles)], stdout=subprocess.PIPE, text=True
+        )
+        self.programs.append(program)
+        return program
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Return as soon as it holds.
+
+    Raises:
+        AssertionError: it did not hold in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def see_each_other(swarms: list[Swarm]) -> None:
+    """Wait until each sees all the others at work on the same state."""
+
+    def ready(swarm: Swarm) -> bool:
+        view = swarm.view
+        return view is not None and len(view.companions(swarm.state.digest, "")) == len(swarms)
+
+    wait_for(lambda: all(ready(swarm) for swarm in swarms))
+
+
+def in_parallel(work: list[Callable[[], None]]) -> None:
+    """Run them at the same time, and raise what they raise."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        for future in [pool.submit(job) for job in work]:
+            future.result()
+
+
+def batches(seed: int, manifest: Manifest, sizes: list[int]) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    for size in sizes:
+        shape = (size, manifest.model.context_length + 1)
+        yield torch.randint(manifest.model.vocabulary_size, shape, generator=generator)
+
+
+def backward(model: GPT, batch: Tensor) -> int:
+    model(batch[:, :-1], batch[:, 1:]).backward()
+    return batch[:, 1:].numel()
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(("changes"), [{}, GRADIENT], ids=["diloco", "gradient"])
+def test_ten_rounds_of_three_processes_give_one_digest_each(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
+    with Cluster(tmp_path, manifest_of(**changes)) as cluster:
+        programs = [cluster.start(number, rounds=10, oracles=3) for number in range(3)]
+        outputs = [program.communicate(timeout=120)[0] for program in programs]
+        wait_for(lambda: cluster.first.node.refresh().peers != ())
+        reports = [[json.loads(line) for line in output.splitlines()] for output in outputs]
+        states = defaultdict(set)
+        for report in reports:
+            for line in report:
+                states[line["round"]].add((line["digest"], line["tokens"]))
+                assert line["mates"] == 2
+        assert [len(report) for report in reports] == [10, 10, 10]
+        assert sorted(states) == list(range(1, 11))
+        assert all(len(same) == 1 for same in states.values())
+        last = reports[0][-1]["digest"]
+        wait_for(lambda: last in {peer.record.state_digest for peer in cluster.first.node.refresh().peers})
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
+    """With one SGD step inside and a plain outer step, the result is the mean of the parameters by tokens."""
+    manifest = manifest_of(**PLAIN_AVERAGING)
+    sizes = [4, 8, 12]
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(3)
+        models = [GPT(manifest.model) for _ in swarms]
+        optimizers = [
+            CollaborativeOptimizer(model.parameters(), swarm)
+            for model, swarm in zip(models, swarms, strict=True)
+        ]
+        see_each_other(swarms)
+        start = torch.cat([parameter.detach().reshape(-1) for parameter in models[0].parameters()])
+        results = []
+        for seed, size in enumerate(sizes):
+            alone = GPT(manifest.model)
+            alone.load_state_dict(models[0].state_dict())
+            backward(alone, next(batches(seed, manifest, [size])))
+            gradient = torch.cat([parameter.grad.reshape(-1) for parameter in alone.parameters()])  # type: ignore[union-attr]
+            results.append(start - manifest.inner.learning_rate * gradient)
+        expected = sum(size * result for size, result in zip(sizes, results, strict=True)) / sum(sizes)
+
+        def step(number: int) -> None:
+            tokens = backward(models[number], next(batches(number, manifest, [sizes[number]])))
+            optimizers[number].step(tokens=tokens)
+
+        in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
+        change = (expected - start).abs().max()
+        for swarm, model in zip(swarms, models, strict=True):
+            assert swarm.state.tokens_total == sum(sizes) * manifest.model.context_length
+            got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+            assert torch.equal(got, swarm.anchor)
+            assert (got - expected).abs().max() < change * 2**-9
+        assert len({swarm.state.digest for swarm in swarms}) == 1
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path) -> None:
+    """Five rounds of `gradient` give what AdamW gives on the two batches together."""
+    changes = {**GRADIENT, "schedule": {"warmup_updates": 0, "final_ratio": 1.0}}
+    changes["rounds"] = changes["rounds"] | {"max_round_seconds": 0.001}
+    manifest = manifest_of(**changes)
+    model = GPT(manifest.model)
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.999), weight_decay=0.0)
+    sizes = [4] * 5
+    for pair in zip(batches(0, manifest, sizes), batches(1, manifest, sizes), strict=True):
+        backward(model, torch.cat(pair))
+        adamw.step()
+        adamw.zero_grad()
+    expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(2)
+        models = [GPT(manifest.model) for _ in swarms]
+        optimizers = [
+            CollaborativeOptimizer(model.parameters(), swarm)
+            for model, swarm in zip(models, swarms, strict=True)
+        ]
+        see_each_other(swarms)
+        start = swarms[0].anchor.clone()
+
+        def train(number: int) -> None:
+            for batch in batches(number, manifest, sizes):
+                optimizers[number].step(tokens=backward(models[number], batch))
+                optimizers[number].zero_grad()
+
+        in_parallel([lambda: train(0), lambda: train(1)])
+        assert [swarm.state.round for swarm in swarms] == [5, 5]
+        assert torch.equal(swarms[0].anchor, swarms[1].anchor)
+        # Adam divides by the size of the gradient, so the codec's error shows where gradients are tiny.
+        error = (swarms[0].anchor - expected).norm() / (expected - start).norm()
+        assert error < 2**-7
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Path) -> None:
+    """One oracle does rounds by itself; one that joins later starts from the very same state."""
+    manifest = manifest_of(rounds={"tokens_per_round": 64})
+    with Cluster(tmp_path, manifest) as cluster:
+        swarm = cluster.join("early")
+        model = GPT(manifest.model)
+        optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+        for batch in batches(0, manifest, [4, 4, 4]):
+            optimizer.step(tokens=backward(model, batch))
+            optimizer.zero_grad()
+        assert (swarm.state.round, swarm.state.tokens_total) == (3, 192)
+        late = cluster.join("late")
+        wait_for(lambda: late.state.digest == swarm.state.digest or late.node.newer is not None)
+        if late.node.newer is not None:
+            late.state = late.node.adopt()
+        assert late.state == swarm.state
+        assert torch.equal(late.anchor, swarm.anchor)
+        assert late.tokenizer == TOKENIZER
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_others_go_on_when_an_oracle_is_killed(tmp_path: Path) -> None:
+    """Kill -9 of one of three oracles: the other two end further rounds together, with equal states."""
+    with Cluster(tmp_path, manifest_of(rounds={"matchmaking_seconds": 2})) as cluster:
+        victim, *others = [cluster.start(number, rounds=6, oracles=3) for number in range(3)]
+        assert victim.stdout is not None
+        victim.stdout.readline()
+        victim.send_signal(signal.SIGKILL)
+        outputs = [program.communicate(timeout=90)[0] for program in others]
+        reports = [{line["round"]: line for line in map(json.loads, output.splitlines())} for output in outputs]
+        common = reports[0].keys() & reports[1].keys()
+        assert len(common) >= 4
+        assert all(reports[0][number]["digest"] == reports[1][number]["digest"] for number in common)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
+    """The first peer is nobody special: when it is gone, two oracles still average with each other."""
+    manifest = manifest_of(**PLAIN_AVERAGING)
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(2)
+        models = [GPT(manifest.model) for _ in swarms]
+        optimizers = [
+            CollaborativeOptimizer(model.parameters(), swarm)
+            for model, swarm in zip(models, swarms, strict=True)
+        ]
+        see_each_other(swarms)
+        cluster.first.node.close()
+        barrier = threading.Barrier(2)
+
+        def train(number: int) -> None:
+            for batch in batches(number, manifest, [4] * 3):
+                barrier.wait()
+                optimizers[number].step(tokens=backward(models[number], batch))
+                optimizers[number].zero_grad()
+
+        in_parallel([lambda: train(0), lambda: train(1)])
+        assert [swarm.state.round for swarm in swarms] == [3, 3]
+        assert swarms[0].state == swarms[1].state
+        assert all(optimizer.failed_rounds == 0 for optimizer in optimizers)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_is_not_finite_never_reaches_the_anchor(tmp_path: Path) -> None:
+    """A NaN in an oracle's parameters costs that oracle's work since the anchor, and nothing else."""
+    manifest = manifest_of(**PLAIN_AVERAGING)
+    with Cluster(tmp_path, manifest) as cluster:
+        swarm = cluster.join("unlucky")
+        model = GPT(manifest.model)
+        optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+        tokens = backward(model, next(batches(0, manifest, [4])))
+        model.wte.weight.grad[0, 0] = float("nan")  # type: ignore[index]
+        before = swarm.anchor.clone()
+        optimizer.step(tokens=tokens)
+        assert optimizer.last_round is not None
+        assert optimizer.last_round.reason == "not_finite"
+        assert swarm.state.round == 0
+        assert torch.equal(swarm.anchor, before)
+        got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+        assert torch.equal(got, before)
