@@ -125,7 +125,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
                 await asyncio.wait_for(self._fetch_missing(assembly, donor), deadline - time.monotonic())
             except Exception as error:
                 # A donor may fail in any way that libp2p knows: the next one goes on where it stopped.
-                problems.append(f"{donor}: {error or type(error).__name__}")
+                problems.append(f"{donor}: {str(error) or type(error).__name__}")
             if not assembly.missing:
                 return assembly.finish()
         raise NodeError("no peer could give the data; it will be tried again: " + "; ".join(problems))

@@ -1,0 +1,112 @@
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
+os.environ.setdefault("GOLOG_LOG_LEVEL", "fatal")
+
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
+
+from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.network.identity import load_identity
+from dupt_swarm.network.records import build_validator
+from dupt_swarm.network.transport import start_daemon
+from dupt_swarm.network.view import Peer, PeerRecord
+from dupt_swarm.settings import NodeSettings
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+
+
+@dataclass
+class Station:
+    """A libp2p daemon with its address, and the DHT node on it if the test wants one."""
+
+    p2p: P2P
+    address: str
+    dht: DHTNode | None = None
+
+
+@pytest.fixture(scope="session")
+def make_manifest() -> Callable[..., Manifest]:
+    """The tiny preset with some keys changed: ``make_manifest(rounds={"chunk_seconds": 1})``."""
+
+    def make(**changes: dict[str, Any] | str) -> Manifest:
+        tables = load_preset("tiny")
+        size = tables["model"]["vocabulary_size"]
+        tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
+        for key, value in changes.items():
+            tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
+        return Manifest.model_validate(tables)
+
+    return make
+
+
+@pytest.fixture
+def make_peer() -> Callable[..., Peer]:
+    """A peer with a plausible record: ``make_peer("a", round_tokens=5)``."""
+
+    def make(peer_id: str = "a", **fields: Any) -> Peer:
+        digest = hashlib.sha256(b"state").hexdigest()
+        record = {
+            "role": "oracle",
+            "state": "training",
+            "time": 1000.0,
+            "round": 3,
+            "state_digest": digest,
+            "swarm_tokens": 100,
+        }
+        return Peer(peer_id, PeerRecord.model_validate(record | fields))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four private keys on disk, made once since that takes a while."""
+    folder = tmp_path_factory.mktemp("keys")
+    paths = [folder / str(number) for number in range(4)]
+    for path in paths:
+        load_identity(path)
+    return paths
+
+
+@pytest.fixture
+def stations(
+    identities: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractAsyncContextManager[list[Station]]]:
+    """``async with stations(3)`` starts three daemons on loopback; with a manifest, DHT nodes too."""
+
+    @asynccontextmanager
+    async def start(count: int, manifest: Manifest | None = None) -> AsyncIterator[list[Station]]:
+        started: list[Station] = []
+        try:
+            for number in range(count):
+                settings = NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identities[number])
+                p2p = await start_daemon(settings, tmp_path_factory.mktemp("p"))
+                [address, *_] = await p2p.get_visible_maddrs()
+                started.append(Station(p2p, str(address)))
+                if manifest is not None:
+                    started[-1].dht = await DHTNode.create(
+                        p2p=p2p,
+                        initial_peers=[started[0].address] if number else None,
+                        record_validator=build_validator(manifest, load_identity(identities[number])),
+                    )
+            yield started
+        finally:
+            for station in started:
+                with contextlib.suppress(Exception):  # the test may have ended it
+                    if station.dht is not None:
+                        await asyncio.wait_for(station.dht.shutdown(), 5)
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(station.p2p.shutdown(), 5)
+
+    return start
