@@ -19,7 +19,7 @@ from hivemind.p2p import P2P
 from dupt_swarm.manifest import Manifest, load_preset
 from dupt_swarm.network.identity import load_identity
 from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.transport import start_daemon
+from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import Peer, PeerRecord
 from dupt_swarm.settings import NodeSettings
 
@@ -95,6 +95,8 @@ def stations(
                 [address, *_] = await p2p.get_visible_maddrs()
                 started.append(Station(p2p, str(address)))
                 if manifest is not None:
+                    if number:
+                        await connect(p2p, [station.address for station in started[:-1]])
                     started[-1].dht = await DHTNode.create(
                         p2p=p2p,
                         initial_peers=[started[0].address] if number else None,
