@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,14 @@ CHECKPOINTS_KEPT = 2
 def default_state_dir() -> Path:
     """The platform's folder for program state."""
     return Path(platformdirs.user_state_dir("dupt_swarm"))
+
+
+def keep_compiled_kernels() -> None:
+    """Have PyTorch keep what it compiles in the user's cache, not in the folder for temporary files.
+
+    A volunteer who comes back then starts at once; and /tmp stays as it was.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("dupt_swarm"))
 
 
 class SwarmFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from dupt_swarm.learning.batches import Batches, held_out_batches
@@ -62,9 +64,7 @@ class Oracle:
         first: held-out evaluation at the start, latest: the last one; None if not done yet.
     """
 
-    def __init__(
-        self, swarm: Swarm, settings: OracleSettings, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, swarm: Swarm, settings: OracleSettings, progress: Progress | None = None) -> None:
         """Tokenise the corpus, build the model, and go on from this peer's checkpoint if there is one.
 
         Args:
@@ -89,6 +89,10 @@ class Oracle:
             seed=manifest.seed,
             field=settings.field,
             progress=progress,
+        )
+        # Dropout of this oracle; a checkpoint brings its own random state.
+        torch.manual_seed(
+            int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
         )
         self._model = GPT(manifest.model).to(self._device)
         self._optimizer = CollaborativeOptimizer(self._model.parameters(), swarm)

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import click
 
+from dupt_swarm.folders import keep_compiled_kernels
 from dupt_swarm.version import VERSION
 
 COMMANDS = {
@@ -47,3 +48,4 @@ def main() -> None:
 
     Every option can also be set by DUPT_PEER_<COMMAND>_<OPTION>.
     """
+    keep_compiled_kernels()

@@ -22,6 +22,7 @@ class LocalProcesses:
         """``logs`` is made if need be."""
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
+        self._environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(logs / "compiled")}
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> LocalProcesses:
@@ -52,7 +53,7 @@ class LocalProcesses:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env=os.environ | environment,
+                env=self._environment | environment,
             )
         return self._processes[name]
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import torch
+
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.settings import NodeSettings
 

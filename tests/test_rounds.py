@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import settings, tiny_manifest
+from torch import Tensor
+
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
-from torch import Tensor
 
 PROGRAM = Path(__file__).with_name("swarm_program.py")
 TOKENIZER = b"not used by these tests"
@@ -136,9 +137,7 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(("changes"), [{}, GRADIENT], ids=["diloco", "gradient"])
-def test_ten_rounds_of_three_processes_give_one_digest_each(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
         programs = [cluster.start(number, rounds=10, oracles=3) for number in range(3)]
@@ -262,7 +261,9 @@ def test_the_others_go_on_when_an_oracle_is_killed(tmp_path: Path) -> None:
         victim.stdout.readline()
         victim.send_signal(signal.SIGKILL)
         outputs = [program.communicate(timeout=90)[0] for program in others]
-        reports = [{line["round"]: line for line in map(json.loads, output.splitlines())} for output in outputs]
+        reports = [
+            {line["round"]: line for line in map(json.loads, output.splitlines())} for output in outputs
+        ]
         common = reports[0].keys() & reports[1].keys()
         assert len(common) >= 4
         assert all(reports[0][number]["digest"] == reports[1][number]["digest"] for number in common)

@@ -24,6 +24,7 @@ from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
+OBSERVE_SECONDS = 60.0
 JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
@@ -88,7 +89,8 @@ class Node:
         Raises:
             DuptError: why it cannot.
         """
-        joined: Joined = self._call("join", JOIN_SECONDS, settings=settings)
+        seconds = OBSERVE_SECONDS if settings.role == "observer" else JOIN_SECONDS
+        joined: Joined = self._call("join", seconds, settings=settings)
         return joined
 
     def attach(self, numel: int) -> SharedVectors:
@@ -126,7 +128,9 @@ class Node:
         return view
 
     def close(self) -> None:
-        """Leave the swarm and end the node, by force if it does not answer."""
+        """Leave the swarm and end the node, by force if it does not answer; a second call does nothing."""
+        if self._pipe.closed:
+            return
         with contextlib.suppress(OSError):
             self._pipe.send((None, "close", {}))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
 # With many peers the record dictionary is large: look less often, so that watching stays cheap.
 WATCH_SECONDS_PER_PEER = 0.02
+FAILURES_TOLERATED = 3
+DISTRUST_SECONDS = 120.0
 
 
 class Membership:
@@ -34,7 +37,8 @@ class Membership:
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
-        self._failures = 0
+        self._distrusted: dict[str, float] = {}
+        self._failures: Counter[str] = Counter()
 
     def update(self, *, now: bool = False, **fields: Any) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
@@ -50,6 +54,12 @@ class Membership:
     def suspect(self, peer_ids: tuple[str, ...]) -> None:
         """Leave these peers out of the view until they publish a newer record."""
         self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
+
+    def distrust(self, digest: str) -> None:
+        """Nobody could give this state. Who claims it again and again is left out of the view a while."""
+        self._failures[digest] += 1
+        if self._failures[digest] % FAILURES_TOLERATED == 0:
+            self._distrusted[digest] = get_dht_time() + DISTRUST_SECONDS
 
     async def publish(self) -> None:
         """Store the own record, if there is one."""
@@ -101,5 +111,10 @@ class Membership:
         record = peer.record
         if peer.peer_id == self._peer_id:
             return record.state != "stopping"
-        fresh = get_dht_time() - record.time < self._manifest.limits.record_seconds
-        return fresh and record.state != "stopping" and record.time > self._suspected.get(peer.peer_id, 0.0)
+        now = get_dht_time()
+        return (
+            now - record.time < self._manifest.limits.record_seconds
+            and record.state != "stopping"
+            and record.time > self._suspected.get(peer.peer_id, 0.0)
+            and now > self._distrusted.get(record.state_digest, 0.0)
+        )

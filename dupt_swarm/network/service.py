@@ -56,7 +56,7 @@ class NodeService:
         self._vectors: SharedVectors | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_reduce: asyncio.Task[Average] | None = None
-        self._busy = False  # averaging or fetching: one change of the state at a time
+        self._averaging = self._fetching = False
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
         """The manifest of the swarm that these peers are in, without joining it.
@@ -120,9 +120,7 @@ class NodeService:
             group_size: live oracles of this round; 1: this one is alone and steps by itself.
         """
         started = time.monotonic()
-        if self._busy:
-            return RoundResult(None, "busy", (), 0.0)
-        self._busy = True
+        self._averaging = True
         self._announce(state="averaging", round_tokens=tokens, now=True)
         left = tokens
         try:
@@ -138,7 +136,7 @@ class NodeService:
         except asyncio.CancelledError:
             return RoundResult(None, "cancelled", (), time.monotonic() - started)
         finally:
-            self._busy = False
+            self._averaging = False
             self._announce(state="training", round_tokens=left, now=True)
 
     async def cancel_average(self) -> None:
@@ -254,10 +252,10 @@ class NodeService:
 
     def _on_view(self, view: View) -> None:
         self._tell(view)
-        if self._settings.role == "observer" or self._busy or view.best is None:
+        if self._settings.role == "observer" or self._averaging or self._fetching:
             return
-        if self._keeper.is_behind(view.best):
-            self._busy = True
+        if view.best is not None and self._keeper.is_behind(view.best):
+            self._fetching = True
             digest = view.best.record.state_digest
             self._start(self._catch_up(digest, view.holders(digest)))
 
@@ -265,6 +263,8 @@ class NodeService:
         """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
         try:
             state = await self._keeper.fetch(digest, donors)
+            if state.tokens_total < self._keeper.name.tokens_total:
+                return  # a round of our own has ended meanwhile
             if self._settings.role == "oracle":
                 self._keeper.newer = state
                 self._tell(NewerState(name_of(state)))
@@ -272,9 +272,10 @@ class NodeService:
                 self._replace(state)
                 self._announce(now=True)
         except NodeError as error:
-            logger.warning("%s", error)  # the next view shows who has it now
+            logger.warning("%s", error)
+            self._member.distrust(digest)
         finally:
-            self._busy = False
+            self._fetching = False
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -35,6 +35,7 @@ async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
         return await local.create(
             host_maddrs=settings.host_maddrs,
             identity_path=str(settings.identity_path) if settings.identity_path else None,
+            nat_port_map=not all("/127.0.0.1/" in address for address in settings.host_maddrs),
             no_listen=settings.role == "observer",
             dht_mode="client" if settings.role == "observer" else "server",
             startup_timeout=STARTUP_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -86,9 +87,11 @@ class View:
     def loss(self) -> float | None:
         """Mean loss of the oracles, weighted by their speed, nats per token."""
         known = [peer.record for peer in self.oracles if peer.record.loss is not None]
-        weights = [record.tokens_per_second + 1e-9 for record in known]
         if not known:
             return None
+        # Nobody's word counts for more than a few times what is usual.
+        bound = 4 * statistics.median(record.tokens_per_second for record in known)
+        weights = [min(record.tokens_per_second, bound) + 1e-9 for record in known]
         pairs = zip(known, weights, strict=True)
         return sum((record.loss or 0.0) * weight for record, weight in pairs) / sum(weights)
 

@@ -1,0 +1,218 @@
+"""The programs as people use them: real processes, their output and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command = [str(BIN / "dupt-peer"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | environment, check=False
+    )
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start it, and let it run."""
+    command = [str(BIN / "dupt-peer"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read its stderr until a line has ``text``."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}: {''.join(seen)}")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of real text: modules of the standard library."""
+    folder = tmp_path_factory.mktemp("text")
+    for module in ("argparse", "inspect", "typing", "tarfile"):
+        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        (folder / f"{module}.py").write_text(source, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest made by `new`, with a smaller model and shorter rounds than the preset's."""
+    path = tmp_path_factory.mktemp("run") / "run.toml"
+    done = dupt_peer("new", str(path), "--preset", "tiny", "--corpus", str(text), "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
+    lines = [
+        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
+        for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A running first peer; what it says of itself, and its process."""
+    state = str(tmp_path / "bootstrap")
+    process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
+    assert process.stdout is not None
+    about = json.loads(process.stdout.readline())
+    yield about | {"address": about["addresses"][0]}
+    process.terminate()
+    process.communicate(timeout=15)
+    assert process.returncode == 0
+
+
+def test_help_needs_neither_torch_nor_hivemind() -> None:
+    """`--help` of the program and of each command answers without importing anything heavy."""
+    code = (
+        "import sys; from click.testing import CliRunner; from peers.cli import main, COMMANDS\n"
+        "for name in ['', *COMMANDS]:\n"
+        "    assert CliRunner().invoke(main, [*filter(None, [name]), '--help']).exit_code == 0\n"
+        "print([m for m in ('torch', 'hivemind', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_new_writes_nothing_over(manifest: Path, text: Path) -> None:
+    """An existing manifest is not overwritten, exit code 2."""
+    before = manifest.read_text()
+    done = dupt_peer("new", str(manifest), "--corpus", str(text))
+    assert done.returncode == 2
+    assert "exists" in done.stderr
+    assert manifest.read_text() == before
+
+
+def test_a_wrong_key_in_the_manifest_is_exit_code_10(manifest: Path, tmp_path: Path) -> None:
+    """A misspelt key stops the first peer with the key and what was probably meant."""
+    (tmp_path / "tokenizer.json").write_bytes(manifest.with_name("tokenizer.json").read_bytes())
+    wrong = tmp_path / "run.toml"
+    wrong.write_text(manifest.read_text().replace("[inner]", "[inner]\nlr = 1.0"))
+    done = dupt_peer("bootstrap", str(wrong), *LISTEN, "--state-dir", str(tmp_path))
+    assert done.returncode == 10
+    assert "unknown key `inner.lr`; did you mean `inner.learning_rate`?" in done.stderr
+
+
+def test_a_tokenizer_of_another_run_is_exit_code_10(manifest: Path, tmp_path: Path) -> None:
+    """A first peer whose tokenizer.json is not the manifest's does not start."""
+    wrong = tmp_path / "run.toml"
+    wrong.write_text(manifest.read_text())
+    (tmp_path / "tokenizer.json").write_text("{}")
+    done = dupt_peer("bootstrap", str(wrong), *LISTEN, "--state-dir", str(tmp_path))
+    assert done.returncode == 10
+    assert "tokenizer" in done.stderr
+
+
+def test_an_unreachable_swarm_is_exit_code_11_with_a_reason_for_each_address(
+    tmp_path: Path, text: Path
+) -> None:
+    """Each address is named with why it failed."""
+    addresses = ("--initial-peers", NOBODY, "--initial-peers", "somewhere")
+    done = dupt_peer("join", *addresses, "--corpus", str(text), *LISTEN, "--state-dir", str(tmp_path))
+    assert done.returncode == 11
+    assert f"{NOBODY}: connection refused" in done.stderr or "refused" in done.stderr
+    assert "somewhere: not a multiaddr" in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_missing_device_is_exit_code_13(text: Path, tmp_path: Path) -> None:
+    """A GPU that is not there is reported before the swarm is even contacted."""
+    done = dupt_peer(
+        *("join", "--initial-peers", NOBODY, "--corpus", str(text)),
+        *("--device", "cuda:63", *LISTEN, "--state-dir", str(tmp_path)),
+    )
+    assert done.returncode == 13
+    assert "cuda:63" in done.stderr
+
+
+def test_another_swarm_than_expected_is_exit_code_10(
+    bootstrap: dict[str, Any], text: Path, tmp_path: Path
+) -> None:
+    """`--swarm` pins the swarm."""
+    done = dupt_peer(
+        *("join", "--initial-peers", bootstrap["address"], "--swarm", "other-0123456789ab"),
+        *("--corpus", str(text), *LISTEN, "--state-dir", str(tmp_path)),
+    )
+    assert done.returncode == 10
+    assert bootstrap["swarm_id"] in done.stderr
+
+
+def test_two_oracles_train_and_status_shows_them(
+    bootstrap: dict[str, Any], text: Path, tmp_path: Path
+) -> None:
+    """Two joins with nothing but an address do their rounds; status lists the peers in its public shape."""
+    oracles = [
+        start(
+            *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
+            *("--state-dir", str(tmp_path / name), "--name", name, "--rounds", "15", "--json"),
+        )
+        for name in ("one", "two")
+    ]
+    for oracle in oracles:
+        wait_for_line(oracle, "last round averaged")
+    # Options come from the environment too.
+    shown = dupt_peer("status", "--json", DUPT_PEER_STATUS_INITIAL_PEERS=bootstrap["address"])
+    assert shown.returncode == 0, shown.stderr
+    status = json.loads(shown.stdout)
+    assert {"swarm_id", "round", "loss", "tokens_total", "peers"} <= status.keys()
+    assert status["swarm_id"] == bootstrap["swarm_id"]
+    names = {peer["name"] for peer in status["peers"]}
+    assert {"one", "two"} <= names
+    expected = {
+        "peer_id",
+        "round",
+        "tokens_total",
+        "tokens_per_second",
+        "loss",
+        "heldout_loss",
+        "state_digest",
+    }
+    assert all(expected <= peer.keys() for peer in status["peers"])
+    for oracle in oracles:
+        output, _ = oracle.communicate(timeout=90)
+        assert oracle.returncode == 0
+        summary = json.loads(output)
+        assert summary["rounds"] == 15
+        assert summary["heldout_loss_after"] < summary["heldout_loss_before"]
+    table = dupt_peer("status", "--initial-peers", bootstrap["address"])
+    assert table.returncode == 0
+    assert bootstrap["swarm_id"] in table.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_an_oracle_within_ten_seconds_with_a_checkpoint(
+    bootstrap: dict[str, Any], text: Path, tmp_path: Path, number: int, code: int
+) -> None:
+    """Ctrl-C and SIGTERM: checkpoint saved, exit code 130 and 0, nothing left."""
+    oracle = start(
+        *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
+        *("--state-dir", str(tmp_path / "oracle")),
+    )
+    wait_for_line(oracle, "last round averaged")
+    began = time.monotonic()
+    oracle.send_signal(number)
+    oracle.communicate(timeout=30)
+    assert oracle.returncode == code
+    assert time.monotonic() - began < 10
+    [checkpoint] = (tmp_path / "oracle" / bootstrap["swarm_id"]).glob("checkpoint-*")
+    assert {path.name for path in checkpoint.iterdir()} == {"oracle.safetensors", "replica.safetensors"}
