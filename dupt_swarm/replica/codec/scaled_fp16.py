@@ -1,7 +1,7 @@
 """Half precision with one exponent for the whole part.
 
 Pseudo-gradients are small: plain fp16 loses what is below 6e-8. Scaling by a power of two is exact, and
-moves the largest value of the part just under fp16's maximum, so that 29 binary orders of magnitude
+moves the largest value of the part just under fp16's maximum, so that 28 binary orders of magnitude
 below it keep fp16's full 11 bits.
 """
 
