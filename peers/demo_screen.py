@@ -40,7 +40,7 @@ class DemoScreen:
             if self._console.is_terminal:
                 with Live(console=self._console, refresh_per_second=4) as live:
                     self._look(
-                        node, running, lambda view: live.update(self._table(view, rounds)), LOOK_SECONDS
+                        node, running, lambda view: live.update(self._table(view, rounds)), 0.0
                     )
             else:
                 self._look(node, running, self._log, LOG_SECONDS)
@@ -70,13 +70,14 @@ class DemoScreen:
     ) -> None:
         shown = 0.0
         while running():
-            if time.monotonic() - shown > seconds and node.view is not None:
-                for peer in node.view.oracles:
-                    if peer.record.loss is not None:
-                        self._first.setdefault(peer.peer_id, peer.record.loss)
-                show(node.view)
+            view = node.refresh()
+            for peer in view.oracles:
+                if peer.record.loss is not None:
+                    self._first.setdefault(peer.peer_id, peer.record.loss)
+            if time.monotonic() - shown > seconds:
+                show(view)
                 shown = time.monotonic()
-            time.sleep(0.2)
+            time.sleep(LOOK_SECONDS)
 
     def _log(self, view: View) -> None:
         losses = "  ".join(
@@ -84,8 +85,8 @@ class DemoScreen:
             for peer in view.oracles
             if peer.record.loss is not None
         )
-        best = view.best
-        self.say(f"{time.strftime('%H:%M:%S')}  round {best.record.round if best else 0}  loss: {losses}")
+        round_now = view.best.record.round if view.best else 0
+        self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {losses or 'none yet'}")
 
     def _table(self, view: View, rounds: int) -> Group:
         table = Table(box=None, pad_edge=False)
