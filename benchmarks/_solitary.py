@@ -1,0 +1,97 @@
+"""A real swarm of one oracle and its first peer on this machine, whose node processes can be paused."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.manifest import Manifest, load_preset, manifest_from_preset
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.swarm import Swarm
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+TOKENIZER = b"{}"  # the tokens are random numbers: nobody needs to read it
+
+
+def speed_manifest(preset: str) -> Manifest:
+    """The preset as it is, with its own vocabulary size and no tokenizer worth the name."""
+    size = load_preset(preset)["model"]["vocabulary_size"]
+    digest = hashlib.sha256(TOKENIZER).hexdigest()
+    return manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
+
+
+class Pause:
+    """Stops process groups and lets them go on.
+
+    A shell waits for the end of this process, whatever it dies of, and then lets them go on: a stopped node
+    would not notice that its parent is gone, and stay.
+    """
+
+    def __init__(self, groups: list[int]) -> None:
+        self._groups = groups
+        names = " ".join(f"-{group}" for group in groups)
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"read line; kill -CONT -- {names}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """Let them have no CPU time."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them run again."""
+        self._signal(signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the groups' processes have used."""
+        used = 0.0
+        for group in self._groups:
+            leader = psutil.Process(group)
+            for process in (leader, *leader.children(recursive=True)):
+                times = process.cpu_times()
+                used += times.user + times.system
+        return used
+
+    def close(self) -> None:
+        """Let them run again, for good."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for group in self._groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, number)
+
+
+@contextlib.contextmanager
+def solitary_swarm(manifest: Manifest, folder: Path) -> Iterator[tuple[Swarm, Pause]]:
+    """A first peer and a membership as oracle in its swarm, both with their state below ``folder``."""
+    with ExitStack() as stack:
+        first = stack.enter_context(
+            Swarm.create(
+                manifest,
+                TOKENIZER,
+                GPT(manifest.model).parameters(),
+                folder / "first",
+                NodeSettings("bootstrap", host_maddrs=LOOPBACK),
+            )
+        )
+        swarm = stack.enter_context(
+            Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=LOOPBACK))
+        )
+        pause = Pause([first.node._process.pid, swarm.node._process.pid])
+        stack.callback(pause.close)
+        yield swarm, pause

@@ -1,0 +1,45 @@
+"""Four disjoint corpora of different kinds from the texts that every Python installation has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.documents import find_sources, read_pieces
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from peers.demo import write_corpora
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One tokenizer, and the tokenised corpora by name, each with its own held-out part."""
+
+    tokenizer: Tokenizer
+    corpora: dict[str, Corpus]
+
+
+def prepare_texts(folder: Path, vocabulary_size: int, context_length: int, seed: int) -> Texts:
+    """Write the texts below ``folder``, train a tokenizer on all of them, and tokenise each corpus."""
+    sources = _write_four(folder / "texts")
+    pieces = read_pieces(find_sources(folder / "texts"))
+    tokenizer = train_tokenizer((piece.text for piece in pieces), vocabulary_size)
+    corpora = {
+        path.name: Corpus.prepare(
+            path, tokenizer, folder / "tokens" / path.name, context_length=context_length, seed=seed
+        )
+        for path in sources
+    }
+    return Texts(tokenizer, corpora)
+
+
+def _write_four(folder: Path) -> list[Path]:
+    """The manual, the packages' descriptions, and the library in two halves of different modules."""
+    manual, library, packages = write_corpora(folder)
+    halves = [folder / "library-a", folder / "library-b"]
+    for half in halves:
+        half.mkdir()
+    for number, module in enumerate(sorted(library.iterdir())):
+        module.rename(halves[number % 2] / module.name)
+    library.rmdir()
+    return [manual, packages, *halves]
