@@ -12,12 +12,13 @@ from torch import nn, optim
 
 from dupt_swarm.errors import ManifestError, NodeError
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.network.messages import RoundResult
+from dupt_swarm.network.messages import RoundResult, StateName
 from dupt_swarm.network.view import Peer, RoundProgress, round_progress
 from dupt_swarm.speed import Speed
 from dupt_swarm.swarm import Swarm
 
 PUBLISH_SECONDS = 1.0
+RETRY_SECONDS = 2.5
 ANSWER_SECONDS = 30.0  # beyond the round's own time limits
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor)
         self._pending: Future[RoundResult] | None = None
         self._sent_tokens = 0
+        self._retry_at = 0.0
         self._mates: tuple[str, ...] = ()
         self._round_started = time.monotonic()
         self._round_began = time.time()
@@ -81,7 +83,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         if self._pending is not None:
             if self._pending.done():
                 self._finish_round()
-        elif self._swarm.node.newer is not None:
+        elif self._swarm.node.catching_up.newer is not None:
             self._adopt()
         elif self._is_due():
             self._end_round()
@@ -140,8 +142,6 @@ class CollaborativeOptimizer(optim.Optimizer):
         Records lag a little behind, so those that ended the last round with us still count as here.
         """
         view, digest = self._swarm.view, self._swarm.state.digest
-        if view is None:
-            return ()
         companions = view.companions(digest, self._swarm.peer_id)
         known = {peer.peer_id for peer in companions}
         lagging = [
@@ -154,12 +154,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         return (*companions, *lagging)
 
     def _is_due(self) -> bool:
-        view, state = self._swarm.view, self._swarm.state
-        best = view.best if view else None
-        if best is not None and best.record.swarm_tokens > state.tokens_total:
-            return False  # the swarm is ahead of us: its state is on the way
-        too_long = time.monotonic() - self._round_started >= self._manifest.rounds.max_round_seconds
-        return too_long or self.progress.complete
+        now = time.monotonic()
+        if now < self._retry_at:
+            return False
+        if now - self._round_started >= self._manifest.rounds.max_round_seconds:
+            return True
+        # With a newer state on the way, this round is over for the others.
+        return self.progress.complete and not self._swarm.node.catching_up.fetching
 
     def _end_round(self) -> None:
         group_size = 1 + len(self._companions())
@@ -183,10 +184,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         self.last_round = result
         if result.state is None:
             self._keep_contribution(result)
-            return
+        else:
+            self._advance(result.state, result.mates)
+
+    def _advance(self, state: StateName, mates: tuple[str, ...]) -> None:
+        """The swarm is at ``state``, and what we sent is in it."""
         self._strategy.accept(self._swarm.anchor)
-        self._swarm.state = result.state
-        self._mates = result.mates
+        self._swarm.state, self._mates = state, mates
         self.tokens_total += self._sent_tokens
         self.round_tokens -= self._sent_tokens
         self._begin_round()
@@ -194,16 +198,25 @@ class CollaborativeOptimizer(optim.Optimizer):
     def _keep_contribution(self, result: RoundResult) -> None:
         """A failed round: what was sent is still in the next contribution, unless it is not finite."""
         self.failed_rounds += 1
+        # Give the others' records time to show whether the round succeeded without us.
+        self._retry_at = time.monotonic() + RETRY_SECONDS
         logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
-        if result.reason == "not_finite":
+        if result.reason in ("not_finite", "outer_overflow"):
             self._strategy.discard()
             self.round_tokens = 0
 
     def _adopt(self) -> None:
         """The swarm went on without us: take its state, and carry our progress over to it."""
-        self._swarm.state = self._swarm.node.adopt()
+        before, state = self._swarm.state, self._swarm.node.adopt()
+        if state == before:
+            return
+        failed = self.last_round if self.last_round and self.last_round.state is None else None
+        if failed and state == StateName(before.round + 1, before.tokens_total + failed.tokens, state.digest):
+            # The average that we lost a part of reached the others, our contribution in it.
+            self._advance(state, failed.mates)
+            return
+        self._swarm.state, self._mates = state, ()
         self._strategy.rebase(self._swarm.anchor)
-        self._mates = ()
         self._begin_round()
 
     def _begin_round(self) -> None:

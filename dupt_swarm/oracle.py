@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -198,7 +199,8 @@ class Oracle:
         self._meter.read()
         status = self.status()
         self._swarm.node.publish(
-            loss=status.loss, heldout_loss=status.latest.loss_nats if status.latest else None
+            loss=_sound(status.loss),
+            heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
         )
         report(status)
 
@@ -234,6 +236,11 @@ class Oracle:
             return
         self._optimizer.load_state_dict(saved["optimizer"])
         self._trainer.load_state_dict(saved["trainer"])
+
+
+def _sound(loss: float | None) -> float | None:
+    """What a record may hold: others would refuse one that is not finite."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 class LossMeter:

@@ -44,6 +44,7 @@ class Swarm:
         self.layout = joined.layout
         numel = sum(math.prod(shape) for shape in joined.layout)
         self._vectors = node.attach(numel)
+        node.refresh()  # who is there should be known before the first step
 
     @classmethod
     def join(
@@ -144,8 +145,8 @@ class Swarm:
         self.close()
 
     @property
-    def view(self) -> View | None:
-        """The live peers, as of a second ago; None in the first moments."""
+    def view(self) -> View:
+        """The live peers, as of a second ago."""
         return self.node.view
 
     @property

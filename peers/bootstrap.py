@@ -87,7 +87,7 @@ def _keep(swarm: Swarm, interruption: Interruption) -> None:
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
-        if view is not None and now - logged_at > LOG_SECONDS:
+        if now - logged_at > LOG_SECONDS:
             best = view.best
             line = (
                 f"round {best.record.round if best else 0}  oracles {len(view.oracles)}  "
@@ -96,7 +96,7 @@ def _keep(swarm: Swarm, interruption: Interruption) -> None:
             if line != logged:
                 click.echo(f"{time.strftime('%H:%M:%S')}  {line}", err=True)
             logged, logged_at = line, now
-        if now - saved_at > CHECKPOINT_SECONDS and view is not None:
+        if now - saved_at > CHECKPOINT_SECONDS:
             if view.best is not None and view.best.record.state_digest != saved.digest:
                 saved = _save(swarm)
             saved_at = now

@@ -39,9 +39,7 @@ class DemoScreen:
         with node:
             if self._console.is_terminal:
                 with Live(console=self._console, refresh_per_second=4) as live:
-                    self._look(
-                        node, running, lambda view: live.update(self._table(view, rounds)), 0.0
-                    )
+                    self._look(node, running, lambda view: live.update(self._table(view, rounds)), 0.0)
             else:
                 self._look(node, running, self._log, LOG_SECONDS)
 

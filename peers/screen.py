@@ -29,7 +29,7 @@ class Screen(Protocol):
     def tokenising(self, done: int, total: int) -> None:
         """How far the corpus is, in bytes."""
 
-    def show(self, status: Status, view: View | None, peer_id: str) -> None:
+    def show(self, status: Status, view: View, peer_id: str) -> None:
         """How the oracle is doing."""
 
 
@@ -63,7 +63,7 @@ class Log:
             self._last = time.monotonic()
             self.say(f"tokenising the corpus: {percent(done, total)}")
 
-    def show(self, status: Status, view: View | None, peer_id: str) -> None:
+    def show(self, status: Status, view: View, peer_id: str) -> None:
         """See `Screen`."""
         rounds = (status.rounds_done, status.failed_rounds)
         if rounds == self._rounds and time.monotonic() - self._last < LOG_SECONDS:
@@ -87,7 +87,7 @@ class Panel:
         """See `Screen`."""
         self._live.update(f"tokenising the corpus  {bar(done / max(total, 1))} {percent(done, total)}")
 
-    def show(self, status: Status, view: View | None, peer_id: str) -> None:
+    def show(self, status: Status, view: View, peer_id: str) -> None:
         """See `Screen`."""
         from rich.table import Table
         from rich.text import Text
@@ -99,7 +99,7 @@ class Panel:
         self._live.update(table)
 
 
-def describe(status: Status, view: View | None, peer_id: str) -> dict[str, str]:
+def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
     """What there is to know at a glance, in words."""
     held_out = status.latest
     return {
@@ -111,14 +111,14 @@ def describe(status: Status, view: View | None, peer_id: str) -> dict[str, str]:
         + (f" ({held_out.bits_per_byte:.3f} bits/byte)" if held_out else ""),
         "tokens/s": f"{status.tokens_per_second:,.0f}",
         "share": share(status, view, peer_id),
-        "oracles": str(len(view.oracles)) if view else "?",
+        "oracles": str(len(view.oracles)),
         "last round": last_round(status),
     }
 
 
-def share(status: Status, view: View | None, peer_id: str) -> str:
+def share(status: Status, view: View, peer_id: str) -> str:
     """Own speed ÷ the speed of all oracles."""
-    others = [peer for peer in view.oracles if peer.peer_id != peer_id] if view else []
+    others = [peer for peer in view.oracles if peer.peer_id != peer_id]
     total = status.tokens_per_second + sum(peer.record.tokens_per_second for peer in others)
     return percent(status.tokens_per_second, total)
 

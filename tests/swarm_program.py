@@ -24,7 +24,7 @@ def main() -> None:
     with Swarm.join([address], Path(folder), settings) as swarm:
         model = GPT(swarm.manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
-        while swarm.view is None or len(swarm.view.companions(swarm.state.digest, "")) < int(oracles):
+        while len(swarm.view.companions(swarm.state.digest, "")) < int(oracles):
             time.sleep(0.05)
         done = 0
         while done < int(rounds):

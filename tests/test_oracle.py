@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from conftest import settings, tiny_manifest
+from tiny import settings, tiny_manifest
 
 from dupt_swarm import GPT, Swarm
 from dupt_swarm.errors import UsageError

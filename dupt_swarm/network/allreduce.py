@@ -32,11 +32,13 @@ class Tally:
 
     Attributes:
         weights: tokens × values of every averaged part received, for the mean of the tokens.
+        values: how many averaged values were received.
         lost_reducers: peers whose share of the average did not arrive.
         rejected: contributions left out here, by reason.
     """
 
     weights: list[float] = field(default_factory=list)
+    values: int = 0
     lost_reducers: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
 
@@ -95,9 +97,8 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
 
     @property
     def tokens(self) -> int:
-        """Tokens in the average: the mean over its values, equal on all peers that got all parts."""
-        numel: int = self.tensor_part_container.total_size
-        return round(math.fsum(self.tally.weights) / numel)
+        """Tokens in the average: the mean over the values received, equal on all peers that got all."""
+        return round(math.fsum(self.tally.weights) / max(self.tally.values, 1))
 
     def log_rejected(self) -> None:
         """Say which contributions this peer left out."""
@@ -113,6 +114,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
             averages = self._average_own() if peer_id == self.peer_id else self._exchange(peer_id, peer_index)
             async for values, weight in averages:
                 self.tally.weights.append(weight * values.numel())
+                self.tally.values += values.numel()
                 self.tensor_part_container.register_processed_part(peer_index, received, values)
                 received += 1
             if received != self.tensor_part_container.num_parts_by_peer[peer_index]:

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.allreduce import ScreeningRunner
+from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.finite import all_finite
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Average:
 
     Attributes:
         values: the average contribution, fp32 ``[numel]``; None if the round failed here.
-        tokens: tokens that went into it.
+        tokens: tokens that went into it; of a failed round, into the part of the average that arrived.
         mates: ids of the other peers of the group.
         reason: why it failed, one word for the metrics, or empty.
         lost: peers that did not do their share.
@@ -125,8 +127,13 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             round: the round that ends.
             digest: the state that the round started from: only peers of equal anchors may meet.
             group_size: live oracles; the group is formed as soon as so many are there, and at the end
-                of the matchmaking time with as many as there are.
+                of the matchmaking time with as many as there are. 1: there is nobody else.
         """
+        if not all_finite(contribution):
+            return Average(None, reason="not_finite")
+        if group_size == 1:
+            codec = build_codec(self._manifest)  # the same arithmetic as in a group
+            return Average(codec.decode(codec.encode(contribution), contribution.numel()), int(weight))
         manager = self._matchmaking.group_key_manager
         manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
         self._matchmaking.target_group_size = group_size
@@ -168,7 +175,8 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             finally:
                 runner.log_rejected()
         if not runner.complete:
-            return Average(None, mates=mates, reason="peer_lost", lost=tuple(runner.tally.lost_reducers))
+            lost = tuple(runner.tally.lost_reducers)
+            return Average(None, runner.tokens, mates, reason="peer_lost", lost=lost)
         return Average(values, runner.tokens, mates)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.memory import SharedVectors, anonymous_file
-from dupt_swarm.network.messages import Joined, NewerState, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -29,6 +29,7 @@ JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
 CLOSE_SECONDS = 7.0
+UNANSWERED_MAX = 100
 
 _ENVIRONMENT = {"HIVEMIND_LOGLEVEL": "ERROR", "GOLOG_LOG_LEVEL": "fatal"}
 if sys.platform == "linux":
@@ -41,8 +42,8 @@ class Node:
 
     def __init__(self) -> None:
         """Start the process; `join` then makes it a member of a swarm."""
-        self.view: View | None = None
-        self.newer: StateName | None = None
+        self.view = View(0.0, ())
+        self.catching_up = CatchingUp(fetching=False, newer=None)
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
@@ -113,8 +114,8 @@ class Node:
 
     def adopt(self) -> StateName:
         """Take over the newer state that the node has fetched."""
+        self.catching_up = CatchingUp(fetching=False, newer=None)
         name: StateName = self._call("adopt", COMMAND_SECONDS)
-        self.newer = None
         return name
 
     def save(self, path: Path) -> StateName:
@@ -124,8 +125,8 @@ class Node:
 
     def refresh(self) -> View:
         """Read the records of all peers now."""
-        view: View = self._call("view", COMMAND_SECONDS)
-        return view
+        self.view = self._call("view", COMMAND_SECONDS)
+        return self.view
 
     def close(self) -> None:
         """Leave the swarm and end the node, by force if it does not answer; a second call does nothing."""
@@ -156,6 +157,10 @@ class Node:
 
     def _submit(self, command: str, **arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        if len(self._waiting) >= UNANSWERED_MAX:
+            # It hangs. Sending more would fill the pipe, and then hold up the trainer.
+            future.set_exception(NodeError("the node does not answer; start the peer again"))
+            return future
         number = next(self._numbers)
         self._waiting[number] = future
         try:
@@ -167,25 +172,26 @@ class Node:
 
     def _read(self) -> None:
         """Runs in a thread of its own until the node is gone."""
-        while True:
-            try:
+        try:
+            while True:
                 number, value, error = self._pipe.recv()
-            except (EOFError, OSError):
-                break
-            if number is None:
-                self._hear(value)
-            elif error is not None:
-                self._waiting.pop(number).set_exception(error)
-            else:
-                self._waiting.pop(number).set_result(value)
-        for number in list(self._waiting):
-            self._fail(number)
+                if number is None:
+                    self._hear(value)
+                elif error is not None:
+                    self._waiting.pop(number).set_exception(error)
+                else:
+                    self._waiting.pop(number).set_result(value)
+        except (EOFError, OSError):
+            pass  # the node is gone, or we closed the pipe
+        finally:
+            for number in list(self._waiting):
+                self._fail(number)
 
     def _hear(self, event: object) -> None:
         if isinstance(event, View):
             self.view = event
-        elif isinstance(event, NewerState):
-            self.newer = event.state
+        elif isinstance(event, CatchingUp):
+            self.catching_up = event
 
     def _fail(self, number: int) -> None:
         future = self._waiting.pop(number, None)

@@ -88,7 +88,7 @@ async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hell
             hellos[peer_id] = await exchange.hello(PeerID.from_base58(peer_id))
         except Exception as error:
             # Another program may listen there, or a peer that has only just started.
-            reasons[address] = f"no dupt_swarm peer that is ready ({error or type(error).__name__})"
+            reasons[address] = f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})"
     if addresses and not hellos:
         raise UnreachableError(reasons)
     return hellos

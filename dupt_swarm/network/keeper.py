@@ -77,13 +77,13 @@ class StateKeeper:
         """The state that follows from an average contribution; the current one stays.
 
         Raises:
-            NodeError: it would not be finite.
+            OverflowError: it would not be finite.
         """
 
         def compute() -> ReplicaState:
             state = self._outer.step(self.current, average, tokens)
             if not state.finite:
-                raise NodeError("outer_overflow")
+                raise OverflowError("the outer step is not finite")
             _ = state.digest  # hashed here, off the event loop
             return state
 
@@ -113,7 +113,7 @@ class StateKeeper:
                 return await self._exchange.fetch_index(donor, digest)
             except Exception as error:
                 # A donor may fail in any way that libp2p knows: try the next one.
-                problems.append(f"{donor}: {error or type(error).__name__}")
+                problems.append(f"{donor}: {str(error) or type(error).__name__}")
         raise NodeError("no peer could give the state: " + "; ".join(problems))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hivemind.dht.node import DHTNode
@@ -55,11 +55,12 @@ class Membership:
         """Leave these peers out of the view until they publish a newer record."""
         self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
 
-    def distrust(self, digest: str) -> None:
-        """Nobody could give this state. Who claims it again and again is left out of the view a while."""
-        self._failures[digest] += 1
-        if self._failures[digest] % FAILURES_TOLERATED == 0:
-            self._distrusted[digest] = get_dht_time() + DISTRUST_SECONDS
+    def distrust(self, peer_ids: Sequence[str]) -> None:
+        """None of these could give the state that it claims. Who does so again and again is left out."""
+        for peer_id in peer_ids:
+            self._failures[peer_id] += 1
+            if self._failures[peer_id] % FAILURES_TOLERATED == 0:
+                self._distrusted[peer_id] = get_dht_time() + DISTRUST_SECONDS
 
     async def publish(self) -> None:
         """Store the own record, if there is one."""
@@ -116,5 +117,5 @@ class Membership:
             now - record.time < self._manifest.limits.record_seconds
             and record.state != "stopping"
             and record.time > self._suspected.get(peer.peer_id, 0.0)
-            and now > self._distrusted.get(record.state_digest, 0.0)
+            and now > self._distrusted.get(peer.peer_id, 0.0)
         )

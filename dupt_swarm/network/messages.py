@@ -44,18 +44,26 @@ class RoundResult:
     Attributes:
         state: the new state, now in the shared anchor; None if the round failed.
         reason: why it failed, one word for the metrics, or empty.
+        tokens: tokens that went into the average, or into what arrived of it.
         mates: ids of the peers that averaged with this one.
         seconds: how long matchmaking, all-reduce and outer step took.
     """
 
     state: StateName | None
     reason: str
+    tokens: int
     mates: tuple[str, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class NewerState:
-    """Told by the node unasked: it has fetched a newer state, for the trainer to adopt."""
+class CatchingUp:
+    """Told by the node unasked: where it stands with fetching a newer state.
 
-    state: StateName
+    Attributes:
+        fetching: a download is under way.
+        newer: a state that is there for the trainer to adopt.
+    """
+
+    fetching: bool
+    newer: StateName | None

@@ -7,12 +7,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
+from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averager import Average, SwarmAverager
@@ -22,13 +23,12 @@ from dupt_swarm.network.introduction import Introduction, get_tokenizer, introdu
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
-from dupt_swarm.network.messages import Joined, NewerState, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
@@ -51,7 +51,7 @@ class NodeService:
     _averager: SwarmAverager
 
     def __init__(self, run_dir: Path, tell: Callable[[object], None]) -> None:
-        """``run_dir`` is for sockets; ``tell`` passes each `View` and each `NewerState` to the parent."""
+        """``run_dir`` is for sockets; ``tell`` passes each `View` and `CatchingUp` to the parent."""
         self._run_dir, self._tell = run_dir, tell
         self._vectors: SharedVectors | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,16 +79,19 @@ class NodeService:
         Raises:
             DuptError: unreachable, another swarm than expected, no state to be had, …
         """
-        self._settings = settings
         if settings.log is not None:
             _redirect_output(settings.log)
+        # The daemon and the records must have the same key.
+        identity = settings.identity_path or self._run_dir / "identity"
+        self._settings = settings = replace(settings, identity_path=identity)
+        key = load_identity(identity)
         self._p2p = await start_daemon(settings, self._run_dir)
         self._exchange = Exchange(self._p2p)
         await self._exchange.start()
         reached = await connect(self._p2p, settings.initial_peers) if settings.initial_peers else []
         introduction = await introduce(self._exchange, settings, reached)
         self._manifest = introduction.manifest
-        await self._enter_dht(reached)
+        await self._enter_dht(reached, key)
         if settings.role == "observer":
             return await self._joined(b"")
         tokenizer = await get_tokenizer(self._exchange, settings, introduction)
@@ -122,22 +125,26 @@ class NodeService:
         started = time.monotonic()
         self._averaging = True
         self._announce(state="averaging", round_tokens=tokens, now=True)
-        left = tokens
+        outcome, left = Average(None, reason="network"), tokens
         try:
             self._all_reduce = asyncio.create_task(self._average(tokens, group_size))
             outcome = await self._all_reduce
-            if outcome.values is None:
-                return RoundResult(None, outcome.reason, outcome.mates, time.monotonic() - started)
-            self._replace(await self._keeper.step(outcome.values, outcome.tokens))
-            left = 0
-            return RoundResult(self._keeper.name, "", outcome.mates, time.monotonic() - started)
-        except NodeError as error:
-            return RoundResult(None, str(error), (), time.monotonic() - started)
+            if outcome.values is not None:
+                self._replace(await self._keeper.step(outcome.values, outcome.tokens))
+                left = 0
+        except OverflowError:
+            outcome = Average(None, reason="outer_overflow")
         except asyncio.CancelledError:
-            return RoundResult(None, "cancelled", (), time.monotonic() - started)
+            outcome = Average(None, reason="cancelled")
+        except Exception:
+            # libp2p's daemon, hivemind, a hostile peer: whatever happened, the trainer trains on.
+            logger.exception("the round failed")
         finally:
             self._averaging = False
             self._announce(state="training", round_tokens=left, now=True)
+        state = None if left else self._keeper.name
+        seconds = time.monotonic() - started
+        return RoundResult(state, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     async def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
@@ -145,10 +152,10 @@ class NodeService:
             self._all_reduce.cancel()
 
     async def adopt(self) -> StateName:
-        """Make the newer state that was fetched the current one, and put its anchor into the memory."""
-        assert self._keeper.newer is not None
-        self._replace(self._keeper.newer)
-        self._announce(now=True)
+        """Make the newer state that was fetched, if it still is newer, the current one; anchor in memory."""
+        if self._keeper.newer is not None:
+            self._replace(self._keeper.newer)
+            self._announce(now=True)
         return self._keeper.name
 
     async def save(self, path: Path) -> StateName:
@@ -171,8 +178,7 @@ class NodeService:
         if hasattr(self, "_p2p"):
             await self._p2p.shutdown()
 
-    async def _enter_dht(self, initial_peers: list[str]) -> None:
-        key = load_identity(self._settings.identity_path or self._run_dir / "identity")
+    async def _enter_dht(self, initial_peers: list[str], key: RSAPrivateKey) -> None:
         self._dht = await DHTNode.create(
             p2p=self._p2p,
             initial_peers=initial_peers or None,
@@ -204,16 +210,13 @@ class NodeService:
 
     async def _average(self, tokens: int, group_size: int) -> Average:
         assert self._vectors is not None
-        contribution = self._vectors.contribution
-        weight = min(float(tokens), weight_limit(self._manifest))
-        if not torch.isfinite(contribution.sum(dtype=torch.float64)):
-            return Average(None, reason="not_finite")
-        if group_size == 1:
-            codec = build_codec(self._manifest)  # the same arithmetic as in a group
-            return Average(codec.decode(codec.encode(contribution), contribution.numel()), round(weight))
-        name = self._keeper.name
+        name, weight = self._keeper.name, min(float(tokens), weight_limit(self._manifest))
         outcome = await self._averager.average(
-            contribution, weight, round=name.round, digest=name.digest, group_size=group_size
+            self._vectors.contribution,
+            weight,
+            round=name.round,
+            digest=name.digest,
+            group_size=group_size,
         )
         self._member.suspect(outcome.lost)
         return outcome
@@ -251,31 +254,30 @@ class NodeService:
         )
 
     def _on_view(self, view: View) -> None:
-        self._tell(view)
-        if self._settings.role == "observer" or self._averaging or self._fetching:
-            return
-        if view.best is not None and self._keeper.is_behind(view.best):
+        best = view.best
+        if not self._averaging and not self._fetching and best is not None and self._keeper.is_behind(best):
             self._fetching = True
-            digest = view.best.record.state_digest
-            self._start(self._catch_up(digest, view.holders(digest)))
+            self._tell(CatchingUp(fetching=True, newer=None))
+            self._start(self._catch_up(best.record.state_digest, view))
+        self._tell(view)
 
-    async def _catch_up(self, digest: str, donors: list[str]) -> None:
+    async def _catch_up(self, digest: str, view: View) -> None:
         """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
+        donors = view.holders(digest)
         try:
             state = await self._keeper.fetch(digest, donors)
             if state.tokens_total < self._keeper.name.tokens_total:
                 return  # a round of our own has ended meanwhile
-            if self._settings.role == "oracle":
-                self._keeper.newer = state
-                self._tell(NewerState(name_of(state)))
-            else:
-                self._replace(state)
-                self._announce(now=True)
+            self._keeper.newer = state
+            if self._settings.role == "bootstrap":
+                await self.adopt()
         except NodeError as error:
             logger.warning("%s", error)
-            self._member.distrust(digest)
+            self._member.distrust(donors)
         finally:
             self._fetching = False
+            newer = self._keeper.newer
+            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -137,35 +137,15 @@ def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
     assert progress.ratio == pytest.approx((4 * 20480 + 5 * 2000) / (6 * 20480))
 
 
-def test_others_averaging_ends_the_round(manifest, make_peer) -> None:
-    """When a companion is averaging already, the round ends for us too; the ratio stays at most 1."""
-    progress = round_progress(manifest, (make_peer(state="averaging"),), 5, 1000.0)
-    assert progress.complete
-    assert progress.ratio < 1
-    assert round_progress(manifest, (), 40_000, 0.0).ratio == 1.0
+def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) -> None:
+    """A companion that averages ends the round for us too, but not one that has hardly begun."""
+    companion = make_peer(state="averaging")
+    half = round_progress(manifest, (companion,), manifest.rounds.tokens_per_round, 1000.0)
+    assert half.ratio < 1
+    assert half.complete
+    assert not round_progress(manifest, (companion,), 5, 1000.0).complete
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"loss": float("nan")},
-        {"loss": -1.0},
-        {"loss": 1e7},
-        {"round": -1},
-        {"round": 1 << 62},
-        {"round": 1.5},
-        {"round": True},
-        {"tokens_per_second": float("inf")},
-        {"tokens_per_second": 1e13},
-        {"time": -1.0},
-        {"state_digest": "A" * 64},
-        {"state_digest": "a" * 63},
-        {"state_digest": "a" * 64 + "\n"},
-        {"name": "x" * 41},
-        {"role": "observer"},
-        {"state": "dancing"},
-    ],
-)
 def test_implausible_records(make_peer, fields) -> None:
     """A record with an implausible field is refused."""
     with pytest.raises(ValidationError):
