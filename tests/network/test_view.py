@@ -144,8 +144,30 @@ def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) ->
     assert half.ratio < 1
     assert half.complete
     assert not round_progress(manifest, (companion,), 5, 1000.0).complete
+    assert round_progress(manifest, (), 40_000, 0.0).ratio == 1.0
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"loss": float("nan")},
+        {"loss": -1.0},
+        {"loss": 1e7},
+        {"round": -1},
+        {"round": 1 << 62},
+        {"round": 1.5},
+        {"round": True},
+        {"tokens_per_second": float("inf")},
+        {"tokens_per_second": 1e13},
+        {"time": -1.0},
+        {"state_digest": "A" * 64},
+        {"state_digest": "a" * 63},
+        {"state_digest": "a" * 64 + "\n"},
+        {"name": "x" * 41},
+        {"role": "observer"},
+        {"state": "dancing"},
+    ],
+)
 def test_implausible_records(make_peer, fields) -> None:
     """A record with an implausible field is refused."""
     with pytest.raises(ValidationError):
