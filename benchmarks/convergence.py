@@ -38,7 +38,8 @@ from dupt_swarm.learning.batches import Batches, held_out_batches
 from dupt_swarm.learning.evaluation import evaluate
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
-from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
 
 ARMS = ("alone", "alone-4x", "diloco", "gradient")
 POINTS = 4

@@ -45,9 +45,10 @@ from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer
-from dupt_swarm.manifest import PRESETS, Manifest
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer import CollaborativeOptimizer
 from dupt_swarm.oracle import cut_step
+from dupt_swarm.presets import PRESETS
 
 CORPUS_TOKENS = 1 << 22
 SETTLE_SECONDS = 0.5  # after a pause the nodes first do what has become due meanwhile

@@ -11,16 +11,16 @@ import json
 import re
 import tomllib
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm._explain import explain_invalid
-from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm._toml import render_toml
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.reproducible import cosine_of_pi_times
 
-PRESETS = ("tiny", "gpt1")
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -140,7 +140,7 @@ class Schedule(_Table):
         if update < self.warmup_updates:
             return (update + 1) / (self.warmup_updates + 1)
         done = min(1.0, (update - self.warmup_updates) / (self.total_updates - self.warmup_updates))
-        return self.final_ratio + (1 - self.final_ratio) * 0.5 * (1 + _cosine_of_pi_times(done))
+        return self.final_ratio + (1 - self.final_ratio) * 0.5 * (1 + cosine_of_pi_times(done))
 
 
 class Rounds(_Table):
@@ -263,13 +263,8 @@ class Manifest(_Table):
 
     def to_toml(self) -> str:
         """The manifest as a TOML file with a comment on every key."""
-        lines = ["# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm.", ""]
-        lines += [_toml_line(self, key) for key in ("name", "seed", "codec")]
-        for key in type(self).model_fields:
-            table = getattr(self, key)
-            if isinstance(table, _Table):
-                lines += ["", f"[{key}]", *(_toml_line(table, field) for field in type(table).model_fields)]
-        return "\n".join(lines) + "\n"
+        first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm."
+        return first + "\n\n" + render_toml(self)
 
     def difference(self, other: Manifest) -> str:
         """The first key in which ``other`` differs, with both values, or an empty string."""
@@ -308,43 +303,6 @@ class Manifest(_Table):
             return cls.parse(path.read_text(encoding="utf-8"), path.name)
         except (OSError, UnicodeDecodeError) as error:
             raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error
-
-
-def load_preset(preset: str) -> dict[str, Any]:
-    """The preset's tables, without the name, seed and tokenizer that `dupt-peer new` adds."""
-    if preset not in PRESETS:
-        raise UsageError(f"unknown preset `{preset}`; choose one of {', '.join(PRESETS)}")
-    text = resources.files("dupt_swarm").joinpath("presets", f"{preset}.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-def manifest_from_preset(
-    preset: str, *, name: str, seed: int, tokenizer_sha256: str, vocabulary_size: int
-) -> Manifest:
-    """A complete manifest: the preset with the tokenizer that was trained for it."""
-    tables = load_preset(preset)
-    tables["model"]["vocabulary_size"] = vocabulary_size
-    tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
-    try:
-        return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
-    except ValidationError as error:
-        raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
-
-
-def _cosine_of_pi_times(x: float) -> float:
-    """cos(πx) for 0 ≤ x ≤ 1 by its Taylor series around 1/2: `math.cos` differs between C libraries."""
-    angle = 3.141592653589793 * (0.5 - x)
-    term = total = angle
-    for n in range(3, 25, 2):
-        term *= -angle * angle / (n * (n - 1))
-        total += term
-    return max(-1.0, min(1.0, total))  # the last bit may lie outside
-
-
-def _toml_line(table: _Table, key: str) -> str:
-    # Strings, booleans and numbers are written alike in JSON and TOML.
-    value = json.dumps(getattr(table, key))
-    return f"{key} = {value}".ljust(32) + f"  # {type(table).model_fields[key].description}"
 
 
 def _flatten(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,8 @@ import click
 
 from dupt_swarm.command_line import command_errors
 from dupt_swarm.errors import UsageError
-from dupt_swarm.manifest import PRESETS, Manifest, load_preset, manifest_from_preset
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 
 
 @click.command("new")

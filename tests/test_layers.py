@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OURS = ("dupt_swarm", "peers", "monitor")
 FILES = sorted(path.relative_to(ROOT) for folder in OURS for path in (ROOT / folder).rglob("*.py"))
-PLAIN = {"manifest", "settings", "errors", "files", "folders", "speed", "version", "_explain", "command_line"}
+PLAIN = {
+    *("manifest", "presets", "settings", "errors", "files", "folders", "speed", "version"),
+    *("reproducible", "command_line", "_explain", "_toml"),
+}
 COMPOSITION = {"swarm", "optimizer", "oracle"}
 BELOW_PROGRAMS = {"plain", "learning", "replica", "network", "composition", "package"}
 MAY_IMPORT = {

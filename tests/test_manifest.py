@@ -6,15 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.manifest import (
-    PRESETS,
-    Inner,
-    Manifest,
-    Model,
-    Schedule,
-    load_preset,
-    manifest_from_preset,
-)
+from dupt_swarm.manifest import Inner, Manifest, Model, Schedule
+from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 
 SHA256 = "0123456789abcdef" * 4
 

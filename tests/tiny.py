@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)

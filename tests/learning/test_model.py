@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.model import GPT, causal_attention, linear_cross_entropy
-from dupt_swarm.manifest import Model, load_preset
+from dupt_swarm.manifest import Model
+from dupt_swarm.presets import load_preset
 
 
 def small(norm: Literal["post", "pre"] = "pre", **changes: Any) -> Model:

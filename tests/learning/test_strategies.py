@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
-from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
 
 NUMEL = 6 * 4 + 6
 INNER = {

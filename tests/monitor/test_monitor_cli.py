@@ -17,7 +17,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from dupt_swarm.manifest import manifest_from_preset
+from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.settings import NodeSettings
 from monitor.cli import main
 

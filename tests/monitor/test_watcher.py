@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from dupt_swarm.errors import NodeError, UnreachableError
-from dupt_swarm.manifest import Manifest, manifest_from_preset
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.presets import manifest_from_preset
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
 
 MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)

@@ -16,11 +16,12 @@ os.environ.setdefault("GOLOG_LOG_LEVEL", "fatal")
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
-from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.identity import load_identity
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import Peer, PeerRecord
+from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest import Manifest, load_preset
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
 
 LAYOUT = ((7, 5), (5,), (3, 2, 2))

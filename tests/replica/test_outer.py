@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.outer.adamw import _power
 from dupt_swarm.replica.outer.learning_rate import outer_learning_rate
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.reproducible import power
 
 ROUNDS = 30
 GRADIENT = {"strategy": "gradient"}
@@ -115,8 +115,8 @@ def test_adamw_is_exact(adamw) -> None:
         rate, gradient = 3e-4 * adamw.schedule.factor(number), average.numpy()
         mean = mean * f32(0.9) + gradient * f32(1 - 0.9)
         variance = variance * f32(0.95) + (gradient * gradient) * f32(1 - 0.95)
-        root = np.sqrt(variance / f32(1 - _power(0.95, number + 1)))
-        update = (mean / f32(1 - _power(0.9, number + 1))) / (root + f32(1e-8))
+        root = np.sqrt(variance / f32(1 - power(0.95, number + 1)))
+        update = (mean / f32(1 - power(0.9, number + 1))) / (root + f32(1e-8))
         decay = anchor[:-100] * f32(rate * 0.1)
         anchor = anchor - update * f32(rate)
         anchor[:-100] -= decay
@@ -198,4 +198,4 @@ def test_learning_rate(make_manifest, adamw) -> None:
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 10, 1000, 123_457])
 def test_power(exponent: int) -> None:
     """Powers by squaring are those of exact arithmetic, to a few roundings."""
-    assert math.isclose(_power(0.999, exponent), math.pow(0.999, exponent), rel_tol=1e-10)
+    assert math.isclose(power(0.999, exponent), math.pow(0.999, exponent), rel_tol=1e-10)

@@ -7,8 +7,8 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.manifest import manifest_from_preset
 from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import SwarmCollector
 from monitor.metrics import METRICS
 from monitor.server import MonitorServer, build_app

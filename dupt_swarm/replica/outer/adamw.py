@@ -11,6 +11,7 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.outer.learning_rate import outer_learning_rate
 from dupt_swarm.replica.state import Layout, ReplicaState
+from dupt_swarm.reproducible import power
 
 
 class AdamW:
@@ -32,27 +33,16 @@ class AdamW:
         variance += (average * average) * (1 - outer.beta2)
 
         # Not torch.sqrt: on x86 that is MKL's, whose last bit is wrong for a third of all numbers.
-        corrected = variance / (1 - _power(outer.beta2, steps))
+        corrected = variance / (1 - power(outer.beta2, steps))
         denominator = torch.from_numpy(np.sqrt(corrected.numpy()))
         denominator += outer.epsilon
-        update = mean / (1 - _power(outer.beta1, steps))
+        update = mean / (1 - power(outer.beta1, steps))
         update /= denominator
         anchor = state.anchor - update * rate
         if outer.weight_decay:
             _decay_matrices(anchor, state.anchor, rate * outer.weight_decay, state.layout)
         buffers = {"mean": mean, "variance": variance}
         return ReplicaState(state.round + 1, state.tokens_total + tokens, state.layout, anchor, buffers)
-
-
-def _power(base: float, exponent: int) -> float:
-    """``base ** exponent`` by squaring: the C library's `pow` is not the same everywhere."""
-    result = 1.0
-    while exponent:
-        if exponent & 1:
-            result *= base
-        base *= base
-        exponent >>= 1
-    return result
 
 
 def _decay_matrices(anchor: Tensor, previous: Tensor, factor: float, layout: Layout) -> None:

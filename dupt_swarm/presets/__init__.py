@@ -1,0 +1,36 @@
+"""Presets: complete manifests but for the name, the seed and the tokenizer; a TOML file each."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+from pydantic import ValidationError
+
+from dupt_swarm._explain import explain_invalid
+from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.manifest import Manifest
+
+PRESETS = ("tiny", "gpt1")
+
+
+def load_preset(preset: str) -> dict[str, Any]:
+    """The preset's tables, without the name, seed and tokenizer that `dupt-peer new` adds."""
+    if preset not in PRESETS:
+        raise UsageError(f"unknown preset `{preset}`; choose one of {', '.join(PRESETS)}")
+    text = resources.files("dupt_swarm.presets").joinpath(f"{preset}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def manifest_from_preset(
+    preset: str, *, name: str, seed: int, tokenizer_sha256: str, vocabulary_size: int
+) -> Manifest:
+    """A complete manifest: the preset with the tokenizer that was trained for it."""
+    tables = load_preset(preset)
+    tables["model"]["vocabulary_size"] = vocabulary_size
+    tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
+    try:
+        return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
+    except ValidationError as error:
+        raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
