@@ -1,8 +1,9 @@
-"""Turns pydantic's findings into one sentence each, with the remedy."""
+"""Turns what is wrong with a manifest, or differs between two, into one sentence each."""
 
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -85,3 +86,22 @@ def _leaf(key: str) -> str:
 
 def _table(key: str) -> str:
     return key.rpartition(".")[0]
+
+
+def explain_difference(mine: BaseModel, theirs: BaseModel) -> str:
+    """The first key in which two models of one kind differ, with both values, or an empty string."""
+    other = _flatten(theirs.model_dump())
+    for key, value in _flatten(mine.model_dump()).items():
+        if value != other[key]:
+            return f"`{key}` is {value!r} here and {other[key]!r} there"
+    return ""
+
+
+def _flatten(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

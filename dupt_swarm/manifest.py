@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from dupt_swarm._explain import explain_invalid
+from dupt_swarm._explain import explain_difference, explain_invalid
 from dupt_swarm._toml import render_toml
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.reproducible import cosine_of_pi_times
@@ -35,7 +35,7 @@ class _Table(BaseModel):
     @field_validator("*")
     @classmethod
     def _one_zero(cls, value: Any) -> Any:
-        # -0.0 equals 0.0, but is written and would hash differently.
+        # -0.0 equals 0.0, but would hash differently.
         return 0.0 if isinstance(value, float) and value == 0 else value
 
 
@@ -240,9 +240,8 @@ class Manifest(_Table):
 
     def canonical_bytes(self) -> bytes:
         """The one byte string that stands for this manifest: JSON, sorted keys, no white space."""
-        return json.dumps(
-            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True
-        ).encode()
+        tree = self.model_dump(mode="json")
+        return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property
     def sha256(self) -> str:
@@ -268,11 +267,7 @@ class Manifest(_Table):
 
     def difference(self, other: Manifest) -> str:
         """The first key in which ``other`` differs, with both values, or an empty string."""
-        for key, mine in _flatten(self.model_dump()).items():
-            theirs = _flatten(other.model_dump())[key]
-            if mine != theirs:
-                return f"`{key}` is {mine!r} here and {theirs!r} there"
-        return ""
+        return explain_difference(self, other)
 
     @classmethod
     def parse(cls, text: str, source: str = "run.toml") -> Manifest:
@@ -303,13 +298,3 @@ class Manifest(_Table):
             return cls.parse(path.read_text(encoding="utf-8"), path.name)
         except (OSError, UnicodeDecodeError) as error:
             raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error
-
-
-def _flatten(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

@@ -99,15 +99,9 @@ class Oracle:
         self._optimizer = CollaborativeOptimizer(self._model.parameters(), swarm)
         batch_size, micro_batches = cut_step(manifest, settings.batch_size)
         maybe_compile(self._model, self._device, settings.compile)
-        self._trainer = Trainer(
-            self._model,
-            self._optimizer,
-            Batches(
-                self.corpus.train, manifest.model.context_length, batch_size, manifest.seed, swarm.peer_id
-            ),
-            self._device,
-            micro_batches,
-        )
+        context_length = manifest.model.context_length
+        batches = Batches(self.corpus.train, context_length, batch_size, manifest.seed, swarm.peer_id)
+        self._trainer = Trainer(self._model, self._optimizer, batches, self._device, micro_batches)
         self.first: Evaluation | None = None
         self.latest: Evaluation | None = None
         self._meter = LossMeter()

@@ -27,7 +27,6 @@ class NodeSettings:
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
-        log: the file for the node's messages; None: they are dropped.
     """
 
     role: Role
@@ -40,7 +39,6 @@ class NodeSettings:
     checkpoint: Path | None = None
     manifest: bytes = b""
     tokenizer: bytes = b""
-    log: Path | None = None
 
 
 @dataclass(frozen=True)

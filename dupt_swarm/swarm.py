@@ -123,13 +123,13 @@ class Swarm:
                 with folder.new_checkpoint() as path:
                     save_state(first, path / REPLICA_FILE)
             checkpoint = folder.checkpoint
+            node.log_to(folder.log)
             joined = node.join(
                 replace(
                     wish,
                     identity_path=folder.identity,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     tokenizer=wish.tokenizer or folder.tokenizer,
-                    log=folder.log,
                 )
             )
             folder.save_shared(joined.manifest, joined.tokenizer)

@@ -253,7 +253,7 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
 @pytest.mark.usefixtures("nothing_left")
 def test_the_others_go_on_when_an_oracle_is_killed(tmp_path: Path) -> None:
     """Kill -9 of one of three oracles: the other two end further rounds together, with equal states."""
-    with Cluster(tmp_path, manifest_of(rounds={"matchmaking_seconds": 2})) as cluster:
+    with Cluster(tmp_path, manifest_of(rounds={"matchmaking_seconds": 4})) as cluster:
         victim, *others = [cluster.start(number, rounds=6, oracles=3) for number in range(3)]
         assert victim.stdout is not None
         victim.stdout.readline()

@@ -20,7 +20,14 @@ def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, 
         "width": 32,
         "hidden_width": 64,
     }
-    tables["rounds"] |= {"tokens_per_step": 64, "tokens_per_round": 640, "max_round_seconds": 60}
+    # A group is complete as soon as all are there, so patience with a busy machine costs nothing.
+    tables["rounds"] |= {
+        "tokens_per_step": 64,
+        "tokens_per_round": 640,
+        "max_round_seconds": 60,
+        "matchmaking_seconds": 20,
+        "chunk_seconds": 10,
+    }
     for table, keys in changes.items():
         tables[table] = tables.get(table, {}) | keys
     tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}

@@ -61,7 +61,7 @@ class Node:
             [*command, str(theirs.fileno()), str(self._run_dir)],
             pass_fds=(theirs.fileno(), self._memory_fd),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # until `join` names a log
+            stdout=subprocess.DEVNULL,  # until `log_to` names a file
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env=_ENVIRONMENT | os.environ,
@@ -83,6 +83,10 @@ class Node:
             "discover", DISCOVER_SECONDS, initial_peers=initial_peers, swarm_id=swarm_id
         )
         return manifest
+
+    def log_to(self, log: Path) -> None:
+        """Append the messages of the node and its daemon to ``log``; before that they are dropped."""
+        self._submit("log_to", log=log)
 
     def join(self, settings: NodeSettings) -> Joined:
         """Become a member of the swarm; may take as long as the download of the state.

@@ -54,6 +54,10 @@ class CommandLoop:
         if command == "close":
             self._stopped.set()
             return
+        if command == "log_to":
+            _append_output(**arguments)
+            self._send((number, None, None))
+            return
         task = asyncio.create_task(self._execute(number, command, arguments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -81,7 +85,7 @@ class CommandLoop:
 def main() -> None:
     """Arguments: the pipe's file descriptor, and the folder for sockets, which is ours to remove."""
     pipe, run_dir = Connection(int(sys.argv[1])), Path(sys.argv[2])
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")  # `join` names the file
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then tells us
     tempfile.tempdir = str(run_dir)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
@@ -92,6 +96,13 @@ def main() -> None:
         # Whatever of our group is left, above all a daemon that did not shut down.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
+
+
+def _append_output(log: Path) -> None:
+    """Append all that this process and its daemon print from now on to ``log``."""
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 async def _serve(pipe: Connection, run_dir: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -79,8 +78,6 @@ class NodeService:
         Raises:
             DuptError: unreachable, another swarm than expected, no state to be had, …
         """
-        if settings.log is not None:
-            _redirect_output(settings.log)
         # The daemon and the records must have the same key.
         identity = settings.identity_path or self._run_dir / "identity"
         self._settings = settings = replace(settings, identity_path=identity)
@@ -295,10 +292,3 @@ class NodeService:
             layout=self._keeper.current.layout if listening else (),
             state=self._keeper.name if listening else None,
         )
-
-
-def _redirect_output(log: Path) -> None:
-    """Append all that this process and its daemon print to ``log``."""
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+import transformers
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
@@ -32,7 +33,6 @@ def random_tokens(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
 
 def reference_gpt1(model: GPT) -> Any:
     """The GPT-1 of transformers with the weights of ``model``."""
-    transformers = pytest.importorskip("transformers")
     config = model.config
     reference = transformers.OpenAIGPTLMHeadModel(
         transformers.OpenAIGPTConfig(
