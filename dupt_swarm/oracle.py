@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.batches import Batches, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
@@ -185,8 +186,14 @@ class Oracle:
         if self._evaluation_due():
             self._evaluate()
         if time.monotonic() - self._saved > self._settings.checkpoint_seconds:
-            self.save()
+            self._save_if_possible()
         self._report(report)
+
+    def _save_if_possible(self) -> None:
+        try:
+            self.save()
+        except CheckpointError as error:
+            logger.warning("%s; training goes on, and the next round tries again", error)
 
     def _report(self, report: Callable[[Status], None]) -> None:
         self._reported = time.monotonic()

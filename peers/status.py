@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # Records of peers that have only just come may take a moment to be found.
 PATIENCE_SECONDS = 3.0
+PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 
 
 @click.command("status")
@@ -38,7 +40,7 @@ def command(initial_peers: tuple[str, ...], swarm_id: str, as_json: bool) -> Non
         return
     from rich.console import Console
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     summary = view.to_json(manifest.swarm_id)
     loss = "–" if summary["loss"] is None else f"{summary['loss']:.4f} nats"
     console.print(
