@@ -1,0 +1,89 @@
+"""What an oracle's screen says."""
+
+import time
+
+import pytest
+
+from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.network.messages import RoundResult, StateName
+from dupt_swarm.network.view import Peer, PeerRecord, RoundProgress, View
+from dupt_swarm.oracle import Status
+from peers.bootstrap import join_address
+from peers.screen import bar, company, describe, last_round
+
+
+def oracle(peer_id: str, tokens_per_second: float) -> Peer:
+    record = PeerRecord(
+        role="oracle",
+        state="training",
+        time=time.time(),
+        round=7,
+        state_digest="a" * 64,
+        swarm_tokens=1,
+        tokens_per_second=tokens_per_second,
+    )
+    return Peer(peer_id, record)
+
+
+def status(last: RoundResult | None) -> Status:
+    return Status(
+        state="training",
+        round=7,
+        progress=RoundProgress(tokens=470.0, target=1000.0, live=2, others_averaging=False),
+        rounds_done=3,
+        tokens_per_second=100.0,
+        tokens_total=12345,
+        loss=5.5,
+        first=None,
+        latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),
+        last_round=last,
+        failed_rounds=0,
+    )
+
+
+def test_everything_is_there_at_a_glance() -> None:
+    """State, round and how full it is, losses, speed, share, oracles and the last round."""
+    result = RoundResult(StateName(7, 1, "a" * 64), "", 1000, ("other",), 0.61)
+    view = View(0.0, (oracle("me", 90.0), oracle("other", 300.0)))
+    assert describe(status(result), view, "me") == {
+        "state": "training",
+        "round": "7",
+        "round full": "47 %",
+        "loss": "5.5000",
+        "held-out": "6.0000 (2.500 bits/byte)",
+        "tokens/s": "100",
+        "share": "25 %",
+        "oracles": "2",
+        "last round": "averaged with 1 other in 0.6 s",
+    }
+
+
+def test_a_failed_round_says_why_and_that_nothing_is_lost() -> None:
+    """The reason is words, and the contribution is kept."""
+    failed = RoundResult(None, "peer_lost", 0, ("other",), 2.0)
+    assert last_round(status(failed)) == "failed: peer lost (the contribution is kept)"
+    assert last_round(status(None)) == "none yet"
+
+
+@pytest.mark.parametrize(("others", "words"), [(0, "alone"), (1, "with 1 other"), (3, "with 3 others")])
+def test_company_is_proper_english(others: int, words: str) -> None:
+    """One other, several others, or alone."""
+    assert company(others) == words
+
+
+def test_the_bar_has_a_fixed_width() -> None:
+    """Empty, half and full bars are equally wide."""
+    assert [bar(0.0).count("█"), bar(0.5).count("█"), bar(1.0).count("█")] == [0, 12, 24]
+    assert {len(bar(ratio / 10)) for ratio in range(11)} == {24}
+
+
+def test_the_join_line_has_an_address_that_others_can_reach() -> None:
+    """Loopback is handed out only if there is nothing else, and TCP before QUIC."""
+    loopback, quic, tcp = (
+        "/ip4/127.0.0.1/tcp/1/p2p/Q",
+        "/ip4/10.0.0.2/udp/1/quic-v1/p2p/Q",
+        "/ip4/10.0.0.2/tcp/1/p2p/Q",
+    )
+    assert join_address((loopback, quic, tcp)) == tcp
+    assert join_address((loopback, quic)) == quic
+    assert join_address((loopback,)) == loopback
