@@ -119,9 +119,10 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
                 received += 1
             if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
                 raise AllreduceException(f"{peer_id} returned {received} parts only")
-        except BaseException:
+        except BaseException as error:
             # Who has given all of its share may vanish then: the average is complete without it.
             if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
+                logger.warning("%s did not return its share: %r", peer_id, error)
                 self.tally.lost_reducers.append(str(peer_id))
                 self.tensor_part_container.register_failed_reducer(peer_index)
             raise

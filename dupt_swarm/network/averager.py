@@ -86,14 +86,14 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
     def __init__(self, manifest: Manifest, node: DHTNode) -> None:
         local = _LocalDHT(node)
         rounds = manifest.rounds
-        request_timeout = min(3.0, rounds.matchmaking_seconds / 2)
         super().__init__(
             [],  # what is averaged is handed over in each round
             local,
             start=False,
             prefix=manifest.swarm_id,
             min_matchmaking_time=rounds.matchmaking_seconds,
-            request_timeout=request_timeout,
+            # Who is accepted but hears of it too late is missed by the whole group.
+            request_timeout=rounds.matchmaking_seconds / 2,
             client_mode=local.client_mode,
             allow_state_sharing=False,
             allreduce_timeout=rounds.allreduce_seconds,

@@ -88,7 +88,8 @@ class PartReducer:
             result.set_result(averaged)
 
     def _compute(self, received: Sequence[tuple[Tensor, float]]) -> tuple[Averaged, int]:
-        keep = screen_norms([values for values, _ in received], self._norm_ratio)
+        values, weights = zip(*received, strict=True)
+        keep = screen_norms(values, weights, self._norm_ratio)
         kept = [pair for pair, sound in zip(received, keep, strict=True) if sound]
         mean = weighted_mean([values for values, _ in kept], [weight for _, weight in kept])
         weight = math.fsum(weight for _, weight in kept)

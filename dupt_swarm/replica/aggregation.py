@@ -33,17 +33,21 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
     return ""
 
 
-def screen_norms(parts: Sequence[Tensor], ratio: float) -> list[bool]:
+def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float) -> list[bool]:
     """Which parts to keep: those whose norm is at most ``ratio`` × the median norm.
 
-    Two parts cannot outvote each other, so at least three are needed to leave one out; and where most
-    parts are all zero (rows of the embedding that few texts use) the others are sound.
+    Who has trained on more tokens than the median has gone farther, and may have a norm larger in
+    proportion. Two parts cannot outvote each other, so at least three are needed to leave one out; and
+    where most parts are all zero (rows of the embedding that few texts use) the others are sound.
     """
     if len(parts) < 3:
         return [True] * len(parts)
     norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
-    median = statistics.median(norms)
-    return [norm <= ratio * median or median == 0 for norm in norms]
+    median, usual = statistics.median(norms), statistics.median(weights)
+    return [
+        median == 0 or norm <= ratio * median * max(1.0, weight / usual)
+        for norm, weight in zip(norms, weights, strict=True)
+    ]
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -59,14 +59,21 @@ def test_screening(values, weight, expected) -> None:
 def test_norms(norms, expected) -> None:
     """Parts far above the median norm are left out, if there are at least three to compare."""
     parts = [torch.tensor([0.0, norm]) for norm in norms]
-    assert screen_norms(parts, 10.0) == expected
+    assert screen_norms(parts, [1.0] * len(parts), 10.0) == expected
+
+
+def test_who_did_more_may_have_gone_farther() -> None:
+    """A norm larger in proportion to the tokens is sound; beyond that it is left out."""
+    parts = [torch.tensor([norm]) for norm in (1.0, 1.0, 39.0)]
+    assert screen_norms(parts, [64.0, 64.0, 256.0], 10.0) == [True, True, True]
+    assert screen_norms(parts, [64.0, 64.0, 128.0], 10.0) == [True, True, False]
 
 
 @given(st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=7), st.floats(1.001, 100))
 def test_somebody_is_always_kept(norms, ratio) -> None:
     """Whatever the norms are, at least half of the parts stay."""
     parts = [torch.tensor([norm]) for norm in norms]
-    assert 2 * sum(screen_norms(parts, ratio)) >= len(parts)
+    assert 2 * sum(screen_norms(parts, [1.0] * len(parts), ratio)) >= len(parts)
 
 
 @given(st.data(), st.integers(1, 6))

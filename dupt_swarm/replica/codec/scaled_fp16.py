@@ -14,6 +14,8 @@ from torch import Tensor
 
 _HEADER = struct.Struct("<h")
 _TOP_EXPONENT = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
+# Beyond these the factor itself would leave fp32; so small a part is zero for all purposes.
+_SHIFTS = (-113, 100)
 
 
 class ScaledFP16:
@@ -24,9 +26,10 @@ class ScaledFP16:
     def encode(self, values: Tensor) -> bytes:
         """See `Codec`."""
         largest = float(values.abs().max()) if values.numel() else 0.0
-        _, exponent = torch.frexp(torch.tensor(largest))
-        # Beyond 100 the factor itself would leave fp32; such parts are zero for all purposes.
-        shift = min(_TOP_EXPONENT - int(exponent), 100) if largest else 0
+        mantissa, exponent = torch.frexp(torch.tensor(largest))
+        if mantissa.half() == 1:
+            exponent += 1  # it rounds up to the next power of two, and is encoded as if it were that
+        shift = min(max(_TOP_EXPONENT - int(exponent), _SHIFTS[0]), _SHIFTS[1]) if largest else 0
         halves = (values * 2.0**shift).to(torch.float16)
         return _HEADER.pack(shift) + halves.numpy().astype("<f2", copy=False).tobytes()
 
@@ -35,7 +38,7 @@ class ScaledFP16:
         if len(data) != _HEADER.size + 2 * numel:
             raise ValueError(f"{len(data)} bytes are not {numel} scaled fp16 values")
         (shift,) = _HEADER.unpack_from(data)
-        if not -113 <= shift <= 100:
+        if not _SHIFTS[0] <= shift <= _SHIFTS[1]:
             raise ValueError(f"impossible exponent {shift} in a scaled fp16 part")
         if not numel:
             return torch.empty(0)
