@@ -129,7 +129,7 @@ def _reduce_part(manifest: Manifest, codec: Codec, parts: Sequence[Tensor], weig
     received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
     limit = weight_limit(manifest)
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
-    kept = screen_norms(received, manifest.limits.max_norm_ratio)
+    kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
     mean = weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])
     return codec.decode(codec.encode(mean), mean.numel())
