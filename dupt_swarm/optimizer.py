@@ -212,7 +212,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             return
         failed = self.last_round if self.last_round and self.last_round.state is None else None
         if failed and state == StateName(before.round + 1, before.tokens_total + failed.tokens, state.digest):
-            # The average that we lost a part of reached the others, our contribution in it.
+            # The average that did not reach us whole reached others, with all contributions in it.
             self._advance(state, failed.mates)
             return
         self._swarm.state, self._mates = state, ()

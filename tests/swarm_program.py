@@ -1,6 +1,6 @@
 """An oracle as somebody would write one with the library's public face; run by tests as a process.
 
-Arguments: address, state folder, seed of its data, rounds to do, oracles to wait for.
+Arguments: address, state folder, seed of its data, round to stop at, oracles to wait for.
 Prints a JSON line after each round that it took part in.
 """
 
@@ -26,8 +26,7 @@ def main() -> None:
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
         while len(swarm.view.companions(swarm.state.digest, "")) < int(oracles):
             time.sleep(0.05)
-        done = 0
-        while done < int(rounds):
+        while swarm.state.round < int(rounds):
             shape = (4, swarm.manifest.model.context_length + 1)
             tokens = torch.randint(swarm.manifest.model.vocabulary_size, shape, generator=generator)
             before = optimizer.last_round
@@ -36,7 +35,6 @@ def main() -> None:
             optimizer.zero_grad()
             result = optimizer.last_round
             if result is not before and result is not None and result.state is not None:
-                done += 1
                 line = {
                     "round": result.state.round,
                     "digest": result.state.digest,

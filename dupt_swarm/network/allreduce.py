@@ -181,6 +181,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
                 )
         finally:
             if part != reducer.num_parts:
+                logger.warning("%s left after %d parts", self.sender_peer_ids[sender_index], part)
                 await self._ban_sender(self.sender_peer_ids[sender_index])
 
     def _screen(self, message: Any, part: int) -> Tensor:

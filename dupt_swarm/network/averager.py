@@ -28,7 +28,7 @@ class Average:
 
     Attributes:
         values: the average contribution, fp32 ``[numel]``; None if the round failed here.
-        tokens: tokens that went into it; of a failed round, into the part of the average that arrived.
+        tokens: tokens that went into it; of a failed round, those that should have.
         mates: ids of the other peers of the group.
         reason: why it failed, one word for the metrics, or empty.
         lost: peers that did not do their share.
@@ -139,7 +139,8 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         self._matchmaking.target_group_size = group_size
         now, patience = get_dht_time(), self._manifest.rounds.matchmaking_seconds
         mode = AveragingMode.CLIENT if self.client_mode else AveragingMode.NODE
-        request = _GroupRequest(now + patience, now + 1.5 * patience, self.serializer.dumps(mode.value))
+        about_me = self.serializer.dumps([mode.value, weight])
+        request = _GroupRequest(now + patience, now + 1.5 * patience, about_me)
         self._pending_groups_registered.clear()
         try:
             group = await self._matchmaking.look_for_group(request)
@@ -151,7 +152,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
 
     async def _average_in(self, group: GroupInfo, contribution: Tensor, weight: float) -> Average:
         rounds = self._manifest.rounds
-        modes = [AveragingMode(self.serializer.loads(data)) for data in group.gathered]
+        modes, weights = zip(*(self.serializer.loads(data) for data in group.gathered), strict=True)
         runner = ScreeningRunner(
             manifest=self._manifest,
             contribution=contribution,
@@ -161,7 +162,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             group_id=group.group_id,
             weight=weight,
             ordered_peer_ids=group.peer_ids,
-            peer_fractions=tuple(float(mode == AveragingMode.NODE) for mode in modes),
+            peer_fractions=tuple(float(mode == AveragingMode.NODE.value) for mode in modes),
             sender_timeout=rounds.chunk_seconds,
             reducer_timeout=2 * rounds.chunk_seconds,
         )
@@ -171,12 +172,12 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             try:
                 values = await asyncio.wait_for(_only(runner), rounds.allreduce_seconds)
             except TimeoutError:
-                return Average(None, mates=mates, reason="timeout")
+                return Average(None, round(sum(weights)), mates, reason="timeout")
             finally:
                 runner.log_rejected()
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
-            return Average(None, runner.tokens, mates, reason="peer_lost", lost=lost)
+            return Average(None, round(sum(weights)), mates, reason="peer_lost", lost=lost)
         return Average(values, runner.tokens, mates)
 
 

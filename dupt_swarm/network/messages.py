@@ -44,7 +44,7 @@ class RoundResult:
     Attributes:
         state: the new state, now in the shared anchor; None if the round failed.
         reason: why it failed, one word for the metrics, or empty.
-        tokens: tokens that went into the average, or into what arrived of it.
+        tokens: tokens that went into the average, or that should have if the round failed.
         mates: ids of the peers that averaged with this one.
         seconds: how long matchmaking, all-reduce and outer step took.
     """

@@ -53,7 +53,7 @@ async def open_averagers(manifest, stations, numel: int = NUMEL) -> list[SwarmAv
 def group_of(averagers, clients=()) -> GroupInfo:
     """The group of these peers, as matchmaking would make it."""
     modes = [AveragingMode.CLIENT if each in clients else AveragingMode.NODE for each in averagers]
-    data = tuple(averagers[0].serializer.dumps(mode.value) for mode in modes)
+    data = tuple(averagers[0].serializer.dumps([mode.value, 1.0]) for mode in modes)
     return GroupInfo(DHTID.generate().to_bytes(), tuple(each.peer_id for each in averagers), data)
 
 
