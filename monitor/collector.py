@@ -13,11 +13,15 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.metrics import monitor as monitor_metrics
+from dupt_swarm.metrics import swarm as swarm_metrics
+from dupt_swarm.metrics.monitor import MONITOR_METRICS
+from dupt_swarm.metrics.spec import MetricSpec, Sample
+from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.network.view import Peer, PeerState, View, round_progress
-from monitor import metrics
-from monitor.metrics import METRICS, MetricSpec, Sample
 from monitor.watcher import Snapshot
 
+METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
 LABEL_LENGTH_MAX = 64
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
 
@@ -25,7 +29,7 @@ Samples = tuple[MetricSpec, list[Sample]]
 
 
 class SwarmCollector(Collector):
-    """Yields everything in `metrics.METRICS` that is known now; what is unknown has no sample."""
+    """Yields everything in `METRICS` that is known now; what is unknown has no sample."""
 
     def __init__(
         self,
@@ -81,38 +85,38 @@ def _one(value: float | None) -> list[Sample]:
 def _of_run(manifest: Manifest, tokens_total: int | None) -> Iterator[Samples]:
     model = manifest.model
     shape = f"{model.layers} layers, width {model.width}, context {model.context_length}"
-    yield metrics.RUN_INFO, [((shape, manifest.sha256), 1.0)]
-    yield metrics.TOKENS_TOTAL, _one(tokens_total)
+    yield swarm_metrics.RUN_INFO, [((shape, manifest.sha256), 1.0)]
+    yield swarm_metrics.TOKENS_TOTAL, _one(tokens_total)
 
 
 def _of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
     best = view.best
     if best is None:
         return
-    yield metrics.ROUND, _one(best.record.round)
+    yield swarm_metrics.ROUND, _one(best.record.round)
     working = view.companions(best.record.state_digest, but="")
     if working:
         progress = round_progress(manifest, working, 0, view.time)
-        yield metrics.ROUND_TOKENS, _one(progress.tokens)
+        yield swarm_metrics.ROUND_TOKENS, _one(progress.tokens)
         # Not `progress.target`: that counts one oracle more, the one that asks.
-        yield metrics.ROUND_TARGET_TOKENS, _one(manifest.rounds.tokens_per_round * len(working))
+        yield swarm_metrics.ROUND_TARGET_TOKENS, _one(manifest.rounds.tokens_per_round * len(working))
 
 
 def _of_losses(view: View) -> Iterator[Samples]:
     losses = [peer.record.loss for peer in view.oracles if peer.record.loss is not None]
     heldout = [peer.record.heldout_loss for peer in view.oracles if peer.record.heldout_loss is not None]
-    yield metrics.LOSS_NATS, _one(view.loss)
-    yield metrics.LOSS_MIN_NATS, _one(min(losses, default=None))
-    yield metrics.LOSS_MAX_NATS, _one(max(losses, default=None))
-    yield metrics.HELDOUT_LOSS_NATS, _one(sum(heldout) / len(heldout) if heldout else None)
+    yield swarm_metrics.LOSS_NATS, _one(view.loss)
+    yield swarm_metrics.LOSS_MIN_NATS, _one(min(losses, default=None))
+    yield swarm_metrics.LOSS_MAX_NATS, _one(max(losses, default=None))
+    yield swarm_metrics.HELDOUT_LOSS_NATS, _one(sum(heldout) / len(heldout) if heldout else None)
 
 
 def _of_peers(view: View) -> Iterator[Samples]:
     states = Counter(peer.record.state for peer in view.peers)
     # All states, those at zero too: an alert cannot compare with a series that is missing.
-    yield metrics.PEERS, [((state,), float(states[state])) for state in get_args(PeerState)]
-    yield metrics.PEER_VERSIONS, _versions(view)
-    yield metrics.DIGESTS_DISAGREEING, _one(_disagreeing(view))
+    yield swarm_metrics.PEERS, [((state,), float(states[state])) for state in get_args(PeerState)]
+    yield swarm_metrics.PEER_VERSIONS, _versions(view)
+    yield swarm_metrics.DIGESTS_DISAGREEING, _one(_disagreeing(view))
 
 
 def _versions(view: View) -> list[Sample]:
@@ -134,23 +138,23 @@ def _disagreeing(view: View) -> int:
 def _of_each_peer(peers: list[Peer]) -> Iterator[Samples]:
     known = [((clean(peer.peer_id),), peer.record) for peer in peers]
     yield (
-        metrics.PEER_INFO,
+        swarm_metrics.PEER_INFO,
         [
             ((*peer_id, clean(record.name), clean(record.version), clean(record.device)), 1.0)
             for peer_id, record in known
         ],
     )
-    yield metrics.PEER_TOKENS_TOTAL, [(peer_id, record.tokens_total) for peer_id, record in known]
+    yield swarm_metrics.PEER_TOKENS_TOTAL, [(peer_id, record.tokens_total) for peer_id, record in known]
     yield (
-        metrics.PEER_LOSS_NATS,
+        swarm_metrics.PEER_LOSS_NATS,
         [(peer_id, record.loss) for peer_id, record in known if record.loss is not None],
     )
-    yield metrics.PEER_ROUND, [(peer_id, record.round) for peer_id, record in known]
-    yield metrics.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record in known]
+    yield swarm_metrics.PEER_ROUND, [(peer_id, record.round) for peer_id, record in known]
+    yield swarm_metrics.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record in known]
 
 
 def _of_monitor(snapshot: Snapshot) -> Iterator[Samples]:
-    yield metrics.UP, _one(float(snapshot.up))
-    yield metrics.LAST_REFRESH, _one(snapshot.last_refresh)
-    yield metrics.REFRESH_DURATION, _one(snapshot.refresh_seconds)
-    yield metrics.REFRESH_ERRORS, _one(snapshot.refresh_errors)
+    yield monitor_metrics.UP, _one(float(snapshot.up))
+    yield monitor_metrics.LAST_REFRESH, _one(snapshot.last_refresh)
+    yield monitor_metrics.REFRESH_DURATION, _one(snapshot.refresh_seconds)
+    yield monitor_metrics.REFRESH_ERRORS, _one(snapshot.refresh_errors)

@@ -12,7 +12,7 @@ OURS = ("dupt_swarm", "peers", "monitor")
 FILES = sorted(path.relative_to(ROOT) for folder in OURS for path in (ROOT / folder).rglob("*.py"))
 PLAIN = {
     *("manifest", "presets", "settings", "errors", "files", "folders", "speed", "version"),
-    *("reproducible", "command_line", "_explain", "_toml"),
+    *("reproducible", "command_line", "metrics", "_explain", "_toml"),
 }
 COMPOSITION = {"swarm", "optimizer", "oracle"}
 BELOW_PROGRAMS = {"plain", "learning", "replica", "network", "composition", "package"}
@@ -100,9 +100,9 @@ def test_imports_run_downward(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if layer_of(module_of(path)) == "plain"], ids=str)
 def test_plain_data_stays_plain(path: Path) -> None:
-    """The lowest layer needs the standard library, pydantic, click and platformdirs only."""
+    """The lowest layer needs the standard library, pydantic, click, platformdirs and prometheus-client only."""
     outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names)
-    assert outside <= {"dupt_swarm", "pydantic", "click", "platformdirs"}
+    assert outside <= {"dupt_swarm", "pydantic", "click", "platformdirs", "prometheus_client"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)

@@ -8,8 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import Peer, PeerRecord, View
 from dupt_swarm.presets import manifest_from_preset
-from monitor.collector import LABEL_LENGTH_MAX, SwarmCollector, clean
-from monitor.metrics import METRICS
+from monitor.collector import LABEL_LENGTH_MAX, METRICS, SwarmCollector, clean
 from monitor.watcher import Snapshot
 
 NOW = 1_000_000.0

@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from dupt_swarm.network.view import Peer, PeerRecord, View
 from dupt_swarm.presets import manifest_from_preset
-from monitor.collector import SwarmCollector
-from monitor.metrics import METRICS
+from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
 

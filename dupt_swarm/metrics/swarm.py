@@ -1,45 +1,8 @@
-"""The table of everything the monitor exports: the one source of names, types, help texts and labels."""
+"""The metrics of a swarm, exported by the monitor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-
-Kind = Literal["gauge", "counter", "info"]
-Sample = tuple[tuple[str, ...], float]  # label values in the order of the metric's labels, and the value
-
-
-@dataclass(frozen=True)
-class MetricSpec:
-    """One exported metric.
-
-    Attributes:
-        name: in full, as it appears in ``/metrics``.
-        kind: an ``info`` has the value 1 and says everything in its labels.
-        help: one sentence.
-        labels: their names.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
-    def family(self, samples: Iterable[Sample] = ()) -> Metric:
-        """A fresh metric family with these samples."""
-        if self.kind == "info":
-            info = InfoMetricFamily(self.name.removesuffix("_info"), self.help)
-            for values, _ in samples:
-                info.add_metric([], dict(zip(self.labels, values, strict=True)))
-            return info
-        build = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        family = build(self.name, self.help, labels=self.labels)
-        for values, value in samples:
-            family.add_metric(values, value)
-        return family
+from dupt_swarm.metrics.spec import Kind, MetricSpec
 
 
 def _swarm(name: str, kind: Kind, help: str, *labels: str) -> MetricSpec:
@@ -73,18 +36,7 @@ PEER_LAST_SEEN = _swarm(
     "peer_last_seen_timestamp_seconds", "gauge", "When a peer published its last record.", "peer_id"
 )
 
-UP = MetricSpec("dupt_monitor_up", "gauge", "Whether the last refresh reached the swarm.")
-LAST_REFRESH = MetricSpec(
-    "dupt_monitor_last_refresh_timestamp_seconds", "gauge", "When a refresh last reached the swarm."
-)
-REFRESH_DURATION = MetricSpec(
-    "dupt_monitor_refresh_duration_seconds", "gauge", "How long the last refresh took, failed or not."
-)
-REFRESH_ERRORS = MetricSpec(
-    "dupt_monitor_refresh_errors_total", "counter", "Refreshes that did not reach the swarm."
-)
-
-METRICS: tuple[MetricSpec, ...] = (
+SWARM_METRICS: tuple[MetricSpec, ...] = (
     RUN_INFO,
     PEERS,
     ROUND,
@@ -102,8 +54,4 @@ METRICS: tuple[MetricSpec, ...] = (
     PEER_LOSS_NATS,
     PEER_ROUND,
     PEER_LAST_SEEN,
-    UP,
-    LAST_REFRESH,
-    REFRESH_DURATION,
-    REFRESH_ERRORS,
 )

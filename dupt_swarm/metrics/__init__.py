@@ -1,0 +1,1 @@
+"""The tables of all metrics: the one source of their names, types, help texts and labels."""
