@@ -4,6 +4,7 @@
                        identity        the private key
                        manifest.json   canonical bytes
                        tokenizer.json
+                       peers.json      addresses of peers met before
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
                        tokens/         the tokenised corpus
@@ -25,6 +26,7 @@ from dupt_swarm.errors import CheckpointError, UsageError
 from dupt_swarm.files import sync_folder, write_atomically
 
 CHECKPOINTS_KEPT = 2
+ADDRESS_BOOK_FILE = "peers.json"
 
 
 def default_state_dir() -> Path:
@@ -70,6 +72,11 @@ class SwarmFolder:
     def identity(self) -> Path:
         """The private key."""
         return self.path / "identity"
+
+    @property
+    def address_book(self) -> Path:
+        """Peers met before."""
+        return self.path / ADDRESS_BOOK_FILE
 
     @property
     def log(self) -> Path:

@@ -19,6 +19,9 @@ from dupt_swarm.swarm import Swarm
 
 PUBLISH_SECONDS = 1.0
 RETRY_SECONDS = 2.5
+ADOPT_SECONDS = 0.5
+# The node found that the swarm is further: its state is adopted first.
+NOT_TRIED = ("stale", "behind")
 ANSWER_SECONDS = 30.0  # beyond the round's own time limits
 
 logger = logging.getLogger(__name__)
@@ -64,6 +67,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._speed = Speed()
         self.tokens_total = self.round_tokens = self.failed_rounds = 0
         self.last_round: RoundResult | None = None
+        self._failed: list[RoundResult] = []
+        self._doubtful = False
         swarm.node.publish(now=True, state="training")
 
     def step(  # type: ignore[override]
@@ -127,10 +132,18 @@ class CollaborativeOptimizer(optim.Optimizer):
             "round_tokens": self.round_tokens,
             "tokens_total": self.tokens_total,
             "failed_rounds": self.failed_rounds,
+            "doubtful": bool(self._failed),
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict``; the swarm must hold the replica state saved with it."""
+    def load_state_dict(self, state_dict: dict[str, Any], *, doubtful: bool = False) -> None:
+        """Go on from ``state_dict``; the swarm must hold the replica state saved with it.
+
+        Args:
+            state_dict: from `state_dict`.
+            doubtful: whether this oracle trained on after it was saved. What it had done by then may
+                be in a newer state of the swarm already, so it is given up when there is one.
+        """
+        self._doubtful = doubtful or state_dict["doubtful"]
         self._strategy.load_state_dict(state_dict["strategy"])
         self.round_tokens = state_dict["round_tokens"]
         self.tokens_total = state_dict["tokens_total"]
@@ -164,28 +177,42 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _end_round(self) -> None:
         group_size = 1 + len(self._companions())
-        self._strategy.contribute(self._swarm.contribution)
-        self._sent_tokens = self.round_tokens
-        self._pending = self._swarm.node.average(self._sent_tokens, group_size)
+        # What may have arrived in spite of a failure is sent again as it was: then it is known what arrived.
+        if not self._failed:
+            self._strategy.contribute(self._swarm.contribution)
+            self._sent_tokens = self.round_tokens
+        self._pending = self._swarm.node.average(self._swarm.state, self._sent_tokens, group_size)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if group_size == 1 or not self._manifest.rounds.overlap:
             self._finish_round()
 
     def _finish_round(self) -> None:
         assert self._pending is not None
-        rounds = self._manifest.rounds
-        limit = 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds + ANSWER_SECONDS
         try:
-            result = self._pending.result(limit)
-        except TimeoutError as error:
-            raise NodeError("the node did not end the round in time; start the peer again") from error
-        finally:
-            self._pending = None
+            result = self._pending.result(self._patience)
+        except NodeError:
+            result = self._lost_round()
+        except TimeoutError:
+            self._swarm.node.replace_process("average")
+            result = self._lost_round()
+        self._pending = None
         self.last_round = result
         if result.state is None:
             self._keep_contribution(result)
         else:
             self._advance(result.state, result.mates)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that the end of a round may take."""
+        rounds = self._manifest.rounds
+        return 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds + ANSWER_SECONDS
+
+    def _lost_round(self) -> RoundResult:
+        """What is known of a round whose node died in it: the others may have ended it with our part."""
+        group = self._swarm.node.group
+        tokens, mates = (group.tokens, group.mates) if group else (self._sent_tokens, ())
+        return RoundResult(None, "node_lost", tokens, mates, 0.0)
 
     def _advance(self, state: StateName, mates: tuple[str, ...]) -> None:
         """The swarm is at ``state``, and what we sent is in it."""
@@ -197,29 +224,45 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _keep_contribution(self, result: RoundResult) -> None:
         """A failed round: what was sent is still in the next contribution, unless it is not finite."""
+        if result.reason in NOT_TRIED:
+            self._retry_at = time.monotonic() + ADOPT_SECONDS
+            return
         self.failed_rounds += 1
+        if result.tokens:
+            self._failed.append(result)
         # Give the others' records time to show whether the round succeeded without us.
         self._retry_at = time.monotonic() + RETRY_SECONDS
         logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
         if result.reason in ("not_finite", "outer_overflow"):
-            self._strategy.discard()
-            self.round_tokens = 0
+            self._give_up_progress()
+
+    def _give_up_progress(self) -> None:
+        self._strategy.discard()
+        self._failed.clear()
+        self.round_tokens = 0
 
     def _adopt(self) -> None:
         """The swarm went on without us: take its state, and carry our progress over to it."""
-        before, state = self._swarm.state, self._swarm.node.adopt()
+        before = self._swarm.state
+        try:
+            state = self._swarm.node.adopt()
+        except NodeError:
+            return  # the node starts again, and then there is a state to adopt
         if state == before:
             return
-        failed = self.last_round if self.last_round and self.last_round.state is None else None
-        if failed and state == StateName(before.round + 1, before.tokens_total + failed.tokens, state.digest):
-            # The average that did not reach us whole reached others, with all contributions in it.
-            self._advance(state, failed.mates)
-            return
+        for failed in self._failed:
+            if state == StateName(before.round + 1, before.tokens_total + failed.tokens, state.digest):
+                # The average that did not reach us whole reached others, with all contributions in it.
+                self._advance(state, failed.mates)
+                return
         self._swarm.state, self._mates = state, ()
+        if self._doubtful:
+            self._give_up_progress()
         self._strategy.rebase(self._swarm.anchor)
         self._begin_round()
 
     def _begin_round(self) -> None:
+        self._failed, self._doubtful = [], False
         self._round_started, self._round_began = time.monotonic(), time.time()
         self._publish(now=True)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.batches import Batches, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
@@ -32,6 +32,7 @@ from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
 ORACLE_FILE = "oracle.safetensors"
+FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 # Held-out evaluation may take this part of the time.
 EVALUATION_RATIO = 0.02
@@ -143,21 +144,27 @@ class Oracle:
             elif time.monotonic() - self._reported > REPORT_SECONDS:
                 self._report(report)
         self._optimizer.settle()
-        self.save()
+        try:
+            self.save(final=True)
+        except NodeError as error:
+            logger.warning("%s; the checkpoint before stands", error)
         if not self._interrupted:
             self._evaluate()
         self._report(report)
 
-    def save(self) -> None:
-        """Write a checkpoint.
+    def save(self, *, final: bool = False) -> None:
+        """Write a checkpoint; ``final``: no step follows, so nothing in it reaches the swarm another way.
 
         Raises:
             CheckpointError: it cannot be written; the one before is still there.
+            NodeError: the node is away at this moment.
         """
         self._optimizer.settle()
         with self._swarm.folder.new_checkpoint() as path:
             self._swarm.save_replica(path)
             write_tree(path / ORACLE_FILE, self._state_dict())
+            if final:
+                (path / FINAL_MARK).touch()
         self._saved = time.monotonic()
 
     def status(self) -> Status:
@@ -192,7 +199,7 @@ class Oracle:
     def _save_if_possible(self) -> None:
         try:
             self.save()
-        except CheckpointError as error:
+        except (CheckpointError, NodeError) as error:
             logger.warning("%s; training goes on, and the next round tries again", error)
 
     def _report(self, report: Callable[[Status], None]) -> None:
@@ -235,7 +242,9 @@ class Oracle:
         if saved["state_digest"] != self._swarm.state.digest:
             logger.warning("%s does not belong to %s: starting from the latter", ORACLE_FILE, REPLICA_FILE)
             return
-        self._optimizer.load_state_dict(saved["optimizer"])
+        mark = checkpoint / FINAL_MARK
+        self._optimizer.load_state_dict(saved["optimizer"], doubtful=not mark.exists())
+        mark.unlink(missing_ok=True)
         self._trainer.load_state_dict(saved["trainer"])
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
-from dupt_swarm.errors import UsageError
-from dupt_swarm.folders import SwarmFolder, default_state_dir
+from dupt_swarm.errors import UnreachableError, UsageError
+from dupt_swarm.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.address_book import AddressBook
 from dupt_swarm.network.client import Node
 from dupt_swarm.network.messages import Joined
 from dupt_swarm.network.view import View
@@ -21,6 +22,7 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
+PEERS_OF_OLD_MAX = 12  # so many addresses are dialled when no initial peer answers
 
 
 class Swarm:
@@ -42,9 +44,9 @@ class Swarm:
         assert joined.state is not None
         self.state = joined.state
         self.layout = joined.layout
-        numel = sum(math.prod(shape) for shape in joined.layout)
-        self._vectors = node.attach(numel)
+        self._memory = node.attach()
         node.refresh()  # who is there should be known before the first step
+        node.supervise()
 
     @classmethod
     def join(
@@ -71,8 +73,7 @@ class Swarm:
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node()
         try:
-            manifest = node.discover(wish.initial_peers, wish.swarm_id)
-            return cls._enter(node, replace(wish, manifest=manifest), state_dir)
+            return cls._enter(node, _discover(node, wish, state_dir or default_state_dir()), state_dir)
         except BaseException:
             node.close()
             raise
@@ -87,6 +88,8 @@ class Swarm:
         settings: NodeSettings | None = None,
     ) -> Swarm:
         """Begin a swarm, or go on with it from this peer's checkpoint, without any other peer.
+
+        With initial peers in the settings, it is one more first peer of a swarm that is there already.
 
         Args:
             manifest: of the new swarm.
@@ -118,7 +121,7 @@ class Swarm:
         manifest = Manifest.from_bytes(wish.manifest)
         folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id)
         try:
-            if folder.checkpoint is None and parameters is not None:
+            if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
                 first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
                 with folder.new_checkpoint() as path:
                     save_state(first, path / REPLICA_FILE)
@@ -128,6 +131,7 @@ class Swarm:
                 replace(
                     wish,
                     identity_path=folder.identity,
+                    address_book=folder.address_book,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     tokenizer=wish.tokenizer or folder.tokenizer,
                 )
@@ -152,12 +156,12 @@ class Swarm:
     @property
     def anchor(self) -> Tensor:
         """The agreed parameters, flat, in memory shared with the node: read only between rounds."""
-        return self._vectors.anchor
+        return self._memory.anchor
 
     @property
     def contribution(self) -> Tensor:
         """Where a contribution is put before `Node.average`, flat, shared with the node."""
-        return self._vectors.contribution
+        return self._memory.contribution
 
     def save_replica(self, checkpoint: Path) -> None:
         """Write the replica state into the folder ``checkpoint``."""
@@ -167,6 +171,26 @@ class Swarm:
         """Leave the swarm; the folder is free for another peer afterwards."""
         self.node.close()
         self.folder.close()
+
+
+def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
+    """``wish`` with the swarm's manifest, and with peers of old if no initial peer answers any more."""
+    try:
+        return replace(wish, manifest=node.discover(wish.initial_peers, wish.swarm_id))
+    except UnreachableError:
+        for book in address_books(state_dir, wish):
+            met = replace(wish, initial_peers=(*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
+            with contextlib.suppress(UnreachableError):
+                return replace(met, manifest=node.discover(met.initial_peers, met.swarm_id))
+        raise
+
+
+def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
+    """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
+    wanted = {address.rpartition("/p2p/")[2] for address in wish.initial_peers}
+    paths = sorted(state_dir.glob(f"{wish.swarm_id or '*'}/{ADDRESS_BOOK_FILE}"))
+    books = map(AddressBook, paths)
+    return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
 
 
 def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:

@@ -147,7 +147,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
         for line in (line for report in reports for line in report):
             states[line["round"]].append((line["digest"], line["tokens"]))
         assert sorted(states) == list(range(1, 11))
-        assert all(len(set(same)) == 1 for same in states.values())
+        assert {number: same for number, same in states.items() if len(set(same)) > 1} == {}
         # On a machine that is busy with something else an oracle may miss a round, and catches up.
         assert sum(len(same) == 3 for same in states.values()) >= 7
         last = states[10][0][0]

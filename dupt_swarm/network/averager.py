@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.allreduce import ScreeningRunner
+from dupt_swarm.network.messages import GroupFormed
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.finite import all_finite
 
@@ -83,7 +85,8 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
     One process instead of three has no pipes between them to hang on, and nothing to orphan.
     """
 
-    def __init__(self, manifest: Manifest, node: DHTNode) -> None:
+    def __init__(self, manifest: Manifest, node: DHTNode, tell: Callable[[GroupFormed], None]) -> None:
+        """``tell`` is called when a group has formed, before anything is sent in it."""
         local = _LocalDHT(node)
         rounds = manifest.rounds
         super().__init__(
@@ -98,7 +101,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             allow_state_sharing=False,
             allreduce_timeout=rounds.allreduce_seconds,
         )
-        self._manifest = manifest
+        self._manifest, self._tell = manifest, tell
 
     async def open(self, p2p: P2P, numel: int) -> None:
         """Begin to answer other peers' requests, for vectors of ``numel`` values."""
@@ -167,6 +170,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             reducer_timeout=2 * rounds.chunk_seconds,
         )
         mates = tuple(str(peer) for peer in group.peer_ids if peer != self.peer_id)
+        self._tell(GroupFormed(round(sum(weights)), mates))
         with self._register_allreduce_group(group):
             self._running_groups[group.group_id].set_result(runner)
             try:

@@ -1,71 +1,64 @@
-"""The trainer's end of its node: starts the process, sends commands with time limits, hears events."""
+"""The trainer's side of its node: commands with time limits, events, and a new process when one fails."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import logging
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
+from collections import Counter
 from concurrent.futures import Future
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.errors import NodeError
-from dupt_swarm.network.memory import SharedVectors, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.errors import DuptError, NodeError
+from dupt_swarm.network.link import Link
+from dupt_swarm.network.memory import SharedMemory, anonymous_file
+from dupt_swarm.network.messages import CatchingUp, GroupFormed, Joined, RoundResult, StateName
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
 JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
+REJOIN_SECONDS = 120.0
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
-CLOSE_SECONDS = 7.0
-UNANSWERED_MAX = 100
+CHECK_SECONDS = 1.0
+RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one again and again
 
-_ENVIRONMENT = {"HIVEMIND_LOGLEVEL": "ERROR", "GOLOG_LOG_LEVEL": "fatal"}
-if sys.platform == "linux":
-    # hivemind's choice leaves named segments in /dev/shm; this one has no names.
-    _ENVIRONMENT["HIVEMIND_MEMORY_SHARING_STRATEGY"] = "file_descriptor"
+logger = logging.getLogger(__name__)
 
 
 class Node:
-    """A node process and the memory shared with it. Close it, or use it in a ``with`` statement."""
+    """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
+
+    Once `supervise` was called, a process that dies or falls silent is replaced by a new one, with the
+    same identity and ports and the replica state that is in the shared memory. Until that one has
+    joined, every command raises `NodeError`; callers go on without.
+
+    Attributes:
+        view: the live peers as the node last saw them.
+        catching_up: where it stands with fetching a newer state.
+        group: the group of the round that is being ended; None if there is none yet.
+        restarts: how often the process was replaced, by reason.
+    """
 
     def __init__(self) -> None:
         """Start the process; `join` then makes it a member of a swarm."""
         self.view = View(0.0, ())
         self.catching_up = CatchingUp(fetching=False, newer=None)
-        self._numbers = itertools.count()
-        self._waiting: dict[int, Future[Any]] = {}
-        self._lock = threading.Lock()
+        self.group: GroupFormed | None = None
+        self.restarts: Counter[str] = Counter()
+        self._published: dict[str, Any] = {}
+        self._log: Path | None = None
+        self._settings: NodeSettings | None = None
+        self._joined: Joined | None = None
+        self._closing = threading.Event()
+        self._supervisor: threading.Thread | None = None
         self._memory_fd = anonymous_file()
-        self._run_dir = Path(tempfile.mkdtemp(prefix="dupt-"))
-        self._pipe, theirs = Pipe()
-        self._process = self._spawn(theirs)
-        theirs.close()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _spawn(self, theirs: Connection) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dupt_swarm.network.process"]
-        return subprocess.Popen(
-            [*command, str(theirs.fileno()), str(self._run_dir)],
-            pass_fds=(theirs.fileno(), self._memory_fd),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # until `log_to` names a file
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=_ENVIRONMENT | os.environ,
-        )
+        self._link = Link(self._memory_fd, self._hear)
 
     def __enter__(self) -> Node:
         return self
@@ -86,7 +79,8 @@ class Node:
 
     def log_to(self, log: Path) -> None:
         """Append the messages of the node and its daemon to ``log``; before that they are dropped."""
-        self._submit("log_to", log=log)
+        self._log = log
+        self._link.submit("log_to", log=log)
 
     def join(self, settings: NodeSettings) -> Joined:
         """Become a member of the swarm; may take as long as the download of the state.
@@ -95,109 +89,150 @@ class Node:
             DuptError: why it cannot.
         """
         seconds = OBSERVE_SECONDS if settings.role == "observer" else JOIN_SECONDS
-        joined: Joined = self._call("join", seconds, settings=settings)
+        joined: Joined = self._call("join", seconds, settings=settings, memory=None)
+        self._settings = replace(
+            settings,
+            host_maddrs=joined.host_maddrs,
+            manifest=joined.manifest,
+            tokenizer=joined.tokenizer,
+        )
+        self._joined = joined
         return joined
 
-    def attach(self, numel: int) -> SharedVectors:
-        """Share two vectors of ``numel`` fp32 values with the node; the anchor is in its place."""
-        vectors = SharedVectors(self._memory_fd, numel)
-        self._call("attach", COMMAND_SECONDS, fd=self._memory_fd, numel=numel)
-        return vectors
+    def attach(self) -> SharedMemory:
+        """Share memory with the node; the replica state is in it when this returns."""
+        assert self._joined is not None
+        memory = SharedMemory(self._memory_fd, self._joined.layout, self._joined.buffer_names)
+        self._call("attach", COMMAND_SECONDS, fd=self._memory_fd)
+        return memory
+
+    def supervise(self) -> None:
+        """From now on replace the process when it fails; `attach` first."""
+        self._supervisor = threading.Thread(target=self._watch, name="node supervisor", daemon=True)
+        self._supervisor.start()
 
     def publish(self, *, now: bool = False, **fields: Any) -> None:
         """Change fields of our record; does not wait. See `view.PeerRecord` for the fields."""
-        self._submit("publish", now=now, fields=fields)
+        self._published |= fields
+        self._link.submit("publish", now=now, fields=fields)
 
-    def average(self, tokens: int, group_size: int) -> Future[RoundResult]:
+    def average(self, state: StateName, tokens: int, group_size: int) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory; see `NodeService.average`."""
-        return self._submit("average", tokens=tokens, group_size=group_size)
+        self.group = None
+        return self._link.submit("average", state=state, tokens=tokens, group_size=group_size)
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait."""
-        self._submit("cancel_average")
+        self._link.submit("cancel_average")
 
     def adopt(self) -> StateName:
-        """Take over the newer state that the node has fetched."""
+        """Take over the newer state that the node has fetched.
+
+        Raises:
+            NodeError: the node is being started again, or must be.
+        """
         self.catching_up = CatchingUp(fetching=False, newer=None)
         name: StateName = self._call("adopt", COMMAND_SECONDS)
         return name
 
     def save(self, path: Path) -> StateName:
-        """Have the node write its replica state to ``path``."""
+        """Have the node write its replica state to ``path``.
+
+        Raises:
+            NodeError: as in `adopt`.
+            CheckpointError: it cannot be written.
+        """
         name: StateName = self._call("save", SAVE_SECONDS, path=path)
         return name
 
     def refresh(self) -> View:
-        """Read the records of all peers now."""
+        """Read the records of all peers now.
+
+        Raises:
+            NodeError: as in `adopt`.
+        """
         self.view = self._call("view", COMMAND_SECONDS)
         return self.view
 
+    def replace_process(self, reason: str) -> None:
+        """Have the supervisor start a new process: this one does not do what it should."""
+        logger.warning("the node gives no answer (%s)", reason)
+        self._link.kill()
+
     def close(self) -> None:
         """Leave the swarm and end the node, by force if it does not answer; a second call does nothing."""
-        if self._pipe.closed:
+        if self._closing.is_set():
             return
-        with contextlib.suppress(OSError):
-            self._pipe.send((None, "close", {}))
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._kill()
-        self._pipe.close()
+        self._closing.set()
+        if self._supervisor is not None:
+            self._supervisor.join()
+        self._link.close()
         os.close(self._memory_fd)
-        shutil.rmtree(self._run_dir, ignore_errors=True)
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
     def _call(self, command: str, seconds: float, **arguments: Any) -> Any:
         try:
-            return self._submit(command, **arguments).result(seconds)
+            return self._link.submit(command, **arguments).result(seconds)
         except TimeoutError as error:
+            if self._supervisor is not None:
+                self.replace_process(command)
             raise NodeError(
                 f"the node did not answer `{command}` within {seconds:.0f} s; start the peer again"
             ) from error
-
-    def _submit(self, command: str, **arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        if len(self._waiting) >= UNANSWERED_MAX:
-            # It hangs. Sending more would fill the pipe, and then hold up the trainer.
-            future.set_exception(NodeError("the node does not answer; start the peer again"))
-            return future
-        number = next(self._numbers)
-        self._waiting[number] = future
-        try:
-            with self._lock:
-                self._pipe.send((number, command, arguments))
-        except OSError:
-            self._fail(number)
-        return future
-
-    def _read(self) -> None:
-        """Runs in a thread of its own until the node is gone."""
-        try:
-            while True:
-                number, value, error = self._pipe.recv()
-                if number is None:
-                    self._hear(value)
-                elif error is not None:
-                    self._waiting.pop(number).set_exception(error)
-                else:
-                    self._waiting.pop(number).set_result(value)
-        except (EOFError, OSError):
-            pass  # the node is gone, or we closed the pipe
-        finally:
-            for number in list(self._waiting):
-                self._fail(number)
 
     def _hear(self, event: object) -> None:
         if isinstance(event, View):
             self.view = event
         elif isinstance(event, CatchingUp):
             self.catching_up = event
+        elif isinstance(event, GroupFormed):
+            self.group = event
 
-    def _fail(self, number: int) -> None:
-        future = self._waiting.pop(number, None)
-        if future is not None:
-            future.set_exception(NodeError("the node process has ended; start the peer again"))
+    def _watch(self) -> None:
+        """Runs in a thread of its own until the node is closed."""
+        while not self._closing.wait(CHECK_SECONDS):
+            reason = self._link.ailment()
+            if reason:
+                self.restarts[reason] += 1
+                logger.warning("the node process is %s: starting it again; training goes on", reason)
+                self._link.kill()
+                self._restart()
+
+    def _restart(self) -> None:
+        attempt = 0
+        while not self._closing.wait(RESTART_DELAYS[min(attempt, len(RESTART_DELAYS) - 1)]):
+            attempt += 1
+            link = Link(self._memory_fd, self._hear)
+            try:
+                joined = self._rejoin(link)
+            except (DuptError, TimeoutError) as error:
+                logger.warning("the node could not start again: %s; trying again", error)
+                link.kill()
+                continue
+            self._link = link
+            # The last process may have come further than it could tell. Who adopts sees.
+            self.catching_up = CatchingUp(fetching=False, newer=joined.state)
+            self.publish(now=True)
+            return
+
+    def _rejoin(self, link: Link) -> Joined:
+        """Bring a new process to where the last one was."""
+        assert self._settings is not None
+        assert self._joined is not None
+        if self._log is not None:
+            link.submit("log_to", log=self._log)
+        memory = (self._memory_fd, self._joined.layout)
+        joining = link.submit("join", settings=self._settings, memory=memory)
+        joined = _while_open(self._closing, joining, REJOIN_SECONDS)
+        link.submit("attach", fd=self._memory_fd).result(COMMAND_SECONDS)
+        link.submit("publish", now=False, fields=self._published)
+        return joined
+
+
+def _while_open(closing: threading.Event, future: Future[Joined], seconds: float) -> Joined:
+    """The future's result, but do not hold up the end of the peer."""
+    for _ in range(int(seconds / CHECK_SECONDS)):
+        with contextlib.suppress(TimeoutError):
+            return future.result(CHECK_SECONDS)
+        if closing.is_set():
+            break
+    raise NodeError(f"it did not join the swarm within {seconds:.0f} s")

@@ -29,6 +29,11 @@ class Introduction:
         """Who answered."""
         return list(self.hellos)
 
+    @property
+    def state_digest(self) -> str:
+        """The state that the first of them holds; empty if nobody answered."""
+        return next((hello.state_digest for hello in self.hellos.values()), "")
+
 
 async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Sequence[str]) -> Introduction:
     """Ask the peers at ``addresses`` (none for the first peer) who they are.

@@ -13,7 +13,7 @@ from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.exchange import Exchange
 from dupt_swarm.network.messages import StateName
-from dupt_swarm.network.view import Peer
+from dupt_swarm.network.view import Peer, View
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
@@ -48,6 +48,11 @@ class StateKeeper:
         return name_of(self.current)
 
     @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """Of the outer optimizer."""
+        return tuple(self._outer.buffer_names)
+
+    @property
     def blobs(self) -> list[Blob]:
         """What others may fetch: this state, and the last one for downloads that have just begun."""
         return [state.blob for state in (self._state, self._previous) if state is not None]
@@ -56,11 +61,24 @@ class StateKeeper:
         """Make ``state`` the current one."""
         self._previous, self._state, self.newer = self._state, state, None
 
-    def is_behind(self, peer: Peer) -> bool:
-        """Whether ``peer`` has a state that we should have: more tokens, then the greater digest."""
+    def is_behind(self, peer: Peer, view: View, own_id: str) -> bool:
+        """Whether ``peer`` has a state that we should have: see `View.best` for which one that is.
+
+        Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
+        """
         mine = name_of(self.newer or self.current)
         theirs = peer.record
-        return (theirs.swarm_tokens, theirs.state_digest) > (mine.tokens_total, mine.digest)
+        if theirs.state_digest == mine.digest:
+            return False
+
+        def backers(digest: str) -> int:
+            return len({*view.holders(digest)} - {own_id})
+
+        return (theirs.swarm_tokens, backers(theirs.state_digest), theirs.state_digest) > (
+            mine.tokens_total,
+            backers(mine.digest) + 1,
+            mine.digest,
+        )
 
     async def load(self, path: Path) -> None:
         """Begin with the state saved at ``path``.

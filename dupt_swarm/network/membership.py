@@ -33,7 +33,7 @@ class Membership:
     ) -> None:
         self.view = View(get_dht_time(), ())
         self._manifest, self._node, self._on_view = manifest, node, on_view
-        self._tag, self._peer_id = owner_tag(key), str(node.peer_id)
+        self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
@@ -110,7 +110,7 @@ class Membership:
 
     def _alive(self, peer: Peer) -> bool:
         record = peer.record
-        if peer.peer_id == self._peer_id:
+        if peer.peer_id == self.peer_id:
             return record.state != "stopping"
         now = get_dht_time()
         return (

@@ -1,31 +1,75 @@
-"""Two vectors in memory that the trainer and its node share.
+"""Memory that the trainer and its node share.
 
-The memory has no name: it is a file descriptor handed down to the child, so nothing is left in
-/dev/shm whichever process dies in whatever way, and a container's small /dev/shm does not matter.
+It has no name: it is a file descriptor handed down to the child, so nothing is left in /dev/shm
+whichever process dies in whatever way, and a container's small /dev/shm does not matter. The trainer
+holds it, so a node that is started again finds its replica state there.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import tempfile
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from dupt_swarm.replica.state import Layout, ReplicaState, count_values
 
-class SharedVectors:
-    """``contribution``, written by the trainer, and ``anchor``, written by the node; fp32 ``[numel]``.
+_NAME_BYTES = 4096
+
+
+class SharedMemory:
+    """``contribution``, written by the trainer, and a replica state, written by the node.
 
     Neither is locked: the trainer writes before it asks for a round, the node before it answers.
+
+    Attributes:
+        contribution: fp32 ``[numel]``.
+        anchor: of the replica state, fp32 ``[numel]``.
     """
 
-    def __init__(self, fd: int, numel: int) -> None:
-        os.ftruncate(fd, max(8 * numel, 1))
-        self._memory = mmap.mmap(fd, max(8 * numel, 1))
-        vectors = torch.frombuffer(self._memory, dtype=torch.float32, count=2 * numel)
-        self.contribution: Tensor = vectors[:numel]
-        self.anchor: Tensor = vectors[numel:]
+    def __init__(self, fd: int, layout: Layout, buffer_names: Sequence[str]) -> None:
+        """Map the file, and make it large enough.
+
+        Args:
+            fd: from `anonymous_file`.
+            layout: shapes of the parameters.
+            buffer_names: of the outer optimizer.
+        """
+        numel = count_values(layout)
+        rows = 2 + len(buffer_names)
+        size = _NAME_BYTES + 4 * rows * numel
+        os.ftruncate(fd, size)
+        self._layout, self._buffer_names = layout, sorted(buffer_names)
+        self._memory = mmap.mmap(fd, size)
+        values = torch.frombuffer(
+            self._memory, dtype=torch.float32, count=rows * numel, offset=_NAME_BYTES
+        ).view(rows, numel)
+        self.contribution: Tensor = values[0]
+        self.anchor: Tensor = values[1]
+        self._buffers = dict(zip(self._buffer_names, values[2:], strict=True))
+
+    def store(self, state: ReplicaState) -> None:
+        """Copy ``state`` into the memory; its name comes last, so that half a state has none."""
+        self._memory[:_NAME_BYTES] = bytes(_NAME_BYTES)
+        self.anchor.copy_(state.anchor)
+        for key, buffer in self._buffers.items():
+            buffer.copy_(state.buffers[key])
+        name = json.dumps([state.round, state.tokens_total, state.digest]).encode()
+        self._memory[: len(name)] = name
+
+    def load(self) -> ReplicaState | None:
+        """A copy of the state in the memory; None if it is not whole, as after a death while storing."""
+        name = self._memory[:_NAME_BYTES].rstrip(b"\0")
+        if not name:
+            return None
+        round, tokens_total, digest = json.loads(name)
+        buffers = {key: buffer.clone() for key, buffer in self._buffers.items()}
+        state = ReplicaState(round, tokens_total, self._layout, self.anchor.clone(), buffers)
+        return state if state.digest == digest else None
 
 
 def anonymous_file() -> int:

@@ -14,17 +14,21 @@ class Joined:
     Attributes:
         peer_id: of this peer.
         addresses: multiaddrs at which others can reach it.
+    host_maddrs: where it listens, with the ports that were free: a node started again takes them.
         manifest: canonical bytes.
         tokenizer: tokenizer.json.
         layout: shapes of the parameters; empty for an observer, which holds no state.
+    buffer_names: of the outer optimizer.
         state: where the replica state stands.
     """
 
     peer_id: str
     addresses: tuple[str, ...]
+    host_maddrs: tuple[str, ...]
     manifest: bytes
     tokenizer: bytes
     layout: Layout
+    buffer_names: tuple[str, ...]
     state: StateName | None
 
 
@@ -35,6 +39,19 @@ class StateName:
     round: int
     tokens_total: int
     digest: str
+
+
+@dataclass(frozen=True)
+class GroupFormed:
+    """Told by the node unasked: the group of a round is there, and the all-reduce begins.
+
+    Attributes:
+        tokens: tokens that all contributions of the group stand for.
+        mates: ids of the other peers of the group.
+    """
+
+    tokens: int
+    mates: tuple[str, ...]
 
 
 @dataclass(frozen=True)

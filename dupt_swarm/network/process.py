@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.network.service import NodeService
 
 CLOSE_SECONDS = 5.0
+BEAT_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class CommandLoop:
     def __init__(self, pipe: Connection, run_dir: Path) -> None:
         self._pipe = pipe
         self._stopped = asyncio.Event()
-        self._service = NodeService(run_dir, self._tell)
+        self._service = NodeService(run_dir, self._tell, _end_group)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -41,7 +43,9 @@ class CommandLoop:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         loop.add_reader(self._pipe.fileno(), self._receive)
+        beating = asyncio.create_task(self._beat())
         await self._stopped.wait()
+        beating.cancel()
         loop.remove_reader(self._pipe.fileno())
         await asyncio.wait_for(self._service.close(), CLOSE_SECONDS)
 
@@ -72,8 +76,16 @@ class CommandLoop:
             value, error = None, NodeError(f"the node failed at `{command}`: {problem!r}")
         self._send((number, value, error))
 
+    async def _beat(self) -> None:
+        """Show the parent that the event loop goes round."""
+        while True:
+            self._tell(None)
+            await asyncio.sleep(BEAT_SECONDS)
+
     def _tell(self, event: object) -> None:
-        self._send((None, event, None))
+        # A parent that was suspended does not read: then nothing may wait for it.
+        if select.select([], [self._pipe.fileno()], [], 0)[1]:
+            self._send((None, event, None))
 
     def _send(self, message: object) -> None:
         try:
@@ -103,6 +115,11 @@ def _append_output(log: Path) -> None:
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+
+
+def _end_group() -> None:
+    """End this process and its daemon at once; the parent removes the folder for sockets."""
+    os.killpg(0, signal.SIGKILL)
 
 
 async def _serve(pipe: Connection, run_dir: Path) -> None:

@@ -12,31 +12,33 @@ from typing import Any
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
-from hivemind.utils.crypto import RSAPrivateKey
+from hivemind.utils import get_dht_time
 
-from dupt_swarm.errors import NodeError
-from dupt_swarm.network.addresses import split
+from dupt_swarm.network.address_book import AddressBook
+from dupt_swarm.network.addresses import keep_ports
 from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.entrance import enter_dht, first_state, reach
 from dupt_swarm.network.exchange import Exchange, Hello
+from dupt_swarm.network.follower import Follower
 from dupt_swarm.network.identity import load_identity
-from dupt_swarm.network.introduction import Introduction, get_tokenizer, introduce
+from dupt_swarm.network.introduction import get_tokenizer, introduce
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
-from dupt_swarm.network.memory import SharedVectors
+from dupt_swarm.network.memory import SharedMemory
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.neighbours import Neighbours
 from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
 from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.transport import connect, start_daemon
+from dupt_swarm.network.transport import connect, daemon_failure, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
 
-STATE_SECONDS = 60.0
-SEARCH_SECONDS = 0.5
+VIEW_SECONDS = 1.5
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +52,22 @@ class NodeService:
     _member: Membership
     _keeper: StateKeeper
     _averager: SwarmAverager
+    _follower: Follower
+    _neighbours: Neighbours
 
-    def __init__(self, run_dir: Path, tell: Callable[[object], None]) -> None:
-        """``run_dir`` is for sockets; ``tell`` passes each `View` and `CatchingUp` to the parent."""
-        self._run_dir, self._tell = run_dir, tell
-        self._vectors: SharedVectors | None = None
+    def __init__(self, run_dir: Path, tell: Callable[[object], None], give_up: Callable[[], None]) -> None:
+        """A node that has done nothing yet.
+
+        Args:
+            run_dir: for sockets.
+            tell: passes each `View`, `CatchingUp` and `GroupFormed` to the parent.
+            give_up: ends this process, which is of no use any more.
+        """
+        self._run_dir, self._tell, self._give_up = run_dir, tell, give_up
+        self._memory: SharedMemory | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_reduce: asyncio.Task[Average] | None = None
-        self._averaging = self._fetching = False
+        self._averaging = False
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
         """The manifest of the swarm that these peers are in, without joining it.
@@ -74,8 +84,12 @@ class NodeService:
             await p2p.shutdown()
         return introduction.manifest.canonical_bytes()
 
-    async def join(self, settings: NodeSettings) -> Joined:
+    async def join(self, settings: NodeSettings, memory: tuple[int, Layout] | None) -> Joined:
         """Start libp2p, enter the swarm, and get from it what this role needs.
+
+        Args:
+            settings: of this peer.
+            memory: file descriptor and layout of a memory in which a node before left its state.
 
         Raises:
             DuptError: unreachable, another swarm than expected, no state to be had, …
@@ -85,44 +99,56 @@ class NodeService:
         self._settings = settings = replace(settings, identity_path=identity)
         key = load_identity(identity)
         self._p2p = await start_daemon(settings, self._run_dir)
+        self._start(self._guard_daemon())
         self._exchange = Exchange(self._p2p)
         await self._exchange.start()
-        reached = await connect(self._p2p, settings.initial_peers) if settings.initial_peers else []
+        book = AddressBook(settings.address_book)
+        alone = memory is not None or (settings.role == "bootstrap" and settings.checkpoint is not None)
+        reached = await reach(self._p2p, settings.initial_peers, book, alone=alone)
         introduction = await introduce(self._exchange, settings, reached)
         self._manifest = introduction.manifest
-        await self._enter_dht(reached, key)
+        self._dht = await enter_dht(self._p2p, reached, settings.role, build_validator(self._manifest, key))
+        self._member = Membership(self._manifest, self._dht, key, self._on_view)
         if settings.role == "observer":
             return await self._joined(b"")
         tokenizer = await get_tokenizer(self._exchange, settings, introduction)
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
         self._keeper = StateKeeper(self._manifest, self._exchange)
-        await self._get_state(introduction)
-        self._averager = SwarmAverager(self._manifest, self._dht)
+        await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
+        self._averager = SwarmAverager(self._manifest, self._dht, self._tell)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
+        self._follower = Follower(self._keeper, self._member, self._tell)
+        self._neighbours = Neighbours(self._p2p, self._dht, settings.initial_peers, book)
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
         await tell_addresses(self._p2p, self._member)
         self._start(tell_addresses_for_ever(self._p2p, self._member))
+        self._start(self._neighbours.keep_for_ever())
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
 
-    async def attach(self, fd: int, numel: int) -> None:
-        """Share memory with the trainer from now on; the anchor is in it when this returns."""
-        self._vectors = SharedVectors(fd, numel)
-        self._vectors.anchor.copy_(self._keeper.current.anchor)
+    async def attach(self, fd: int) -> None:
+        """Share memory with the trainer from now on; the state is in it when this returns."""
+        state = self._keeper.current
+        self._memory = SharedMemory(fd, state.layout, self._keeper.buffer_names)
+        self._memory.store(state)
 
     async def publish(self, now: bool, fields: dict[str, Any]) -> None:
         """Change fields of the own record; ``now``: tell the others at once."""
         self._member.update(now=now, **fields)
 
-    async def average(self, tokens: int, group_size: int) -> RoundResult:
+    async def average(self, state: StateName, tokens: int, group_size: int) -> RoundResult:
         """End the round with the contribution that the trainer has put into the shared memory.
 
         Args:
+            state: the one that the contribution started from.
             tokens: what it stands for.
             group_size: live oracles of this round; 1: this one is alone and steps by itself.
         """
+        reason = await self._reason_to_wait(state)
+        if reason:
+            return RoundResult(None, reason, 0, (), 0.0)
         started = time.monotonic()
         self._averaging = True
         self._announce(state="averaging", round_tokens=tokens, now=True)
@@ -143,9 +169,9 @@ class NodeService:
         finally:
             self._averaging = False
             self._announce(state="training", round_tokens=left, now=True)
-        state = None if left else self._keeper.name
+        after = None if left else self._keeper.name
         seconds = time.monotonic() - started
-        return RoundResult(state, outcome.reason, outcome.tokens, outcome.mates, seconds)
+        return RoundResult(after, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     async def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
@@ -153,10 +179,8 @@ class NodeService:
             self._all_reduce.cancel()
 
     async def adopt(self) -> StateName:
-        """Make the newer state that was fetched, if it still is newer, the current one; anchor in memory."""
-        if self._keeper.newer is not None:
-            self._replace(self._keeper.newer)
-            self._announce(now=True)
+        """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
+        self._adopt()
         return self._keeper.name
 
     async def save(self, path: Path) -> StateName:
@@ -173,48 +197,39 @@ class NodeService:
         """Leave the swarm, and end what was started."""
         for task in self._tasks:
             task.cancel()
+        if hasattr(self, "_neighbours"):
+            self._neighbours.save()
         if hasattr(self, "_member"):
             await self._member.leave()
             await self._dht.shutdown()
         if hasattr(self, "_p2p"):
             await self._p2p.shutdown()
 
-    async def _enter_dht(self, initial_peers: list[str], key: RSAPrivateKey) -> None:
-        self._dht = await DHTNode.create(
-            p2p=self._p2p,
-            # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
-            initial_peers=[f"/p2p/{split(address)[1]}" for address in initial_peers] or None,
-            client_mode=self._settings.role == "observer",
-            record_validator=build_validator(self._manifest, key),
-        )
-        self._member = Membership(self._manifest, self._dht, key, self._on_view)
+    async def _guard_daemon(self) -> None:
+        logger.error("the libp2p daemon does not answer (%s)", await daemon_failure(self._p2p))
+        self._give_up()
 
-    async def _get_state(self, introduction: Introduction) -> None:
-        """The saved state if there is one (a newer one follows later), else the swarm's best."""
-        if self._settings.checkpoint is not None:
-            await self._keeper.load(self._settings.checkpoint)
-            return
-        deadline, problem = time.monotonic() + STATE_SECONDS, ""
-        while time.monotonic() < deadline:
+    async def _reason_to_wait(self, state: StateName) -> str:
+        """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
+        if state != self._keeper.name:
+            # This process was started again, and the one before had come further than it could tell.
+            self._tell(CatchingUp(fetching=False, newer=self._keeper.name))
+            return "stale"
+        view = self._member.view
+        if get_dht_time() - view.time > VIEW_SECONDS:
+            # On a busy machine the others may have ended this round without us and we not know it yet.
             view = await self._member.refresh()
-            if view.best:
-                digest = view.best.record.state_digest
-            else:
-                digest = next(iter(introduction.hellos.values())).state_digest
-            try:
-                donors = view.holders(digest) or introduction.peer_ids
-                self._keeper.replace(await self._keeper.fetch(digest, donors))
-                return
-            except NodeError as error:
-                problem = str(error)  # the swarm may have moved on meanwhile: look again
-            await asyncio.sleep(SEARCH_SECONDS)
-        raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
+        best = view.best
+        if best is None or not self._keeper.is_behind(best, view, self._member.peer_id):
+            return ""
+        self._on_view(view)
+        return "behind"
 
     async def _average(self, tokens: int, group_size: int) -> Average:
-        assert self._vectors is not None
+        assert self._memory is not None
         name, weight = self._keeper.name, min(float(tokens), weight_limit(self._manifest))
         outcome = await self._averager.average(
-            self._vectors.contribution,
+            self._memory.contribution,
             weight,
             round=name.round,
             digest=name.digest,
@@ -226,9 +241,14 @@ class NodeService:
     def _replace(self, state: ReplicaState) -> None:
         """Make ``state`` the current one, for the trainer and for others."""
         self._keeper.replace(state)
-        if self._vectors is not None:
-            self._vectors.anchor.copy_(state.anchor)
+        if self._memory is not None:
+            self._memory.store(state)
         self._serve()
+
+    def _adopt(self) -> None:
+        if self._keeper.newer is not None:
+            self._replace(self._keeper.newer)
+            self._announce(now=True)
 
     def _serve(self) -> None:
         hello = Hello(
@@ -256,30 +276,11 @@ class NodeService:
         )
 
     def _on_view(self, view: View) -> None:
-        best = view.best
-        if not self._averaging and not self._fetching and best is not None and self._keeper.is_behind(best):
-            self._fetching = True
-            self._tell(CatchingUp(fetching=True, newer=None))
-            self._start(self._catch_up(best.record.state_digest, view))
+        self._neighbours.note(view)
+        if not self._averaging:
+            # A trainer adopts a newer state between two steps; who has no trainer does so at once.
+            self._follower.follow(view, self._adopt if self._settings.role != "oracle" else lambda: None)
         self._tell(view)
-
-    async def _catch_up(self, digest: str, view: View) -> None:
-        """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
-        donors = view.holders(digest)
-        try:
-            state = await self._keeper.fetch(digest, donors)
-            if state.tokens_total < self._keeper.name.tokens_total:
-                return  # a round of our own has ended meanwhile
-            self._keeper.newer = state
-            if self._settings.role == "bootstrap":
-                await self.adopt()
-        except NodeError as error:
-            logger.warning("%s", error)
-            self._member.distrust(donors)
-        finally:
-            self._fetching = False
-            newer = self._keeper.newer
-            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -288,12 +289,15 @@ class NodeService:
 
     async def _joined(self, tokenizer: bytes) -> Joined:
         listening = self._settings.role != "observer"
-        addresses = await self._p2p.get_visible_maddrs(latest=True) if listening else []
+        visible = await self._p2p.get_visible_maddrs(latest=True) if listening else []
+        addresses = tuple(str(address) for address in visible)
         return Joined(
             peer_id=str(self._p2p.peer_id),
-            addresses=tuple(str(address) for address in addresses),
+            addresses=addresses,
+            host_maddrs=keep_ports(self._settings.host_maddrs, addresses),
             manifest=self._manifest.canonical_bytes(),
             tokenizer=tokenizer,
             layout=self._keeper.current.layout if listening else (),
+            buffer_names=self._keeper.buffer_names if listening else (),
             state=self._keeper.name if listening else None,
         )

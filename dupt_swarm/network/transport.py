@@ -19,6 +19,8 @@ from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
 DIAL_SECONDS = 10
+PROBE_SECONDS = 2.0
+PROBE_ANSWER_SECONDS = 5.0
 
 
 async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
@@ -45,6 +47,16 @@ async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
         raise NodeError(f"the libp2p daemon did not start: {error}; check --host-maddrs") from error
 
 
+async def daemon_failure(p2p: P2P) -> str:
+    """Wait until ``p2pd`` is gone or hangs; say how. Nothing else notices: stores would "succeed"."""
+    while True:
+        await asyncio.sleep(PROBE_SECONDS)
+        try:
+            await asyncio.wait_for(p2p.get_visible_maddrs(latest=True), PROBE_ANSWER_SECONDS)
+        except Exception as error:
+            return repr(error)
+
+
 async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     """Dial all addresses at once.
 
@@ -54,7 +66,7 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     Raises:
         UnreachableError: none did; it has the reason of each.
     """
-    outcomes = await asyncio.gather(*(_dial(p2p, address) for address in addresses))
+    outcomes = await asyncio.gather(*(dial(p2p, address) for address in addresses))
     reasons = dict(zip(addresses, outcomes, strict=True))
     reached = [address for address, reason in reasons.items() if not reason]
     if not reached:
@@ -62,7 +74,7 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     return reached
 
 
-async def _dial(p2p: P2P, text: str) -> str:
+async def dial(p2p: P2P, text: str) -> str:
     """Why the peer at ``text`` cannot be reached, or an empty string if it can."""
     try:
         Multiaddr(text)  # checks every part of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -82,12 +83,18 @@ class View:
 
     @property
     def best(self) -> Peer | None:
-        """A peer with the state that all should have: most tokens, then the greater digest."""
-        return max(
-            self.peers,
-            key=lambda peer: (peer.record.swarm_tokens, peer.record.state_digest),
-            default=None,
-        )
+        """A peer with the state that all should have: most tokens, then most holders, then digest.
+
+        More tokens, so that two halves of a swarm that was split agree. Most holders, so that a peer
+        whose memory went bad does not pass that on.
+        """
+        holders = Counter(peer.record.state_digest for peer in self.peers)
+
+        def rank(peer: Peer) -> tuple[int, int, str]:
+            digest = peer.record.state_digest
+            return peer.record.swarm_tokens, holders[digest], digest
+
+        return max(self.peers, key=rank, default=None)
 
     @property
     def loss(self) -> float | None:

@@ -84,6 +84,11 @@ class ReplicaState:
         return state
 
 
+def count_values(layout: Layout) -> int:
+    """How many numbers parameters of these shapes have."""
+    return sum(math.prod(shape) for shape in layout)
+
+
 def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> None:
     """Refuse an index that describes no replica state of this layout, before its chunks are fetched.
 
@@ -97,7 +102,7 @@ def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> N
         raise ValueError("the replica state is of a model of another shape")
     if header.get("buffers") != sorted(buffer_names):
         raise ValueError("the replica state is of another outer optimizer")
-    numel = sum(math.prod(shape) for shape in layout)
+    numel = count_values(layout)
     if index.sizes != (4 * numel,) * (1 + len(buffer_names)):
         raise ValueError("the sections of the replica state do not have the size of the model")
     for key in ("round", "tokens_total"):

@@ -1,0 +1,99 @@
+"""How a node comes in: it reaches somebody, enters the DHT, and gets the state to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+from hivemind.dht.node import DHTNode
+from hivemind.dht.validation import RecordValidatorBase
+from hivemind.p2p import P2P
+
+from dupt_swarm.errors import NodeError, UnreachableError
+from dupt_swarm.network.address_book import AddressBook
+from dupt_swarm.network.addresses import split
+from dupt_swarm.network.introduction import Introduction
+from dupt_swarm.network.keeper import StateKeeper
+from dupt_swarm.network.membership import Membership
+from dupt_swarm.network.memory import SharedMemory
+from dupt_swarm.network.transport import connect
+from dupt_swarm.replica.state import Layout
+from dupt_swarm.settings import Role
+
+STATE_SECONDS = 60.0
+SEARCH_SECONDS = 0.5
+
+
+async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, alone: bool) -> list[str]:
+    """The addresses among those known that answer.
+
+    Args:
+        p2p: the own daemon.
+        initial_peers: none for the first peer; those it met before are dialled later.
+        book: asked when no initial peer answers and ``alone``.
+        alone: whether this peer has all that it needs, so that nobody has to answer.
+
+    Raises:
+        UnreachableError: nobody answers.
+    """
+    if not initial_peers:
+        return []
+    try:
+        return await connect(p2p, initial_peers)
+    except UnreachableError:
+        if not alone:
+            raise
+    with contextlib.suppress(UnreachableError):
+        return await connect(p2p, book.addresses)
+    return []
+
+
+async def enter_dht(
+    p2p: P2P, reached: list[str], role: Role, record_validator: RecordValidatorBase
+) -> DHTNode:
+    """A DHT node with the peers at ``reached`` as its first neighbours."""
+    return await DHTNode.create(
+        p2p=p2p,
+        # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
+        initial_peers=[f"/p2p/{split(address)[1]}" for address in reached] or None,
+        client_mode=role == "observer",
+        record_validator=record_validator,
+    )
+
+
+async def first_state(
+    keeper: StateKeeper,
+    member: Membership,
+    introduction: Introduction,
+    checkpoint: Path | None,
+    memory: tuple[int, Layout] | None,
+) -> None:
+    """Give the keeper its first state; if the swarm has a newer one, that follows later.
+
+    It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best.
+
+    Raises:
+        NodeError: there is none to be had.
+        CheckpointError: the checkpoint is damaged.
+    """
+    if memory is not None:
+        left = SharedMemory(*memory, keeper.buffer_names).load()
+        if left is not None:
+            keeper.replace(left)
+            return
+    if checkpoint is not None:
+        await keeper.load(checkpoint)
+        return
+    deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
+    while time.monotonic() < deadline:
+        view = await member.refresh()
+        digest = view.best.record.state_digest if view.best else introduction.state_digest
+        try:
+            keeper.replace(await keeper.fetch(digest, view.holders(digest) or introduction.peer_ids))
+            return
+        except NodeError as error:
+            problem = str(error)  # the swarm may have moved on meanwhile: look again
+        await asyncio.sleep(SEARCH_SECONDS)
+    raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")

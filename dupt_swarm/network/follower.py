@@ -1,0 +1,58 @@
+"""Following the swarm: a peer that missed a round, or differs, fetches the state that it should have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.keeper import StateKeeper, name_of
+from dupt_swarm.network.membership import Membership
+from dupt_swarm.network.messages import CatchingUp
+from dupt_swarm.network.view import Peer, View
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """Compares each view with the own state, and has what is better fetched.
+
+    Attributes:
+        task: the download under way, if there is one.
+    """
+
+    def __init__(self, keeper: StateKeeper, member: Membership, tell: Callable[[object], None]) -> None:
+        """``tell`` passes each `CatchingUp` to the parent process."""
+        self._keeper, self._member, self._tell = keeper, member, tell
+        self.task: asyncio.Task[None] | None = None
+
+    def follow(self, view: View, then: Callable[[], None]) -> None:
+        """Begin to fetch the state that ``view`` shows to be better than ours, if there is one.
+
+        Args:
+            view: the newest one.
+            then: called when the state is there.
+        """
+        if self.task is not None and not self.task.done():
+            return
+        best = view.best
+        if best is not None and self._keeper.is_behind(best, view, self._member.peer_id):
+            self._tell(CatchingUp(fetching=True, newer=None))
+            self.task = asyncio.create_task(self._fetch(best, view, then))
+
+    async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
+        digest = best.record.state_digest
+        donors = view.holders(digest)
+        try:
+            state = await self._keeper.fetch(digest, donors)
+            if state.tokens_total < self._keeper.name.tokens_total:
+                return  # a round of our own has ended meanwhile
+            self._keeper.newer = state
+            then()
+        except NodeError as error:
+            logger.warning("%s", error)
+            self._member.distrust(donors)
+        finally:
+            newer = self._keeper.newer
+            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
