@@ -176,14 +176,14 @@ class CollaborativeOptimizer(optim.Optimizer):
         return self.progress.complete and not self._swarm.node.catching_up.fetching
 
     def _end_round(self) -> None:
-        group_size = 1 + len(self._companions())
+        companions = tuple(peer.peer_id for peer in self._companions())
         # What may have arrived in spite of a failure is sent again as it was: then it is known what arrived.
         if not self._failed:
             self._strategy.contribute(self._swarm.contribution)
             self._sent_tokens = self.round_tokens
-        self._pending = self._swarm.node.average(self._swarm.state, self._sent_tokens, group_size)
+        self._pending = self._swarm.node.average(self._swarm.state, self._sent_tokens, companions)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
-        if group_size == 1 or not self._manifest.rounds.overlap:
+        if not companions or not self._manifest.rounds.overlap:
             self._finish_round()
 
     def _finish_round(self) -> None:

@@ -30,6 +30,8 @@ RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one again and agai
 
 logger = logging.getLogger(__name__)
 
+_AILMENTS = {"exited": "has ended", "silent": "is silent"}
+
 
 class Node:
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
@@ -116,10 +118,10 @@ class Node:
         self._published |= fields
         self._link.submit("publish", now=now, fields=fields)
 
-    def average(self, state: StateName, tokens: int, group_size: int) -> Future[RoundResult]:
+    def average(self, state: StateName, tokens: int, companions: tuple[str, ...]) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory; see `NodeService.average`."""
         self.group = None
-        return self._link.submit("average", state=state, tokens=tokens, group_size=group_size)
+        return self._link.submit("average", state=state, tokens=tokens, companions=companions)
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait."""
@@ -193,7 +195,9 @@ class Node:
             reason = self._link.ailment()
             if reason:
                 self.restarts[reason] += 1
-                logger.warning("the node process is %s: starting it again; training goes on", reason)
+                logger.warning(
+                    "the node process %s: it starts again, and training goes on", _AILMENTS[reason]
+                )
                 self._link.kill()
                 self._restart()
 

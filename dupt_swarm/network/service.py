@@ -138,13 +138,13 @@ class NodeService:
         """Change fields of the own record; ``now``: tell the others at once."""
         self._member.update(now=now, **fields)
 
-    async def average(self, state: StateName, tokens: int, group_size: int) -> RoundResult:
+    async def average(self, state: StateName, tokens: int, companions: tuple[str, ...]) -> RoundResult:
         """End the round with the contribution that the trainer has put into the shared memory.
 
         Args:
             state: the one that the contribution started from.
             tokens: what it stands for.
-            group_size: live oracles of this round; 1: this one is alone and steps by itself.
+            companions: ids of the other live oracles of this round; none: this one steps by itself.
         """
         reason = await self._reason_to_wait(state)
         if reason:
@@ -154,7 +154,7 @@ class NodeService:
         self._announce(state="averaging", round_tokens=tokens, now=True)
         outcome, left = Average(None, reason="network"), tokens
         try:
-            self._all_reduce = asyncio.create_task(self._average(tokens, group_size))
+            self._all_reduce = asyncio.create_task(self._average(tokens, companions))
             outcome = await self._all_reduce
             if outcome.values is not None:
                 self._replace(await self._keeper.step(outcome.values, outcome.tokens))
@@ -225,7 +225,7 @@ class NodeService:
         self._on_view(view)
         return "behind"
 
-    async def _average(self, tokens: int, group_size: int) -> Average:
+    async def _average(self, tokens: int, companions: tuple[str, ...]) -> Average:
         assert self._memory is not None
         name, weight = self._keeper.name, min(float(tokens), weight_limit(self._manifest))
         outcome = await self._averager.average(
@@ -233,9 +233,11 @@ class NodeService:
             weight,
             round=name.round,
             digest=name.digest,
-            group_size=group_size,
+            group_size=1 + len(companions),
         )
-        self._member.suspect(outcome.lost)
+        # Who did not come may be dead: the next rounds do not wait for it unless it shows itself.
+        absent = set(companions).difference(outcome.mates) if outcome.mates else set()
+        self._member.suspect((*outcome.lost, *absent))
         return outcome
 
     def _replace(self, state: ReplicaState) -> None:

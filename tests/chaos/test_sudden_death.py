@@ -1,0 +1,143 @@
+"""Peers die, freeze and come back, at any moment; the others go on, and whoever lives heals by itself."""
+
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from chaos_swarm import MANIFEST, ChaosSwarm, PeerProcess, wait_for
+
+FREEZE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
+    """One swarm for all tests here: what one of them broke must not trouble the next."""
+    sockets = Path(f"/tmp/{uuid.uuid4().hex[:8]}")  # short: the path of a Unix socket has at most 108 bytes
+    sockets.mkdir()
+    shared = set(Path("/dev/shm").iterdir())
+    with ChaosSwarm(tmp_path_factory.mktemp("chaos"), sockets) as swarm:
+        yield swarm
+        swarm.assert_tokens_count_once()
+        families = [process for peer in swarm.peers if peer.alive for process in processes_of(peer)]
+    assert_gone(families)
+    assert list(sockets.iterdir()) == []
+    assert not {path for path in set(Path("/dev/shm").iterdir()) - shared if "torch" in path.name}
+    sockets.rmdir()
+
+
+def processes_of(peer: PeerProcess) -> list[psutil.Process]:
+    """The trainer, the node and the daemon."""
+    assert peer.popen is not None
+    trainer = psutil.Process(peer.popen.pid)
+    return [trainer, *trainer.children(recursive=True)]
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    """Wait until none of them runs any more."""
+
+    def runs(process: psutil.Process) -> bool:
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    wait_for(lambda: not any(map(runs, processes)), "no orphan is left")
+
+
+@pytest.mark.parametrize("stage", ["matchmaking", "group", "sending", "reducing", "outer step"])
+def test_an_oracle_dies_at_a_stage_of_a_round(swarm: ChaosSwarm, stage: str) -> None:
+    """A power cut in any stage of a round: the others end that round or the next, with equal states."""
+    victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))
+    victim.start(stage)
+    victim.joined()
+    family = processes_of(victim)
+    wait_for(lambda: not victim.alive, f"it dies in {stage}")
+    swarm.expect_rounds(2)
+    assert_gone(family)
+
+
+def test_an_oracle_is_killed_alone(swarm: ChaosSwarm) -> None:
+    """Kill -9 of the trainer takes its node and its daemon with it; started again, it is in step."""
+    victim = swarm.oracle("killed")
+    victim.start()
+    victim.joined()
+    family = processes_of(victim)
+    victim.kill()
+    assert_gone(family)
+    swarm.expect_rounds(1)
+    victim.start()
+    victim.joined()
+    swarm.expect_rounds(2, [*swarm.steady, victim])
+    victim.kill()
+
+
+@pytest.mark.parametrize("part", ["node", "daemon"])
+def test_a_node_process_is_killed(swarm: ChaosSwarm, part: str) -> None:
+    """Kill -9 of the node or of p2pd: it is replaced, and the trainer goes on meanwhile."""
+    victim = swarm.steady[0]
+    process, node = getattr(victim, part), victim.node
+    steps, restarts = len(victim.events("step")), len(victim.events("restart"))
+    process.kill()
+    wait_for(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
+    assert len(victim.events("step")) > steps
+    assert victim.node.pid != node.pid
+    swarm.expect_rounds(2)
+
+
+def test_a_frozen_node_is_replaced(swarm: ChaosSwarm) -> None:
+    """A node that hangs is killed with its daemon, and replaced."""
+    victim = swarm.steady[1]
+    family = [victim.node, victim.daemon]
+    restarts = len(victim.events("restart"))
+    family[0].send_signal(signal.SIGSTOP)
+    wait_for(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
+    assert_gone(family)
+    swarm.expect_rounds(2)
+
+
+def test_a_suspended_peer_comes_back(swarm: ChaosSwarm) -> None:
+    """A laptop that sleeps: the others go on meanwhile, and it is in step again after it wakes."""
+    sleeper, others = swarm.steady[2], swarm.steady[:2]
+    sleeper.signal(signal.SIGSTOP)
+    began = time.monotonic()
+    swarm.expect_rounds(2, others)
+    while time.monotonic() - began < FREEZE_SECONDS:
+        time.sleep(0.5)
+    sleeper.signal(signal.SIGCONT)
+    swarm.expect_rounds(2)
+
+
+def test_the_first_peer_dies_and_comes_back(swarm: ChaosSwarm) -> None:
+    """Nobody needs the first peer; when it is back, it follows the swarm, and others can join through it."""
+    family = processes_of(swarm.first)
+    swarm.first.kill()
+    assert_gone(family)
+    swarm.expect_rounds(2)
+    swarm.first.start()
+    assert swarm.first.joined()["address"] == swarm.address
+    joiner = swarm.oracle("after-the-first")
+    joiner.start()
+    joiner.joined()
+    swarm.expect_rounds(2, [*swarm.steady, joiner])
+    joiner.kill()
+
+
+def test_a_peer_that_comes_back_finds_peers_of_old(swarm: ChaosSwarm) -> None:
+    """When every initial peer is gone, an oracle rejoins through peers that it met before."""
+    comer = swarm.oracle("comer")
+    comer.start()
+    comer.joined()
+    book = comer.folder / "state" / MANIFEST.swarm_id / "peers.json"
+    wait_for(book.exists, "the address book is written")
+    comer.kill()
+    swarm.first.kill()
+    comer.start()
+    comer.joined()
+    swarm.expect_rounds(2, [*swarm.steady, comer])
+    comer.kill()
+    swarm.first.start()
+    swarm.first.joined()
