@@ -59,9 +59,9 @@ class Buildah:
 
 
 def own_index(folder: Path) -> list[str]:
-    """Arguments of `build` for pip to find in a container what it finds here; nothing without a configuration.
+    """Arguments of `build` with which pip finds in a container what it finds here.
 
-    Configuration files and variables become one file in ``folder``; files and folders that they name are mounted.
+    Its configuration becomes one file in ``folder``; what that names is mounted.
     """
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True

@@ -23,9 +23,7 @@ def systemd_analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture
