@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,15 +83,11 @@ class Image:
         try:
             yield process
         finally:
-            for left in [*psutil.Process(process.pid).children(recursive=True)] if alive(process) else []:
-                left.kill()
-            process.kill()
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
             process.communicate(timeout=30)
-
-
-def alive(process: subprocess.Popen[str]) -> bool:
-    """Whether it still runs."""
-    return process.poll() is None
 
 
 def docker_stop(process: subprocess.Popen[str]) -> str:
@@ -104,17 +100,12 @@ def docker_stop(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def wait_until(done: Callable[[], bool], log: Path) -> None:
-    """Look again and again; ``log`` is shown when it takes too long."""
+def wait_for_rounds(oracle: subprocess.Popen[str], log: Path) -> None:
+    """Wait until it has said of enough rounds that it averaged with one other."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not done():
-        assert time.monotonic() < deadline, log.read_text()
+    while len(set(re.findall(r"  round (\d+)  .*averaged with 1 other", log.read_text()))) < ROUNDS:
+        assert oracle.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)
-
-
-def rounds_with_another(log: Path) -> set[str]:
-    """Which rounds an oracle says that it averaged with one other."""
-    return set(re.findall(r"  round (\d+)  .*averaged with 1 other", log.read_text()))
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +176,7 @@ def test_help_comes_out_of_the_image(image: Image) -> None:
     assert "join" in image.dupt_peer("--help")
 
 
+@pytest.mark.usefixtures("nothing_left")
 def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
     """Two joins from the image train two rounds together, without shared memory, and leave on SIGTERM."""
     for module in ("argparse", "inspect", "typing", "tarfile"):
@@ -206,14 +198,7 @@ def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
             name: start(name, "join", "--initial-peers", address, "--name", name) for name in ("one", "two")
         }
         for name, oracle in oracles.items():
-            log = tmp_path / name
-            wait_until(
-                lambda oracle=oracle, log=log: (  # type: ignore[misc]
-                    not alive(oracle) or len(rounds_with_another(log)) >= ROUNDS
-                ),
-                log,
-            )
-            assert alive(oracle), log.read_text()
+            wait_for_rounds(oracle, tmp_path / name)
         summaries = [json.loads(docker_stop(oracle)) for oracle in oracles.values()]
         docker_stop(bootstrap)
         assert [process.returncode for process in (*oracles.values(), bootstrap)] == [0, 0, 0]
