@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHROOT = ("--isolation", "chroot")
 # Of what a command says before it fails, so much is worth reading.
 TAIL = 4000
 
@@ -47,7 +46,7 @@ class Buildah:
     def build(self, name: str, source: Path, target: str, *arguments: str) -> None:
         """Build ``target`` of the Dockerfile in ``source`` with this machine's package index."""
         self(
-            *("build", *CHROOT, "--format", "docker", "--target", target, "--tag", name),
+            *("build", "--isolation", "chroot", "--format", "docker", "--target", target, "--tag", name),
             *(*own_index(self.folder), *arguments, str(source)),
             timeout=1200,
         )
