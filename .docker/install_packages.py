@@ -1,0 +1,40 @@
+"""Install what this project needs, without the project itself, into the image's virtual environment.
+
+Run it with the Python of an environment that has pip, beside pyproject.toml and constraints.txt.
+Arguments: the virtual environment to install into, and the project's extras that are wanted.
+``TORCH_INDEX`` in the environment names one more package index.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+# Of PyTorch: headers, tests and test programs, a fifth of its size; nothing reads them at run time.
+UNUSED = ("include", "test", "bin")
+USED_BIN = "torch_shm_manager"
+
+
+def main() -> None:
+    """Install, then remove what is only there for PyTorch's own developers."""
+    environment, *extras = sys.argv[1:]
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"]]
+    for extra in extras:
+        wanted += project["optional-dependencies"][extra]
+    index = os.environ.get("TORCH_INDEX")
+    more = ["--extra-index-url", index] if index else []
+    pip = [sys.executable, "-m", "pip", "--python", environment]
+    subprocess.run([*pip, "install", "-c", "constraints.txt", *more, *wanted], check=True)
+    [torch] = Path(environment).glob("lib/python3*/site-packages/torch")
+    manager = (torch / "bin" / USED_BIN).rename(torch / USED_BIN)
+    for name in UNUSED:
+        shutil.rmtree(torch / name)
+    (torch / "bin").mkdir()
+    manager.rename(torch / "bin" / USED_BIN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+# Two images:
+#   docker build -t dupt-peer .                                    a peer, for GPUs by NVIDIA
+#   docker build -t dupt-peer:cpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu .
+#   docker build -t dupt-monitor --target monitor .                the exporter, which needs no GPU
+# BASE_IMAGE: a Debian with Python 3.11 to 3.13 and its venv module.
+# TORCH_INDEX: one more package index, with PyTorch for other devices than PyPI's, which is for CUDA.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+# pip stays here, in an environment of its own; /opt/dupt goes into the images.
+FROM ${BASE_IMAGE} AS build
+ENV PIP_NO_CACHE_DIR=1
+WORKDIR /build
+RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/dupt
+# The packages without the programme: a layer of gigabytes that a new version of the programme leaves as it is.
+COPY pyproject.toml constraints.txt .docker/install_packages.py ./
+
+FROM build AS peer-packages
+ARG TORCH_INDEX=
+RUN /opt/pip/bin/python3 install_packages.py /opt/dupt parquet
+
+FROM build AS monitor-packages
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN /opt/pip/bin/python3 install_packages.py /opt/dupt
+
+FROM build AS program
+COPY README.md ./
+COPY dupt_swarm dupt_swarm
+COPY peers peers
+COPY monitor monitor
+RUN /opt/pip/bin/pip --python /opt/dupt install --no-deps --prefix /program .
+
+FROM ${BASE_IMAGE} AS runtime
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log \
+    && useradd --uid 10001 --user-group --no-create-home --home-dir /state dupt \
+    && install -d -o dupt -g dupt /state /corpus
+# What a peer keeps, its caches too, lies in /state; besides it writes to /tmp only.
+ENV PATH=/opt/dupt/bin:$PATH \
+    XDG_STATE_HOME=/state \
+    XDG_CACHE_HOME=/state/cache
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}
+
+FROM runtime AS monitor
+LABEL org.opencontainers.image.title=dupt-monitor \
+      org.opencontainers.image.description="Watches a DUPT swarm, and exports what it sees to Prometheus"
+COPY --from=monitor-packages /opt/dupt /opt/dupt
+COPY --from=program /program /opt/dupt
+ENV DUPT_MONITOR_HOST=0.0.0.0
+USER 10001:10001
+VOLUME /state
+EXPOSE 9464
+HEALTHCHECK --interval=30s --timeout=10s --start-period=3m \
+    CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9464/healthz', timeout=5)"]
+ENTRYPOINT ["tini", "--", "dupt-monitor"]
+
+FROM runtime AS peer
+LABEL org.opencontainers.image.title=dupt-peer \
+      org.opencontainers.image.description="Trains one GPT together with others, each on a corpus of its own"
+COPY --from=peer-packages /opt/dupt /opt/dupt
+# Triton, which comes with PyTorch for CUDA only, compiles its launchers with a C compiler.
+RUN if [ -d /opt/dupt/lib/python3*/site-packages/triton ]; then \
+        apt-get update \
+        && apt-get install -y --no-install-recommends gcc libc6-dev \
+        && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log; \
+    fi
+COPY --from=program /program /opt/dupt
+ENV DUPT_PEER_JOIN_CORPUS=/corpus \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 10001:10001
+VOLUME /state /corpus
+# The first peer's port; an oracle takes any, unless --host-maddrs names one.
+EXPOSE 31330/tcp 31330/udp
+HEALTHCHECK --interval=1m --timeout=30s --start-period=15m CMD ["dupt-peer", "status", "--health"]
+ENTRYPOINT ["tini", "--", "dupt-peer"]

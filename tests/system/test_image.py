@@ -1,0 +1,225 @@
+"""The peer's image: built from the Dockerfile, and used as its user, all without Docker."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from buildah import Buildah
+
+from dupt_swarm.version import VERSION
+
+ROOT = Path(__file__).parents[2]
+USER = 10001
+LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+# With PyTorch for CPUs, and the base; 1490 when this was written.
+MEGABYTES_MAX = 1700
+# Docker gives 64 MB, of which nothing is needed: these are two pages.
+SHARED_MEMORY = "8k"
+ROUNDS = 2
+DEADLINE_SECONDS = 300
+
+pytestmark = pytest.mark.system
+
+
+# As compose.yaml has it: a root that cannot be written but for /tmp and the volumes, no capability and no way
+# to one; and the entry point is process 1, as in Docker. `buildah run` would offer neither.
+CONTAINER = f"""
+set -e
+root=$1 shared=$2; shift 2
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs -o size={SHARED_MEMORY} tmpfs "$root/dev/shm"
+mount -t tmpfs tmpfs "$root/tmp"
+mount --bind "$shared/state" "$root/state"
+mount --bind "$shared/corpus" "$root/corpus"
+exec chroot "$root" setpriv --reuid={USER} --regid={USER} --clear-groups \\
+    --no-new-privs --bounding-set=-all -- "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The files of the peer's image, in which commands run as in a container.
+
+    Attributes:
+        root: the files.
+        config: what the image says of itself, by Docker's names.
+        shared: has the folders `state` and `corpus`, which all commands see at their root.
+    """
+
+    root: Path
+    config: dict[str, Any]
+    shared: Path
+
+    def popen(self, *arguments: str, stderr: Any) -> subprocess.Popen[str]:
+        """Start a command as the image's user, with next to no shared memory."""
+        container = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", CONTAINER, "sh")
+        environment = dict(variable.split("=", 1) for variable in self.config["Env"])
+        marks = {"DUPT_TEST_RUN": os.environ["DUPT_TEST_RUN"], "OMP_NUM_THREADS": "1", "HOME": "/state"}
+        return subprocess.Popen(
+            [*container, str(self.root), str(self.shared), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment | marks,
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Standard output of a command that ends well."""
+        with self.popen(*arguments, stderr=subprocess.PIPE) as process:
+            output, messages = process.communicate(timeout=120)
+        assert process.returncode == 0, output + messages
+        return str(output)
+
+    def dupt_peer(self, *arguments: str) -> str:
+        """What `docker run` with these arguments prints."""
+        return self.run(*self.config["Entrypoint"], *arguments)
+
+    @contextmanager
+    def started(self, log: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """`docker run` with these arguments, in the background; messages go to ``log``."""
+        with log.open("w") as messages:
+            process = self.popen(*self.config["Entrypoint"], *arguments, stderr=messages)
+        try:
+            yield process
+        finally:
+            process.kill()  # and with it all that it started
+            process.communicate(timeout=30)
+
+
+def docker_stop(process: subprocess.Popen[str]) -> str:
+    """SIGTERM to the container's first process, as `docker stop` does it; what it then printed."""
+    [first] = psutil.Process(process.pid).children()
+    first.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=60)[0]
+
+
+def wait_for_rounds(oracle: subprocess.Popen[str], log: Path) -> None:
+    """Wait until it has said of enough rounds that it averaged with one other."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(set(re.findall(r"  round (\d+)  .*averaged with 1 other", log.read_text()))) < ROUNDS:
+        assert oracle.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """The Dockerfile's target `peer`, built on a Debian made for it; removed afterwards."""
+    missing = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        reason = f"{' and '.join(missing)} not installed" if missing else "it needs root"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("image")
+    buildah = Buildah(folder / "storage")
+    for made in (buildah.folder, folder / "state", folder / "corpus"):
+        made.mkdir()
+    os.chown(folder / "state", USER, USER)
+    for module in ("argparse", "inspect", "typing", "tarfile"):
+        shutil.copy(Path(os.__file__).with_name(f"{module}.py"), folder / "corpus")
+    try:
+        buildah.make_base("localhost/base", "python3", "python3-venv", "ca-certificates")
+        arguments = ("--build-arg", "BASE_IMAGE=localhost/base", "--build-arg", "TORCH_INDEX=")
+        buildah.build("localhost/dupt-peer", ROOT, "peer", *arguments)
+        root = buildah("mount", buildah("from", "localhost/dupt-peer", timeout=300))
+        yield Image(Path(root), buildah.config("localhost/dupt-peer"), folder)
+    finally:
+        buildah("rm", "--all", timeout=300)
+        shutil.rmtree(folder)
+
+
+def test_the_image_says_what_docker_must_know(image: Image) -> None:
+    """User, entry point, volumes, health check and version are in its configuration."""
+    assert image.config["User"] == f"{USER}:{USER}"
+    assert image.config["Entrypoint"] == ["tini", "--", "dupt-peer"]
+    assert set(image.config["Volumes"]) == {"/state", "/corpus"}
+    assert image.config["Healthcheck"]["Test"] == ["CMD", "dupt-peer", "status", "--health"]
+    assert image.config["Labels"]["org.opencontainers.image.version"] == VERSION
+
+
+def test_the_image_holds_no_more_than_it_needs(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither pip nor a compiler is in it; its size, which is shown, is that of PyTorch and little else."""
+    packages = next(image.root.glob("opt/dupt/lib/python3*/site-packages"))
+    sizes = subprocess.run(
+        ["du", "--block-size=MB", image.root], capture_output=True, text=True, check=True
+    ).stdout
+    parts = [line.split("MB\t") for line in sizes.splitlines()]
+    megabytes = {Path(path): int(size) for size, path in parts}
+    biggest = sorted(
+        (path for path in megabytes if path.parent == packages), key=lambda path: -megabytes[path]
+    )
+    shown = [f"{megabytes[path]:6} MB {path.name}" for path in biggest[:8]]
+    with capsys.disabled():
+        print("\n".join(["", f"{megabytes[image.root]:6} MB in all, of which", *shown]))
+    assert megabytes[image.root] < MEGABYTES_MAX
+    assert not (packages / "pip").exists()
+    assert image.run("sh", "-c", "command -v gcc cc g++ clang || echo none").strip() == "none"
+
+
+def test_the_image_is_used_by_nobody_special(image: Image) -> None:
+    """Its user owns the state, and can change neither the program nor the system."""
+    script = (
+        "id -u; for place in /state /tmp /corpus /opt/dupt /etc; do test -w $place && echo $place; done; true"
+    )
+    assert image.run("sh", "-c", script).split() == [str(USER), "/state", "/tmp"]
+    assert [(image.root / place).stat().st_uid for place in ("state", "corpus", "opt/dupt")] == [
+        USER,
+        USER,
+        0,
+    ]
+
+
+def test_help_comes_out_of_the_image(image: Image) -> None:
+    """`docker run IMAGE --help` names the commands."""
+    assert "join" in image.dupt_peer("--help")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
+    """Two joins from the image train two rounds together, without shared memory, and leave on SIGTERM."""
+    image.dupt_peer("new", "/state/run.toml", "--preset", "tiny", "--corpus", "/corpus")
+    make_smaller(image.shared / "state" / "run.toml")
+    with ExitStack() as running:
+
+        def start(name: str, *arguments: str) -> subprocess.Popen[str]:
+            place = ("--state-dir", f"/state/{name}", *LISTEN, "--json")
+            return running.enter_context(image.started(tmp_path / name, *arguments, *place))
+
+        bootstrap = start("bootstrap", "bootstrap", "/state/run.toml")
+        assert bootstrap.stdout is not None
+        address = json.loads(bootstrap.stdout.readline())["addresses"][0]
+        oracles = {
+            name: start(name, "join", "--initial-peers", address, "--name", name) for name in ("one", "two")
+        }
+        for name, oracle in oracles.items():
+            wait_for_rounds(oracle, tmp_path / name)
+        summaries = [json.loads(docker_stop(oracle)) for oracle in oracles.values()]
+        docker_stop(bootstrap)
+        assert [process.returncode for process in (*oracles.values(), bootstrap)] == [0, 0, 0]
+    assert all(summary["rounds"] >= ROUNDS for summary in summaries)
+    kept = (image.shared / "state").glob("*/*/checkpoint-*/replica.safetensors")
+    assert {path.parents[2].name for path in kept} == {"bootstrap", *oracles}
+
+
+def make_smaller(manifest: Path) -> None:
+    """A smaller model and shorter rounds than the preset's: the image is tested, not the training."""
+    smaller = {"layers": 1, "width": 64, "hidden_width": 128, "tokens_per_round": 8192}
+    text = manifest.read_text()
+    for key, value in smaller.items():
+        text, changed = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert changed == 1, key
+    manifest.write_text(text)
