@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.folders import SwarmFolder, default_state_dir
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.client import Node
-from dupt_swarm.network.messages import Joined
+from dupt_swarm.network.messages import Downloading, Joined
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -52,6 +52,7 @@ class Swarm:
         initial_peers: Sequence[str],
         state_dir: Path | None = None,
         settings: NodeSettings | None = None,
+        on_download: Callable[[Downloading], None] = lambda _: None,
     ) -> Swarm:
         """Join the swarm that ``initial_peers`` are in, as an oracle unless ``settings`` say otherwise.
 
@@ -62,6 +63,7 @@ class Swarm:
             initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
             state_dir: default: the platform's folder for program state.
             settings: role, name, addresses to listen on, the swarm expected.
+            on_download: hears how far the download of a state is, in another thread.
 
         Raises:
             DuptError: why it is not possible; see `errors`.
@@ -69,7 +71,7 @@ class Swarm:
         if not initial_peers:
             raise UsageError("joining takes at least one address: --initial-peers ADDRESS")
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
-        node = Node()
+        node = Node(on_download)
         try:
             manifest = node.discover(wish.initial_peers, wish.swarm_id)
             return cls._enter(node, replace(wish, manifest=manifest), state_dir)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -19,13 +20,13 @@ from typing import Any
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.memory import SharedVectors, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Downloading, Joined, RoundResult, StateName
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
-JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
+JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
 CLOSE_SECONDS = 7.0
@@ -40,8 +41,14 @@ if sys.platform == "linux":
 class Node:
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement."""
 
-    def __init__(self) -> None:
-        """Start the process; `join` then makes it a member of a swarm."""
+    def __init__(self, on_download: Callable[[Downloading], None] = lambda _: None) -> None:
+        """Start the process; `join` then makes it a member of a swarm.
+
+        Args:
+            on_download: hears how far the download of a state is, in another thread.
+        """
+        self.downloading: Downloading | None = None
+        self._on_download = on_download
         self.view = View(0.0, ())
         self.catching_up = CatchingUp(fetching=False, newer=None)
         self._numbers = itertools.count()
@@ -196,6 +203,9 @@ class Node:
             self.view = event
         elif isinstance(event, CatchingUp):
             self.catching_up = event
+        elif isinstance(event, Downloading):
+            self.downloading = event
+            self._on_download(event)
 
     def _fail(self, number: int) -> None:
         future = self._waiting.pop(number, None)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.identity import load_identity
 from dupt_swarm.network.introduction import Introduction, get_tokenizer, introduce
@@ -50,7 +52,7 @@ class NodeService:
     _averager: SwarmAverager
 
     def __init__(self, run_dir: Path, tell: Callable[[object], None]) -> None:
-        """``run_dir`` is for sockets; ``tell`` passes each `View` and `CatchingUp` to the parent."""
+        """``run_dir`` is for sockets; ``tell`` passes each event of `messages` and `View` to the parent."""
         self._run_dir, self._tell = run_dir, tell
         self._vectors: SharedVectors | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +85,8 @@ class NodeService:
         self._settings = settings = replace(settings, identity_path=identity)
         key = load_identity(identity)
         self._p2p = await start_daemon(settings, self._run_dir)
-        self._exchange = Exchange(self._p2p)
+        bandwidth = Bandwidth.of(settings)
+        self._exchange = Exchange(self._p2p, bandwidth)
         await self._exchange.start()
         reached = await connect(self._p2p, settings.initial_peers) if settings.initial_peers else []
         introduction = await introduce(self._exchange, settings, reached)
@@ -93,9 +96,9 @@ class NodeService:
             return await self._joined(b"")
         tokenizer = await get_tokenizer(self._exchange, settings, introduction)
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
-        self._keeper = StateKeeper(self._manifest, self._exchange)
+        self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
         await self._get_state(introduction)
-        self._averager = SwarmAverager(self._manifest, self._dht)
+        self._averager = SwarmAverager(self._manifest, self._dht, bandwidth)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
@@ -197,11 +200,12 @@ class NodeService:
             else:
                 digest = next(iter(introduction.hellos.values())).state_digest
             try:
-                donors = view.holders(digest) or introduction.peer_ids
+                donors = partial(self._member.holders, digest, introduction.peer_ids)
                 self._keeper.replace(await self._keeper.fetch(digest, donors))
                 return
             except NodeError as error:
                 problem = str(error)  # the swarm may have moved on meanwhile: look again
+                deadline = max(deadline, self._keeper.last_arrival + STATE_SECONDS)
             await asyncio.sleep(SEARCH_SECONDS)
         raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
 
@@ -260,9 +264,8 @@ class NodeService:
 
     async def _catch_up(self, digest: str, view: View) -> None:
         """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
-        donors = view.holders(digest)
         try:
-            state = await self._keeper.fetch(digest, donors)
+            state = await self._keeper.fetch(digest, partial(self._member.holders, digest))
             if state.tokens_total < self._keeper.name.tokens_total:
                 return  # a round of our own has ended meanwhile
             self._keeper.newer = state
@@ -270,7 +273,7 @@ class NodeService:
                 await self.adopt()
         except NodeError as error:
             logger.warning("%s", error)
-            self._member.distrust(donors)
+            self._member.distrust(view.holders(digest))
         finally:
             self._fetching = False
             newer = self._keeper.newer
