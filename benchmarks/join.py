@@ -15,8 +15,10 @@ would hide what is measured here, so nothing is trained. The state is random num
 
 How to read it: `join ÷ link` is that time ÷ (state bytes ÷ link rate), the median over all joiners of the
 arm, with the smallest and largest; `download ÷ link` is the part in which the state travels.
-About 0.05 of it is headers of TCP, IP and Ethernet. What remains beyond the download is start-up: a constant
-few seconds that weigh much with a small state.
+About 0.05 of it is headers of TCP, IP and Ethernet. What remains beyond the download is start-up: the node's
+imports, its libp2p daemon, and finding the swarm, a few seconds that weigh much with a small state. Joiners
+that start at once share the cores of this machine then, as they would not on machines of their own: the
+download is what their number can slow down in reality.
 
     sudo python benchmarks/join.py [--weights 10000000] [--repetitions 3]
 """
@@ -178,19 +180,21 @@ def print_table(arms: list[Arm], size: int) -> None:
     """Ratios to the time that the link needs for ``size`` bytes."""
     ideal = size / BYTES_PER_SECOND
     click.echo(f"state {size / 1e6:.0f} MB, link {RATE}: {ideal:.1f} s")
-    click.echo("joiners ← donors    join ÷ link           download ÷ link       start-up s   donors used")
+    click.echo("joiners ← donors    join ÷ link             download ÷ link         start-up s   donors used")
     for arm in arms:
         whole, download = arm.ratios(ideal)
         began = statistics.median(report["began"] for report in arm.reports)
         used = max(report["donors"] for report in arm.reports)
         click.echo(f"{arm.name:18}  {spread(whole)}    {spread(download)}    {began:6.1f}       {used}")
-    one, four = (statistics.median(arm.ratios(ideal)[0]) for arm in arms[1:])
-    click.echo(f"four joiners at once ÷ one joiner, from four donors: {four / one:.2f}")
+    one, four = ([statistics.median(ratios) for ratios in arm.ratios(ideal)] for arm in arms[1:])
+    click.echo("four joiners at once ÷ one joiner, both from four donors:")
+    click.echo(f"join {four[0] / one[0]:.2f}, download {four[1] / one[1]:.2f}")
 
 
 def spread(ratios: list[float]) -> str:
     """Median, smallest and largest."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    return f"{text:20}"
 
 
 if __name__ == "__main__":
