@@ -28,6 +28,8 @@ class NodeSettings:
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
+        max_upload: bytes per second that this peer may send to the others; None: no limit.
+        max_download: bytes per second that it may receive from them; None: no limit.
     """
 
     role: Role
@@ -41,6 +43,8 @@ class NodeSettings:
     checkpoint: Path | None = None
     manifest: bytes = b""
     tokenizer: bytes = b""
+    max_upload: float | None = None
+    max_download: float | None = None
 
 
 @dataclass(frozen=True)

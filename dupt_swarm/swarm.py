@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from dupt_swarm.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.address_book import AddressBook
 from dupt_swarm.network.client import Node
-from dupt_swarm.network.messages import Joined
+from dupt_swarm.network.messages import Downloading, Joined
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -54,6 +54,7 @@ class Swarm:
         initial_peers: Sequence[str],
         state_dir: Path | None = None,
         settings: NodeSettings | None = None,
+        on_download: Callable[[Downloading], None] = lambda _: None,
     ) -> Swarm:
         """Join the swarm that ``initial_peers`` are in, as an oracle unless ``settings`` say otherwise.
 
@@ -64,6 +65,7 @@ class Swarm:
             initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
             state_dir: default: the platform's folder for program state.
             settings: role, name, addresses to listen on, the swarm expected.
+            on_download: hears how far the download of a state is, in another thread.
 
         Raises:
             DuptError: why it is not possible; see `errors`.
@@ -71,7 +73,7 @@ class Swarm:
         if not initial_peers:
             raise UsageError("joining takes at least one address: --initial-peers ADDRESS")
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
-        node = Node()
+        node = Node(on_download)
         try:
             return cls._enter(node, _discover(node, wish, state_dir or default_state_dir()), state_dir)
         except BaseException:

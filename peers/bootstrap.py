@@ -34,6 +34,8 @@ LOG_SECONDS = 10.0
 @options.host_maddrs(LISTEN)
 @options.state_dir
 @options.name
+@options.max_upload
+@options.max_download
 @options.as_json
 @command_errors
 def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any) -> None:

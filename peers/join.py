@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.name
+@options.max_upload
+@options.max_download
 @options.as_json
 @command_errors
 def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
@@ -64,7 +66,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
-        with Swarm.join(initial_peers, state_dir, settings) as swarm:
+        with Swarm.join(initial_peers, state_dir, settings, screen.downloading) as swarm:
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             oracle = Oracle(swarm, options.pick(OracleSettings, chosen), screen.tokenising)
             interruption.on_stop(oracle.stop)

@@ -13,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from dupt_swarm.network.messages import Downloading
     from dupt_swarm.network.view import View
     from dupt_swarm.oracle import Status
 
@@ -25,6 +26,9 @@ class Screen(Protocol):
 
     def say(self, message: str) -> None:
         """One sentence."""
+
+    def downloading(self, progress: Downloading) -> None:
+        """How far the swarm's state is; called from another thread."""
 
     def tokenising(self, done: int, total: int) -> None:
         """How far the corpus is, in bytes."""
@@ -57,6 +61,13 @@ class Log:
         """See `Screen`."""
         click.echo(f"{time.strftime('%H:%M:%S')}  {message}", err=True)
 
+    def downloading(self, progress: Downloading) -> None:
+        """See `Screen`."""
+        complete = progress.bytes_done == progress.bytes_total
+        if time.monotonic() - self._last > LOG_SECONDS or complete:
+            self._last = time.monotonic()
+            self.say(f"fetching the state: {describe_download(progress)}")
+
     def tokenising(self, done: int, total: int) -> None:
         """See `Screen`."""
         if time.monotonic() - self._last > LOG_SECONDS or done == total:
@@ -82,6 +93,11 @@ class Panel:
     def say(self, message: str) -> None:
         """See `Screen`."""
         self._live.console.print(message, markup=False, highlight=False)
+
+    def downloading(self, progress: Downloading) -> None:
+        """See `Screen`."""
+        full = bar(progress.bytes_done / max(progress.bytes_total, 1))
+        self._live.update(f"fetching the state  {full} {describe_download(progress)}")
 
     def tokenising(self, done: int, total: int) -> None:
         """See `Screen`."""
@@ -114,6 +130,15 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
         "oracles": str(len(view.oracles)),
         "last round": last_round(status),
     }
+
+
+def describe_download(progress: Downloading) -> str:
+    """Such as ``42 %  393 of 936 MB  11.8 MB/s  4 donors``."""
+    done, total, donors = progress.bytes_done, progress.bytes_total, progress.donors
+    return (
+        f"{percent(done, total)}  {done / 1e6:.0f} of {total / 1e6:.0f} MB  "
+        f"{progress.bytes_per_second / 1e6:.1f} MB/s  {donors} donor{'' if donors == 1 else 's'}"
+    )
 
 
 def share(status: Status, view: View, peer_id: str) -> str:

@@ -19,6 +19,7 @@ from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.bandwidth import Bandwidth, paced
 from dupt_swarm.network.reducer import Averaged, PartReducer
 from dupt_swarm.replica.aggregation import screen_part, weight_limit
 from dupt_swarm.replica.codec import Codec, build_codec
@@ -72,9 +73,12 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
     averages, encodes the average once, and sends those bytes to every sender, itself included.
     """
 
-    def __init__(self, *, manifest: Manifest, contribution: Tensor, **kwargs: Any) -> None:
+    def __init__(
+        self, *, manifest: Manifest, contribution: Tensor, bandwidth: Bandwidth, **kwargs: Any
+    ) -> None:
         """``contribution`` is the flat fp32 vector; ``kwargs`` are those of `AllReduceRunner`."""
         super().__init__(tensors=[contribution], **kwargs)
+        self._bandwidth = bandwidth
         self.tally = Tally()
         self._codec = build_codec(manifest)
         self._weight_limit = weight_limit(manifest)
@@ -137,7 +141,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         sizes = [part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
         done_sending = asyncio.Event()
         opening = self._get_peer_stub(peer_id).rpc_aggregate_part(
-            _then_set(self._generate_input_for_peer(peer_index), done_sending)
+            _then_set(paced(self._generate_input_for_peer(peer_index), self._bandwidth.upload), done_sending)
         )
         stream = await asyncio.wait_for(opening, self.reducer_timeout)  # a vanished machine never answers
         if self.should_delay_results(self.peer_id):
@@ -150,10 +154,10 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
                 raise AllreduceException(f"{peer_id} returned too many parts")
             return self._decode_average(message.tensor_part.buffer, message.weight, sizes.pop(0))
 
+        # Our own pace does not count as the reducer's silence.
+        replies = paced(aiter_with_timeout(stream, self.reducer_timeout), self._bandwidth.download)
         # One decoder at a time, since `decode` takes the sizes in order.
-        async for average in amap_in_executor(
-            decode, aiter_with_timeout(stream, self.reducer_timeout), max_prefetch=1
-        ):
+        async for average in amap_in_executor(decode, replies, max_prefetch=1):
             yield average
 
     def _decode_average(self, data: bytes, weight: float, numel: int) -> tuple[Tensor, float]:
@@ -170,10 +174,11 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         """Average the parts that one peer sends, and send it the results (upstream calls this)."""
         reducer, part = self.tensor_part_reducer, 0
         try:
-            async for message in stream:
+            async for message in paced(stream, self._bandwidth.download):
                 values = await asyncio.to_thread(self._screen, message, part)
                 averaged: Averaged = await reducer.average(sender_index, part, values, message.weight)
                 part += 1
+                await self._bandwidth.upload.take(len(averaged.data), urgent=True)
                 yield averaging_pb2.AveragingData(
                     code=averaging_pb2.AVERAGED_PART,
                     tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),

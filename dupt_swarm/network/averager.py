@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.allreduce import ScreeningRunner
+from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.messages import GroupFormed
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.finite import all_finite
@@ -85,7 +86,13 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
     One process instead of three has no pipes between them to hang on, and nothing to orphan.
     """
 
-    def __init__(self, manifest: Manifest, node: DHTNode, tell: Callable[[GroupFormed], None]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        node: DHTNode,
+        tell: Callable[[GroupFormed], None],
+        bandwidth: Bandwidth | None = None,
+    ) -> None:
         """``tell`` is called when a group has formed, before anything is sent in it."""
         local = _LocalDHT(node)
         rounds = manifest.rounds
@@ -102,9 +109,15 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             allreduce_timeout=rounds.allreduce_seconds,
         )
         self._manifest, self._tell = manifest, tell
+        self._bandwidth = bandwidth or Bandwidth()
 
     async def open(self, p2p: P2P, numel: int) -> None:
-        """Begin to answer other peers' requests, for vectors of ``numel`` values."""
+        """Begin to answer other peers' requests, for vectors of ``numel`` values.
+
+        Raises:
+            UsageError: the bandwidth allowed is too little to end a round in time.
+        """
+        self._bandwidth.check(self._manifest, numel)
         self._p2p = p2p
         self._pending_groups_registered = asyncio.Event()
         self._pending_groups_registered.set()
@@ -159,6 +172,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         runner = ScreeningRunner(
             manifest=self._manifest,
             contribution=contribution,
+            bandwidth=self._bandwidth,
             p2p=self._p2p,
             servicer_type=type(self),
             prefix=self.prefix,

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +16,14 @@ from typing import Any
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.network.link import Link
 from dupt_swarm.network.memory import SharedMemory, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, GroupFormed, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Downloading, GroupFormed, Joined, RoundResult, StateName
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
-JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
 REJOIN_SECONDS = 120.0
+JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
 CHECK_SECONDS = 1.0
@@ -47,8 +48,14 @@ class Node:
         restarts: how often the process was replaced, by reason.
     """
 
-    def __init__(self) -> None:
-        """Start the process; `join` then makes it a member of a swarm."""
+    def __init__(self, on_download: Callable[[Downloading], None] = lambda _: None) -> None:
+        """Start the process; `join` then makes it a member of a swarm.
+
+        Args:
+            on_download: hears how far the download of a state is, in another thread.
+        """
+        self.downloading: Downloading | None = None
+        self._on_download = on_download
         self.view = View(0.0, ())
         self.catching_up = CatchingUp(fetching=False, newer=None)
         self.group: GroupFormed | None = None
@@ -188,6 +195,9 @@ class Node:
             self.catching_up = event
         elif isinstance(event, GroupFormed):
             self.group = event
+        elif isinstance(event, Downloading):
+            self.downloading = event
+            self._on_download(event)
 
     def _watch(self) -> None:
         """Runs in a thread of its own until the node is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 
 from hivemind.dht.node import DHTNode
@@ -91,9 +92,11 @@ async def first_state(
         view = await member.refresh()
         digest = view.best.record.state_digest if view.best else introduction.state_digest
         try:
-            keeper.replace(await keeper.fetch(digest, view.holders(digest) or introduction.peer_ids))
+            donors = partial(member.holders, digest, introduction.peer_ids)
+            keeper.replace(await keeper.fetch(digest, donors))
             return
         except NodeError as error:
             problem = str(error)  # the swarm may have moved on meanwhile: look again
+            deadline = max(deadline, keeper.last_arrival + STATE_SECONDS)
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")

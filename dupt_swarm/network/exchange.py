@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
@@ -15,10 +14,19 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.bandwidth import Bandwidth
+from dupt_swarm.network.download import Avoided, Donors, Download, NotHeldError, reason_of
+from dupt_swarm.network.messages import Downloading
+from dupt_swarm.network.serving import Places, Shelf
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 
-SILENCE_SECONDS = 10.0
 HELLO_SECONDS = 10.0
+INDEX_SECONDS = 10.0
+# Without an answer for so long, the next donor is asked too.
+NEXT_DONOR_SECONDS = 1.0
+# A downloader that reads a chunk more slowly than this is dropped.
+SEND_SECONDS = 30.0
+REQUEST_CHUNKS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -51,19 +59,22 @@ class Hello:
 class Exchange(ServicerBase):  # type: ignore[misc]
     """Serves immutable blobs, so that serving never waits for training or the other way round."""
 
-    def __init__(self, p2p: P2P) -> None:
+    def __init__(self, p2p: P2P, bandwidth: Bandwidth | None = None) -> None:
         self._p2p = p2p
+        self._bandwidth = bandwidth or Bandwidth()
         self._hello: Hello | None = None
-        self._blobs: dict[str, Blob] = {}
+        self._shelf = Shelf()
+        self._places = Places(self._bandwidth.upload.rate)
+        self._avoided = Avoided()
 
     async def start(self) -> None:
         """Begin to answer other peers."""
         await self.add_p2p_handlers(self._p2p)
 
     def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
-        """From now on serve ``blobs`` and nothing else; downloads under way keep theirs."""
+        """From now on serve ``blobs``, and for a while older ones that are being asked for."""
         self._hello = hello
-        self._blobs = {blob.digest: blob for blob in blobs}
+        self._shelf.put(blobs)
 
     async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
         """Who we are; empty while we do not know yet."""
@@ -71,21 +82,32 @@ class Exchange(ServicerBase):  # type: ignore[misc]
 
     async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
         """The index of a blob, or nothing if we do not hold it."""
-        blob = self._blobs.get(request.value)
+        blob = self._shelf.get(request.value)
         return BytesValue(value=blob.index.data if blob else b"")
 
-    async def rpc_chunks(self, request: BytesValue, _context: P2PContext) -> AsyncIterator[BytesValue]:
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         """The chunks asked for, in the order asked for, each once.
 
-        Downloads share the link as they come: a queue would starve its end while others download, and
-        a few peers that stop reading would hold it for ever.
+        No message at all: we do not hold the blob. One that is empty, as no chunk is: too many peers
+        download from us at this moment.
         """
         wanted = json.loads(request.value)
-        blob = self._blobs.get(wanted["digest"])
+        blob = self._shelf.get(wanted["digest"])
         if blob is None:
             return
-        for number in dict.fromkeys(wanted["numbers"]):
-            yield BytesValue(value=bytes(blob.chunk(number)))
+        numbers = list(dict.fromkeys(wanted["numbers"]))
+        if len(numbers) > REQUEST_CHUNKS_MAX:
+            raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
+        with self._places.taken_by(context.remote_id) as free:
+            if not free:
+                yield BytesValue()
+                return
+            for number in numbers:
+                chunk = bytes(blob.chunk(number))
+                await self._bandwidth.upload.take(len(chunk))
+                self._shelf.get(blob.digest)  # it stays as long as it is being sent
+                with _time_limit(SEND_SECONDS):
+                    yield BytesValue(value=chunk)
 
     async def hello(self, peer: PeerID) -> Hello:
         """Ask ``peer`` who it is.
@@ -98,45 +120,82 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         )
         return Hello.parse(reply.value)
 
-    async def fetch_index(self, donor: PeerID, digest: str) -> Index:
-        """The index of blob ``digest``, checked.
+    async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
+        """The index of blob ``digest``, checked, from the first donor that gives it.
 
         Raises:
-            ValueError: the donor does not hold it, or sent something else.
+            NodeError: none did; says why for each.
         """
+        waiting = sorted(donors, key=self._avoided.__contains__)
+        asked: dict[asyncio.Task[Index], PeerID] = {}
+        problems = []
+        try:
+            while waiting or asked:
+                if waiting:
+                    donor = waiting.pop(0)
+                    asked[asyncio.create_task(self._ask_index(donor, digest))] = donor
+                patience = NEXT_DONOR_SECONDS if waiting else None
+                done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    donor, error = asked.pop(task), task.exception()
+                    if error is None:
+                        return task.result()
+                    problems.append(f"{donor}: {reason_of(error)}")
+                    if not isinstance(error, NotHeldError):
+                        self._avoided.add(donor)
+        finally:
+            for task in asked:
+                task.cancel()
+        raise NodeError("no peer could give the data: " + ("; ".join(problems) or "nobody has it"))
+
+    async def fetch(
+        self,
+        assembly: Assembly,
+        donors: Donors,
+        seconds: float,
+        tell: Callable[[Downloading], None] = lambda _: None,
+    ) -> Blob:
+        """Complete ``assembly`` from several donors at once; see `Download.run`.
+
+        Raises:
+            NodeError: it could not be completed in time; what arrived stays in the assembly.
+        """
+
+        def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[bytes, None]:
+            return self._ask_chunks(donor, assembly.index.digest, numbers)
+
+        await Download(assembly, ask, self._avoided, self._bandwidth.download, tell).run(donors, seconds)
+        return assembly.finish()
+
+    async def _ask_index(self, donor: PeerID, digest: str) -> Index:
         stub = self.get_stub(self._p2p, donor)
-        reply = await asyncio.wait_for(stub.rpc_index(StringValue(value=digest)), SILENCE_SECONDS)
-        if not reply.value or len(reply.value) > INDEX_BYTES_MAX:
-            raise ValueError("the donor does not hold this blob any more")
-        if hashlib.sha256(reply.value).hexdigest() != digest:
+        reply = await asyncio.wait_for(stub.rpc_index(StringValue(value=digest)), INDEX_SECONDS)
+        if not reply.value:
+            raise NotHeldError
+        if len(reply.value) > INDEX_BYTES_MAX or hashlib.sha256(reply.value).hexdigest() != digest:
             raise ValueError("the donor sent another blob")
         return Index.parse(reply.value)
 
-    async def fetch(self, index: Index, donors: Sequence[PeerID], seconds: float) -> Blob:
-        """The blob of ``index`` from the donors, one after the other until nothing is missing.
+    async def _ask_chunks(
+        self, donor: PeerID, digest: str, numbers: list[int]
+    ) -> AsyncGenerator[bytes, None]:
+        request = json.dumps({"digest": digest, "numbers": numbers}).encode()
+        stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
+        async with contextlib.aclosing(stream) as replies:
+            async for reply in replies:
+                yield reply.value
 
-        Raises:
-            NodeError: no donor could give all of it in time; says why for each.
-        """
-        assembly, problems = Assembly(index), []
-        deadline = time.monotonic() + seconds
-        for donor in donors:
-            try:
-                await asyncio.wait_for(self._fetch_missing(assembly, donor), deadline - time.monotonic())
-            except Exception as error:
-                # A donor may fail in any way that libp2p knows: the next one goes on where it stopped.
-                problems.append(f"{donor}: {str(error) or type(error).__name__}")
-            if not assembly.missing:
-                return assembly.finish()
-        raise NodeError("no peer could give the data; it will be tried again: " + "; ".join(problems))
 
-    async def _fetch_missing(self, assembly: Assembly, donor: PeerID) -> None:
-        numbers = sorted(assembly.missing)
-        request = json.dumps({"digest": assembly.index.digest, "numbers": numbers}).encode()
-        opening = self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
-        async with contextlib.aclosing(await asyncio.wait_for(opening, SILENCE_SECONDS)) as replies:
-            for number in numbers:
-                reply = await asyncio.wait_for(anext(replies, None), SILENCE_SECONDS)
-                if reply is None:
-                    raise ValueError("the donor stopped sending")
-                assembly.put(number, reply.value)
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Cancel the task that runs this block if it does not leave the block in time.
+
+    Unlike `asyncio.timeout` it may enclose a ``yield``: libp2p's handler then waits for the receiver.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.keeper import StateKeeper, name_of
@@ -43,16 +44,15 @@ class Follower:
 
     async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
         digest = best.record.state_digest
-        donors = view.holders(digest)
         try:
-            state = await self._keeper.fetch(digest, donors)
+            state = await self._keeper.fetch(digest, partial(self._member.holders, digest))
             if state.tokens_total < self._keeper.name.tokens_total:
                 return  # a round of our own has ended meanwhile
             self._keeper.newer = state
             then()
         except NodeError as error:
             logger.warning("%s", error)
-            self._member.distrust(donors)
+            self._member.distrust(view.holders(digest))
         finally:
             newer = self._keeper.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))

@@ -12,9 +12,11 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.addresses import split
 from dupt_swarm.network.exchange import Exchange, Hello
+from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
 FETCH_SECONDS = 60.0
+TOKENIZER_BYTES_MAX = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,18 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
     """
     data = settings.tokenizer
     if not data:
-        donors = [PeerID.from_base58(peer_id) for peer_id in introduction.peer_ids]
-        digest = next(iter(introduction.hellos.values())).tokenizer_blob
+        peers = [PeerID.from_base58(peer_id) for peer_id in introduction.peer_ids]
+
+        async def donors() -> list[PeerID]:
+            return peers
+
         try:
-            index = await exchange.fetch_index(donors[0], digest)
-            data = bytes((await exchange.fetch(index, donors, FETCH_SECONDS)).sections[0])
-        except (ValueError, TimeoutError) as error:
+            digest = next(iter(introduction.hellos.values())).tokenizer_blob
+            index = await exchange.fetch_index(digest, peers)
+            if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
+                raise NodeError("what the peers offer as tokenizer is none")
+            data = bytes((await exchange.fetch(Assembly(index), donors, FETCH_SECONDS)).sections[0])
+        except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
     wanted, found = introduction.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
     if wanted != found:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from hivemind.p2p import PeerID
@@ -12,14 +14,19 @@ from torch import Tensor
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.exchange import Exchange
-from dupt_swarm.network.messages import StateName
+from dupt_swarm.network.messages import Downloading, StateName
 from dupt_swarm.network.view import Peer, View
-from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.blob import Assembly, Blob, Index
+from dupt_swarm.replica.bounds import numel_max
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
 
-FETCH_SECONDS = 600.0
+# A download may take so long, and as long as its bytes take at the slowest rate that makes sense.
+FETCH_SECONDS = 300.0
+BYTES_PER_SECOND_MIN = 250_000
+
+DonorIds = Callable[[], Awaitable[Sequence[str]]]
 
 
 class StateKeeper:
@@ -27,14 +34,22 @@ class StateKeeper:
 
     Attributes:
         newer: a fetched state that the trainer has not adopted yet.
+        last_arrival: when a download last went forward, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, manifest: Manifest, exchange: Exchange) -> None:
+    def __init__(
+        self, manifest: Manifest, exchange: Exchange, tell: Callable[[object], None] = lambda _: None
+    ) -> None:
+        """``tell`` hears `Downloading` while a state is being fetched."""
         self.newer: ReplicaState | None = None
+        self.last_arrival = 0.0
+        self._manifest, self._tell = manifest, tell
         self._outer = build_outer(manifest)
         self._exchange = exchange
         self._state: ReplicaState | None = None
         self._previous: ReplicaState | None = None
+        self._unfinished: Assembly | None = None
+        self._told: Downloading | None = None
 
     @property
     def current(self) -> ReplicaState:
@@ -107,32 +122,59 @@ class StateKeeper:
 
         return await asyncio.to_thread(compute)
 
-    async def fetch(self, digest: str, donors: Sequence[str]) -> ReplicaState:
+    async def fetch(self, digest: str, donors: DonorIds) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
+
+        Only chunks that differ from the states held here travel. A download that fails is gone on with
+        by the next one, as far as they have chunks in common.
 
         Raises:
             NodeError: nobody could give it, or it does not fit the manifest.
         """
-        peers = [PeerID.from_base58(donor) for donor in donors]
-        index = await self._fetch_index(digest, peers)
+
+        async def peers() -> list[PeerID]:
+            return [PeerID.from_base58(donor) for donor in await donors()]
+
+        index = await self._exchange.fetch_index(digest, await peers())
         names = self._outer.buffer_names
         try:
-            layout = self._state.layout if self._state else _layout_of(index)
+            layout = self._state.layout if self._state else self._layout_of(index)
             check_header(index, layout, names)
-            blob = await self._exchange.fetch(index, peers, FETCH_SECONDS)
+            self._unfinished = await asyncio.to_thread(self._begin, index)
+            seconds = FETCH_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
+            blob = await self._exchange.fetch(self._unfinished, peers, seconds, self._tell_progress)
+            self._unfinished = None
             return await asyncio.to_thread(ReplicaState.from_blob, blob, layout, names)
         except ValueError as error:
             raise NodeError(f"the swarm offers an unusable state: {error}") from error
 
-    async def _fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
-        problems = []
-        for donor in donors:
-            try:
-                return await self._exchange.fetch_index(donor, digest)
-            except Exception as error:
-                # A donor may fail in any way that libp2p knows: try the next one.
-                problems.append(f"{donor}: {str(error) or type(error).__name__}")
-        raise NodeError("no peer could give the state: " + "; ".join(problems))
+    def _begin(self, index: Index) -> Assembly:
+        """An assembly with the chunks that are here already. (Runs in a thread: it copies gigabytes.)"""
+        before = self._unfinished
+        if before is not None and before.index.digest == index.digest:
+            return before
+        assembly = Assembly(index)
+        for blob in self.blobs:
+            assembly.reuse(blob)
+        if before is not None:
+            assembly.reuse_part(before)
+        return assembly
+
+    def _tell_progress(self, progress: Downloading) -> None:
+        if self._told is None or progress.bytes_done > self._told.bytes_done:
+            self.last_arrival = time.monotonic()
+        self._told = progress
+        self._tell(progress)
+
+    def _layout_of(self, index: Index) -> Layout:
+        layout = _parse_layout(index)
+        numel, most = sum(math.prod(shape) for shape in layout), numel_max(self._manifest)
+        if numel > most:
+            raise ValueError(
+                f"it has {numel:,} weights, and with this manifest at most {most:,} are accepted; "
+                "give the manifest's `model` the size of what is trained"
+            )
+        return layout
 
 
 def name_of(state: ReplicaState) -> StateName:
@@ -140,7 +182,7 @@ def name_of(state: ReplicaState) -> StateName:
     return StateName(state.round, state.tokens_total, state.digest)
 
 
-def _layout_of(index: Index) -> Layout:
+def _parse_layout(index: Index) -> Layout:
     layout = index.header.get("layout")
     if not isinstance(layout, list) or not all(
         isinstance(shape, list) and all(isinstance(size, int) and size > 0 for size in shape)

@@ -101,6 +101,10 @@ class Membership:
         self.view = View(get_dht_time(), tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id)))
         return self.view
 
+    async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
+        """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
+        return (await self.refresh()).holders(digest) or otherwise
+
     async def leave(self) -> None:
         """Tell the others that this peer goes."""
         if self._record is not None:

@@ -84,3 +84,20 @@ class CatchingUp:
 
     fetching: bool
     newer: StateName | None
+
+
+@dataclass(frozen=True)
+class Downloading:
+    """Told by the node unasked, several times a second: how far the download of a state is.
+
+    Attributes:
+        bytes_done: bytes that are here; those that were held already count too.
+        bytes_total: bytes of the state.
+        bytes_per_second: received over the last seconds.
+        donors: how many peers give at the moment.
+    """
+
+    bytes_done: int
+    bytes_total: int
+    bytes_per_second: float
+    donors: int

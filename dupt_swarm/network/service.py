@@ -17,6 +17,7 @@ from hivemind.utils import get_dht_time
 from dupt_swarm.network.address_book import AddressBook
 from dupt_swarm.network.addresses import keep_ports
 from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.entrance import enter_dht, first_state, reach
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.follower import Follower
@@ -60,7 +61,7 @@ class NodeService:
 
         Args:
             run_dir: for sockets.
-            tell: passes each `View`, `CatchingUp` and `GroupFormed` to the parent.
+            tell: passes each event of `messages` and each `View` to the parent.
             give_up: ends this process, which is of no use any more.
         """
         self._run_dir, self._tell, self._give_up = run_dir, tell, give_up
@@ -100,7 +101,8 @@ class NodeService:
         key = load_identity(identity)
         self._p2p = await start_daemon(settings, self._run_dir)
         self._start(self._guard_daemon())
-        self._exchange = Exchange(self._p2p)
+        bandwidth = Bandwidth.of(settings)
+        self._exchange = Exchange(self._p2p, bandwidth)
         await self._exchange.start()
         book = AddressBook(settings.address_book)
         alone = memory is not None or (settings.role == "bootstrap" and settings.checkpoint is not None)
@@ -113,9 +115,9 @@ class NodeService:
             return await self._joined(b"")
         tokenizer = await get_tokenizer(self._exchange, settings, introduction)
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
-        self._keeper = StateKeeper(self._manifest, self._exchange)
+        self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
         await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
-        self._averager = SwarmAverager(self._manifest, self._dht, self._tell)
+        self._averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._follower = Follower(self._keeper, self._member, self._tell)
         self._neighbours = Neighbours(self._p2p, self._dht, settings.initial_peers, book)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 # Well under the 4 MiB that a libp2p message may have, and large enough that hashes are few.
 CHUNK_BYTES = 1 << 20
-INDEX_BYTES_MAX = 4 << 20
+# A libp2p answer that is no stream has at most 2 MiB: enough for 30 000 chunks.
+INDEX_BYTES_MAX = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Index:
         """SHA-256 of the canonical bytes, hexadecimal: the digest of the blob."""
         return hashlib.sha256(self.data).hexdigest()
 
-    @property
+    @cached_property
     def chunk_sizes(self) -> list[int]:
         """Bytes of each chunk, in order."""
         return [length for size in self.sizes for _, length in _cuts(size)]
@@ -135,6 +136,25 @@ class Assembly:
             raise ValueError(f"chunk {number} does not have the hash that the index names")
         self._blob.chunk(number)[:] = data
         self.missing.discard(number)
+
+    @property
+    def bytes_missing(self) -> int:
+        """How much has not arrived."""
+        return sum(self.index.chunk_sizes[number] for number in self.missing)
+
+    def reuse(self, blob: Blob, without: Collection[int] = ()) -> None:
+        """Copy the chunks that ``blob``, which was checked, has too; not its chunks ``without``."""
+        held = {sha: number for number, sha in enumerate(blob.index.chunk_sha256) if number not in without}
+        for number in list(self.missing):
+            source = held.get(self.index.chunk_sha256[number])
+            place = self._blob.chunk(number)
+            if source is not None and len(data := blob.chunk(source)) == len(place):
+                place[:] = data
+                self.missing.discard(number)
+
+    def reuse_part(self, other: Assembly) -> None:
+        """Copy the chunks that have arrived in ``other``, as far as this blob has them too."""
+        self.reuse(other._blob, other.missing)
 
     def finish(self) -> Blob:
         """The complete blob."""

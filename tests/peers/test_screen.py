@@ -1,15 +1,16 @@
 """What an oracle's screen says."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from dupt_swarm.learning.evaluation import Evaluation
-from dupt_swarm.network.messages import RoundResult, StateName
+from dupt_swarm.network.messages import Downloading, RoundResult, StateName
 from dupt_swarm.network.view import Peer, PeerRecord, RoundProgress, View
 from dupt_swarm.oracle import Status
 from peers.bootstrap import join_address
-from peers.screen import bar, company, describe, last_round
+from peers.screen import Log, bar, company, describe, describe_download, last_round
 
 
 def oracle(peer_id: str, tokens_per_second: float) -> Peer:
@@ -63,6 +64,19 @@ def test_a_failed_round_says_why_and_that_nothing_is_lost() -> None:
     failed = RoundResult(None, "peer_lost", 0, ("other",), 2.0)
     assert last_round(status(failed)) == "failed: peer lost (the contribution is kept)"
     assert last_round(status(None)) == "none yet"
+
+
+def test_a_download_shows_bytes_rate_and_donors(capsys: pytest.CaptureFixture[str]) -> None:
+    """How much of what, how fast, from how many; off a terminal a line now and then, and the last one."""
+    half = Downloading(bytes_done=393_000_000, bytes_total=936_000_000, bytes_per_second=11.84e6, donors=4)
+    assert describe_download(half) == "42 %  393 of 936 MB  11.8 MB/s  4 donors"
+    log = Log()
+    for _ in range(20):
+        log.downloading(half)
+    log.downloading(replace(half, bytes_done=936_000_000, donors=1))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 2
+    assert lines[-1].endswith("fetching the state: 100 %  936 of 936 MB  11.8 MB/s  1 donor")
 
 
 @pytest.mark.parametrize(("others", "words"), [(0, "alone"), (1, "with 1 other"), (3, "with 3 others")])

@@ -1,0 +1,62 @@
+"""One peer of `join.py`, a process on its own host. Its arguments come as JSON; it answers in JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dupt_swarm.network.client import Node
+from dupt_swarm.network.messages import Downloading
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.swarm import Swarm
+
+TOKENIZER = b"{}"  # nothing is trained
+
+
+def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str]) -> None:
+    """Hold the state, as a bootstrap does, until stdin closes."""
+    settings = NodeSettings(
+        "bootstrap",
+        host_maddrs=(f"/ip4/{address}/tcp/0",),
+        initial_peers=tuple(initial_peers),
+        manifest=manifest.encode(),
+        tokenizer=TOKENIZER,
+        checkpoint=Path(checkpoint),
+    )
+    with Node() as node:
+        joined = node.join(settings)
+        print(json.dumps({"addresses": joined.addresses}), flush=True)
+        sys.stdin.read()
+
+
+def join(address: str, initial_peers: list[str]) -> None:
+    """When stdin says so, join as an oracle; then tell how long it took until it could contribute."""
+    print(json.dumps({"ready": True}), flush=True)
+    sys.stdin.readline()
+    started, told = time.monotonic(), []
+
+    def hear(progress: Downloading) -> None:
+        told.append((time.monotonic() - started, progress))
+
+    settings = NodeSettings("oracle", host_maddrs=(f"/ip4/{address}/tcp/0",))
+    with tempfile.TemporaryDirectory() as folder:
+        with Swarm.join(initial_peers, Path(folder), settings, hear) as swarm:
+            seconds = time.monotonic() - started
+            digest = swarm.state.digest
+        state = [(when, each) for when, each in told if each.bytes_total == told[-1][1].bytes_total]
+        report = {
+            "seconds": seconds,
+            "began": state[0][0],
+            "complete": state[-1][0],
+            "donors": max(each.donors for _, each in state),
+            "digest": digest,
+        }
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[1])
+    {"give": give, "join": join}[arguments.pop("do")](**arguments)

@@ -1,0 +1,201 @@
+"""How long joining takes, as a multiple of what the link alone would need for the state.
+
+Each peer is a real node process on a host of its own (a network namespace) whose link carries 100 Mbit/s each
+way (`tc tbf`, headers included). The arms take turns in one run:
+
+    1 ← 1   one joiner, one donor
+    1 ← 4   one joiner, four donors
+    4 ← 4   four joiners at once, four donors
+
+The clock runs from the call of `Swarm.join` in a process that has imported it, to its return: the node has
+been started, has found the swarm, fetched and checked manifest, tokenizer and state, and the trainer has the
+anchor. From there an oracle is ready to contribute; when it does depends on the round's length only, which
+would hide what is measured here, so nothing is trained. The state is random numbers with Nesterov's buffer:
+8 bytes per weight.
+
+How to read it: `join ÷ link` is that time ÷ (state bytes ÷ link rate), the median over all joiners of the
+arm, with the smallest and largest; `download ÷ link` is the part in which the state travels.
+About 0.05 of it is headers of TCP, IP and Ethernet. What remains beyond the download is start-up: the node's
+imports, its libp2p daemon, and finding the swarm, a few seconds that weigh much with a small state. Joiners
+that start at once share the cores of this machine then, as they would not on machines of their own: the
+download is what their number can slow down in reality.
+
+    sudo python benchmarks/join.py [--weights 10000000] [--repetitions 3]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from _join_peer import TOKENIZER
+from _namespaces import Host, Net
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset, manifest_from_preset
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+
+RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
+PEER = Path(__file__).with_name("_join_peer.py")
+END_SECONDS = 20.0
+
+
+@dataclass
+class Arm:
+    """So many joiners at once, from the donors of one swarm."""
+
+    joiners: int
+    donors: int
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Such as ``4 ← 4``."""
+        return f"{self.joiners} ← {self.donors}"
+
+    def ratios(self, ideal: float) -> tuple[list[float], list[float]]:
+        """Of the whole time and of the download, to ``ideal`` seconds."""
+        whole = [report["seconds"] / ideal for report in self.reports]
+        return whole, [(report["complete"] - report["began"]) / ideal for report in self.reports]
+
+
+def main() -> None:
+    """See the module."""
+    command()
+
+
+@click.command(help=(__doc__ or "").splitlines()[0])
+@click.option("--weights", type=click.IntRange(1000), default=10_000_000, show_default=True)
+@click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True)
+def command(weights: int, repetitions: int) -> None:
+    """Run all arms in turn, and print the table."""
+    arms = [Arm(1, 1), Arm(1, 4), Arm(4, 4)]
+    with tempfile.TemporaryDirectory() as folder, Net() as net, ExitStack() as stack:
+        checkpoint = Path(folder) / "replica.safetensors"
+        state = random_state(weights)
+        save_state(state, checkpoint)
+        digest, size = state.digest, sum(state.blob.index.sizes)
+        del state
+        swarms = {count: stack.enter_context(donors(net, count, checkpoint)) for count in (1, 4)}
+        hosts = [net.host(f"join{number}", RATE) for number in range(4)]
+        for turn in range(repetitions):
+            for arm in arms[turn % 3 :] + arms[: turn % 3]:
+                reports = measure(hosts[: arm.joiners], swarms[arm.donors])
+                assert all(report.pop("digest") == digest for report in reports)
+                arm.reports += reports
+                click.echo(f"{arm.name}: {json.dumps(reports)}", err=True)
+    print_table(arms, size)
+
+
+def random_state(weights: int) -> ReplicaState:
+    """A state of one parameter that has nothing to compress."""
+    generator = torch.Generator().manual_seed(0)
+    anchor, velocity = (torch.randn(weights, generator=generator) for _ in range(2))
+    return ReplicaState(1, 1000, ((weights,),), anchor, {"velocity": velocity})
+
+
+def manifest_of(name: str) -> Manifest:
+    """The tiny preset: the library trains modules of any size under it."""
+    vocabulary = load_preset("tiny")["model"]["vocabulary_size"]
+    digest = hashlib.sha256(TOKENIZER).hexdigest()
+    return manifest_from_preset(
+        "tiny", name=name, seed=0, tokenizer_sha256=digest, vocabulary_size=vocabulary
+    )
+
+
+@contextlib.contextmanager
+def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
+    """A swarm of ``count`` peers that hold the state, while the block lasts; addresses to join it."""
+    manifest = manifest_of(f"bench-{count}").canonical_bytes().decode()
+    with ExitStack() as stack:
+        addresses: list[str] = []
+        for number in range(count):
+            host = net.host(f"give{count}-{number}", RATE)
+            donor = stack.enter_context(
+                peer(
+                    host,
+                    do="give",
+                    manifest=manifest,
+                    checkpoint=str(checkpoint),
+                    initial_peers=addresses[:1],
+                )
+            )
+            addresses += answer(donor)["addresses"]
+        yield addresses[:1]
+
+
+def measure(hosts: list[Host], initial_peers: list[str]) -> list[dict[str, Any]]:
+    """One peer on each host joins, all at the same moment; how long each took."""
+    with ExitStack() as stack:
+        joiners = [stack.enter_context(peer(host, do="join", initial_peers=initial_peers)) for host in hosts]
+        for joiner in joiners:
+            answer(joiner)
+        for joiner in joiners:
+            assert joiner.stdin is not None
+            joiner.stdin.write("go\n")
+            joiner.stdin.flush()
+        return [answer(joiner) for joiner in joiners]
+
+
+@contextlib.contextmanager
+def peer(host: Host, **arguments: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process of `_join_peer` on ``host``; it ends by itself when its stdin closes."""
+    arguments["address"] = host.address
+    command = host.command([sys.executable, str(PEER), json.dumps(arguments)])
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        try:
+            process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The next line that a peer prints."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit("a peer ended without an answer; see its message above")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def print_table(arms: list[Arm], size: int) -> None:
+    """Ratios to the time that the link needs for ``size`` bytes."""
+    ideal = size / BYTES_PER_SECOND
+    click.echo(f"state {size / 1e6:.0f} MB, link {RATE}: {ideal:.1f} s")
+    click.echo("joiners ← donors    join ÷ link             download ÷ link         start-up s   donors used")
+    for arm in arms:
+        whole, download = arm.ratios(ideal)
+        began = statistics.median(report["began"] for report in arm.reports)
+        used = max(report["donors"] for report in arm.reports)
+        click.echo(f"{arm.name:18}  {spread(whole)}    {spread(download)}    {began:6.1f}       {used}")
+    one, four = ([statistics.median(ratios) for ratios in arm.ratios(ideal)] for arm in arms[1:])
+    click.echo("four joiners at once ÷ one joiner, both from four donors:")
+    click.echo(f"join {four[0] / one[0]:.2f}, download {four[1] / one[1]:.2f}")
+
+
+def spread(ratios: list[float]) -> str:
+    """Median, smallest and largest."""
+    text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    return f"{text:20}"
+
+
+if __name__ == "__main__":
+    main()

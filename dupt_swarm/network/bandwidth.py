@@ -1,0 +1,104 @@
+"""How fast this peer may send and receive: token buckets that its traffic waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.settings import NodeSettings
+
+BURST_SECONDS = 1.0
+GIVE_WAY_SECONDS = 0.05
+# A round's messages must fit into this part of its time limit, so that a slow moment does not fail it.
+ROUND_RATIO = 0.5
+
+
+class TokenBucket:
+    """On average at most ``rate`` bytes per second, in bursts of at most one second's worth.
+
+    A message may be larger than the burst: it goes as soon as anything is left, and those after it
+    wait until its debt is paid. Within the urgent and within the others, who came first goes first.
+    """
+
+    def __init__(
+        self,
+        rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """``rate`` None: no limit. ``clock`` and ``sleep`` are for tests."""
+        self.rate = rate
+        self._clock, self._sleep = clock, sleep
+        self._left, self._filled = (rate or 0.0) * BURST_SECONDS, clock()
+        self._lines = {False: asyncio.Lock(), True: asyncio.Lock()}
+
+    async def take(self, amount: int, *, urgent: bool = False) -> None:
+        """Wait until ``amount`` bytes may pass; the ``urgent`` (those of a round) before all others."""
+        if self.rate is None:
+            return
+        line = self._lines[urgent]
+        async with line:
+            while (seconds := self._seconds_to_wait(urgent)) > 0:
+                await self._sleep(seconds)
+            self._left -= amount
+
+    def give_back(self, amount: int) -> None:
+        """Count ``amount`` bytes as not passed after all."""
+        self._left += amount
+
+    def _seconds_to_wait(self, urgent: bool) -> float:
+        assert self.rate is not None
+        now = self._clock()
+        self._left = min(self._left + self.rate * (now - self._filled), self.rate * BURST_SECONDS)
+        self._filled = now
+        if self._left <= 0:
+            # Never so little that the clock could stand still.
+            return max(-self._left / self.rate, 1e-3)
+        return GIVE_WAY_SECONDS if not urgent and self._lines[True].locked() else 0.0
+
+
+class Bandwidth:
+    """The two buckets of a peer."""
+
+    def __init__(self, upload: float | None = None, download: float | None = None) -> None:
+        """Bytes per second; None: no limit."""
+        self.upload, self.download = TokenBucket(upload), TokenBucket(download)
+
+    @classmethod
+    def of(cls, settings: NodeSettings) -> Bandwidth:
+        """As the settings say."""
+        return cls(settings.max_upload, settings.max_download)
+
+    def check(self, manifest: Manifest, numel: int) -> None:
+        """Refuse limits under which no round would end in time: all others would wait for this peer.
+
+        Args:
+            manifest: for the codec and the time limit of an all-reduce.
+            numel: weights of the model.
+
+        Raises:
+            UsageError: names the least rate that suffices.
+        """
+        # Each peer sends its contribution and its share of the average to all: twice the model at most.
+        amount = 2 * build_codec(manifest).bytes_per_value * numel
+        seconds = manifest.rounds.allreduce_seconds
+        least = amount / (ROUND_RATIO * seconds)
+        for option, bucket in (("--max-upload", self.upload), ("--max-download", self.download)):
+            if bucket.rate is not None and bucket.rate < least:
+                raise UsageError(
+                    f"{option} {bucket.rate / 1e6:g}MB is too little for this swarm: a round moves up to "
+                    f"{amount / 1e6:,.1f} MB within {seconds:g} s; allow at least "
+                    f"{least / 1e6 + 0.005:.2f}MB, or leave it out"
+                )
+
+
+async def paced(messages: AsyncIterator[Any], bucket: TokenBucket) -> AsyncIterator[Any]:
+    """The protobuf ``messages`` of a round, not faster than ``bucket`` allows."""
+    async for message in messages:
+        await bucket.take(message.ByteSize(), urgent=True)
+        yield message

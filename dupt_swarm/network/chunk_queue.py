@@ -1,0 +1,78 @@
+"""Which chunks a download still has to ask for, and whom it has asked for the others."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+
+OVERDUE_SECONDS = 2.0
+OVERDUE_RATIO = 3.0
+
+
+class ChunkQueue:
+    """The missing chunks of one download: waiting, or asked for from one donor, or two near the end.
+
+    When no chunk waits any more, one that is overdue (it takes three times as long as others did) may
+    be asked for from another donor too, so that a slow donor does not hold up the end.
+    """
+
+    def __init__(self, missing: Iterable[int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting = deque(sorted(missing))
+        self._asked: dict[int, dict[Hashable, float]] = {}
+        self._usual_seconds = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many chunks nobody is asked for."""
+        return len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        """How many chunks somebody is asked for."""
+        return len(self._asked)
+
+    def take(self, donor: Hashable, at_most: int) -> list[int]:
+        """Chunks to ask ``donor`` for; none if there is nothing to do for it now."""
+        numbers = [self._waiting.popleft() for _ in range(min(at_most, len(self._waiting)))]
+        if not numbers and at_most > 0:
+            numbers = self._overdue(donor)[:1]
+        for number in numbers:
+            # Not overdue before the request is out.
+            self._asked.setdefault(number, {})[donor] = math.inf
+        return numbers
+
+    def sent(self, donor: Hashable, numbers: Iterable[int]) -> None:
+        """The request for ``numbers`` goes out now."""
+        for number in numbers:
+            if donor in self._asked.get(number, {}):
+                self._asked[number][donor] = self._clock()
+
+    def arrived(self, donor: Hashable, number: int) -> list[Hashable]:
+        """``number`` came from ``donor``; returns the donors who were asked earlier, and are too slow."""
+        asked = self._asked.pop(number, {})
+        since = asked.pop(donor, math.inf)
+        if since < math.inf:
+            seconds = self._clock() - since
+            self._usual_seconds += (seconds - self._usual_seconds) * (0.1 if self._usual_seconds else 1)
+        return [other for other, earlier in asked.items() if earlier < since]
+
+    def give_back(self, donor: Hashable, numbers: Iterable[int]) -> None:
+        """The request for ``numbers`` has ended; what nobody else is asked for waits again."""
+        for number in sorted(numbers, reverse=True):
+            asked = self._asked.get(number)
+            if asked is None or asked.pop(donor, None) is None:
+                continue
+            if not asked:
+                del self._asked[number]
+                self._waiting.appendleft(number)
+
+    def _overdue(self, donor: Hashable) -> list[int]:
+        before = self._clock() - max(OVERDUE_SECONDS, OVERDUE_RATIO * self._usual_seconds)
+        return [
+            number
+            for number, asked in self._asked.items()
+            if len(asked) == 1 and donor not in asked and min(asked.values()) < before
+        ]

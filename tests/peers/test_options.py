@@ -1,0 +1,56 @@
+"""Options that several programs have."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from peers import options
+
+
+@click.command()
+@options.max_upload
+@options.max_download
+def program(**chosen: float | None) -> None:
+    """Prints what it was given."""
+    click.echo(f"{chosen['max_upload']} {chosen['max_download']}")
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("10MB", 10e6),
+        ("500kB", 500e3),
+        ("1.25 MB", 1.25e6),
+        ("2GB", 2e9),
+        ("2MB/s", 2e6),
+        ("123456", 123456.0),
+        ("50000B", 50e3),
+    ],
+)
+def test_rates_are_bytes_per_second(text: str, rate: float) -> None:
+    """With the usual prefixes, or none."""
+    result = CliRunner().invoke(program, ["--max-upload", text])
+    assert (result.output, result.exit_code) == (f"{rate} None\n", 0)
+
+
+@pytest.mark.parametrize("text", ["10Mb", "10Mbit", "10mb", "fast", "-1MB", "1e6", "", "10MiB", "nan"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    """Bits above all: the message says how to write it, and what a link in bits means."""
+    result = CliRunner().invoke(program, ["--max-download", text])
+    assert result.exit_code == 2
+    assert "--max-download" in result.output
+    words = " ".join(result.output.split())
+    assert "is no rate in bytes per second; write it like 10MB or 500kB" in words
+    assert "a link of 100 Mbit/s moves 12.5MB" in words
+
+
+def test_too_little_is_refused() -> None:
+    """A rate at which no chunk would arrive in time is refused at once."""
+    result = CliRunner().invoke(program, ["--max-upload", "10kB"])
+    assert result.exit_code == 2
+    assert "less than 50kB per second" in result.output
+
+
+def test_help_says_bytes() -> None:
+    """Nobody should have to guess the unit."""
+    assert CliRunner().invoke(program, ["--help"]).output.count("bytes (not bits)") == 2
