@@ -28,6 +28,13 @@ state_dir = click.option(
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
 )
+field = click.option(
+    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
+)
+device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
+batch_size = click.option(
+    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
+)
 name = click.option("--name", default="", help="Shown to the other peers.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 

@@ -12,7 +12,8 @@ from dupt_swarm.manifest import Manifest
 
 PeerState = Literal["starting", "syncing", "training", "averaging", "paused", "stopping"]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
-Loss = Annotated[float, Field(ge=0, le=1e6)]
+LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
+Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 
 
@@ -22,7 +23,9 @@ class EvaluationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
     dataset: str = Field(pattern=DATASET_PATTERN, description="what the evaluator calls its corpus")
-    bits_per_byte: float = Field(ge=0, le=1e6, description="of UTF-8, comparable between tokenizers")
+    bits_per_byte: float = Field(
+        ge=0, le=BITS_PER_BYTE_MAX, description="of UTF-8, comparable between tokenizers"
+    )
     loss_nats: Loss = Field(description="per token")
     round: Count
     time: float = Field(ge=0, le=1e11, description="when it was measured")
