@@ -36,6 +36,12 @@ batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
 )
 name = click.option("--name", default="", help="Shown to the other peers.")
+metrics_addr = click.option(
+    "--metrics-addr",
+    default=None,
+    metavar="HOST:PORT",
+    help="Serve this peer's metrics for Prometheus there, such as 127.0.0.1:9465. [default: nowhere]",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -19,7 +21,7 @@ from typing import Any
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.memory import SharedVectors, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -38,12 +40,23 @@ if sys.platform == "linux":
 
 
 class Node:
-    """A node process and the memory shared with it. Close it, or use it in a ``with`` statement."""
+    """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
+
+    Attributes:
+        view: the live peers, as of a second ago.
+        catching_up: where it stands with fetching a newer state.
+        traffic: bytes exchanged with other peers, as of a second ago.
+        restarts: how often the process had to be started again, by reason.
+        on_event: called with everything that the node tells unasked, in a thread of the node's.
+    """
 
     def __init__(self) -> None:
         """Start the process; `join` then makes it a member of a swarm."""
         self.view = View(0.0, ())
         self.catching_up = CatchingUp(fetching=False, newer=None)
+        self.traffic = Traffic(received=0, sent=0)
+        self.restarts: Counter[str] = Counter()
+        self.on_event: Callable[[object], None] = lambda _: None
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
@@ -196,6 +209,9 @@ class Node:
             self.view = event
         elif isinstance(event, CatchingUp):
             self.catching_up = event
+        elif isinstance(event, Traffic):
+            self.traffic = event
+        self.on_event(event)
 
     def _fail(self, number: int) -> None:
         future = self._waiting.pop(number, None)

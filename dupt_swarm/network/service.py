@@ -22,7 +22,7 @@ from dupt_swarm.network.introduction import Introduction, get_tokenizer, introdu
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, FetchFailed, Joined, RoundResult, StateName
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
@@ -257,6 +257,7 @@ class NodeService:
             self._tell(CatchingUp(fetching=True, newer=None))
             self._start(self._catch_up(best.record.state_digest, view))
         self._tell(view)
+        self._tell(self._p2p.traffic.read())
 
     async def _catch_up(self, digest: str, view: View) -> None:
         """Fetch a newer state; a trainer adopts it between two steps, a bootstrap at once."""
@@ -269,6 +270,7 @@ class NodeService:
             if self._settings.role == "bootstrap":
                 await self.adopt()
         except NodeError as error:
+            self._tell(FetchFailed())
             logger.warning("%s", error)
             self._member.distrust(donors)
         finally:
