@@ -29,9 +29,6 @@ LOSS_NATS = _peer("loss_nats", "gauge", "Mean training loss per token over the l
 HELDOUT_LOSS_NATS = _peer(
     "heldout_loss_nats", "gauge", "Loss per token on the part of the corpus that is not trained on."
 )
-HELDOUT_BITS = _peer(
-    "heldout_bits_per_byte", "gauge", "Bits per byte of the part of the corpus that is not trained on."
-)
 LEARNING_RATE = _peer(
     "learning_rate", "gauge", "Scheduled learning rate: of inner steps, or with `gradient` of the outer one."
 )
@@ -117,7 +114,6 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     ROUND_LAG,
     LOSS_NATS,
     HELDOUT_LOSS_NATS,
-    HELDOUT_BITS,
     LEARNING_RATE,
     TOKENS_TOTAL,
     TRAINED_TOKENS,

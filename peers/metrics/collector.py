@@ -36,6 +36,7 @@ class PeerMetrics(Collector):
     def __init__(self) -> None:
         """Nothing but the software is known; the methods below tell the rest as it comes."""
         self._started = time.time()
+        self._software = VERSION, version("torch"), version("hivemind"), platform.python_version()
         self._swarm: Swarm | None = None
         self._settings: NodeSettings | None = None
         self._oracle: Oracle | None = None
@@ -71,8 +72,7 @@ class PeerMetrics(Collector):
             yield histogram.histogram(distributions)
 
     def _of_process(self) -> Iterator[Samples]:
-        software = (VERSION, version("torch"), version("hivemind"), platform.python_version())
-        yield names.BUILD_INFO, [(software, 1.0)]
+        yield names.BUILD_INFO, [(self._software, 1.0)]
         yield names.START, _one(self._started)
         now = self._state()
         yield names.STATE, [((state,), float(state == now)) for state in get_args(PeerState)]
@@ -127,7 +127,6 @@ class PeerMetrics(Collector):
         yield names.TOKENS_TOTAL, _one(status.tokens_total)
         if status.latest is not None:
             yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
-            yield names.HELDOUT_BITS, _one(status.latest.bits_per_byte)
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
 
