@@ -127,6 +127,7 @@ class PeerMetrics(Collector):
         yield names.TOKENS_TOTAL, _one(status.tokens_total)
         if status.latest is not None:
             yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
+            yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
 
