@@ -1,7 +1,7 @@
 """The count of bytes exchanged with other peers, over real libp2p daemons."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, ServicerBase

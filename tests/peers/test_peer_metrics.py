@@ -122,16 +122,11 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
         *("--corpus", str(tmp_path / "corpus"), "--checkpoint-seconds", "1", "--no-compile"),
     )
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
+    while not settled(scrape := try_to_fetch(url)):
         assert time.monotonic() < deadline and oracle.poll() is None
-        try:
-            scrape = fetch(url)
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)  # it does not listen yet
-            continue
-        if "checkpoint_saved_timestamp_seconds" in scrape and scrape["averaging_rounds_total"] >= 2:
-            break
         time.sleep(0.1)
+    assert scrape is not None
+    later = fetch(url)
 
     check_names(scrape)
     states = scrape.by("state", "state")
@@ -139,13 +134,14 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     assert states["training"] or states["averaging"]
     steps = scrape.by("step_duration_seconds_count", "phase")
     assert set(steps) == {"data", "forward", "backward", "optimizer"}
-    # The trainer goes on while it is read.
-    assert all(abs(count - scrape["inner_steps_total"]) <= 1 for count in steps.values())
-    assert scrape["trained_tokens_total"] == pytest.approx(64 * scrape["inner_steps_total"], abs=64)
+    # The trainer goes on while it is read, so all that is certain is what lies between two readings.
+    for count in steps.values():
+        assert scrape["inner_steps_total"] - 1 <= count <= later["inner_steps_total"] + 1
+    assert scrape["trained_tokens_total"] <= 64 * scrape["inner_steps_total"]
+    assert 64 * (scrape["inner_steps_total"] - 1) <= later["trained_tokens_total"]
     assert 0 < sum(scrape.by("step_duration_seconds_sum", "phase").values()) < time.time() - began
-    assert (
-        2 <= scrape["round"] <= scrape["averaging_rounds_total"] == scrape["averaging_duration_seconds_count"]
-    )
+    assert scrape["averaging_rounds_total"] <= scrape["round"] <= later["averaging_rounds_total"] + 1
+    assert scrape["averaging_rounds_total"] <= scrape["averaging_duration_seconds_count"]
     assert 6400 <= scrape["tokens_total"] <= scrape["trained_tokens_total"]
     assert 0 < scrape["loss_nats"] < 7 and 0 < scrape["heldout_loss_nats"] < 7
     assert 0 < scrape["learning_rate"] < 1
@@ -163,6 +159,26 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     end(oracle, signal.SIGINT, 130)
     with pytest.raises(urllib.error.URLError):
         fetch(url)
+
+
+def try_to_fetch(url: str) -> Scrape | None:
+    """None while nothing listens there."""
+    try:
+        return fetch(url)
+    except (urllib.error.URLError, OSError):
+        return None
+
+
+def settled(scrape: Scrape | None) -> bool:
+    """Whether an oracle has ended rounds, saved itself, and sees the other peer."""
+    return (
+        scrape is not None
+        and "checkpoint_saved_timestamp_seconds" in scrape
+        and "averaging_rounds_total" in scrape
+        and scrape["averaging_rounds_total"] >= 2
+        and scrape["known_peers"] == 2
+        and scrape["network_receive_bytes_total"] > 0
+    )
 
 
 def check_names(scrape: Scrape) -> None:
