@@ -101,6 +101,14 @@ class CollaborativeOptimizer(optim.Optimizer):
         return (self._swarm.state.round + done) * per_round
 
     @property
+    def learning_rate(self) -> float:
+        """What the schedule gives now: of the inner steps, or of the outer one with `gradient`."""
+        manifest = self._manifest
+        gradient = manifest.rounds.strategy == "gradient"
+        peak = manifest.outer.learning_rate if gradient else manifest.inner.learning_rate
+        return peak * manifest.schedule.factor(self.update)
+
+    @property
     def tokens_per_second(self) -> float:
         """Own speed over the last seconds."""
         return self._speed.per_second

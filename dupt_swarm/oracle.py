@@ -21,6 +21,7 @@ from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.phases import Observer
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import Step, Trainer
 from dupt_swarm.learning.tree import read_tree, write_tree
@@ -118,6 +119,15 @@ class Oracle:
     def model(self) -> nn.Module:
         """The model, with this oracle's own progress in it."""
         return self._model
+
+    @property
+    def learning_rate(self) -> float:
+        """What the schedule gives now; see `CollaborativeOptimizer`."""
+        return self._optimizer.learning_rate
+
+    def observe(self, observer: Observer) -> None:
+        """From now on tell ``observer`` the tokens of each inner step and the seconds of its phases."""
+        self._trainer.observe(observer)
 
     def stop(self) -> None:
         """End soon: after this inner step, with a checkpoint. May be called from a signal handler."""

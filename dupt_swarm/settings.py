@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Role = Literal["oracle", "bootstrap", "observer"]
+Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
@@ -70,3 +70,24 @@ class OracleSettings:
     rounds: int | None = None
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64
+
+
+@dataclass(frozen=True)
+class EvaluatorSettings:
+    """How an evaluator measures on this machine.
+
+    Attributes:
+        corpus: a file, a folder or a glob of text; all of it is measured on, nothing trained.
+        dataset: what the others see it called; empty: the name of the file or folder.
+        field: the key of .jsonl and the column of .parquet that hold the text.
+        device: ``auto``, or a torch device such as ``cuda:1``.
+        batch_size: sequences at once.
+        blocks: measure on so many sequences at most; None: on the whole corpus.
+    """
+
+    corpus: Path
+    dataset: str = ""
+    field: str = "text"
+    device: str = "auto"
+    batch_size: int = 16
+    blocks: int | None = None

@@ -36,6 +36,7 @@ LOG_SECONDS = 10.0
 @options.name
 @options.max_upload
 @options.max_download
+@options.metrics_addr
 @options.as_json
 @command_errors
 def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
@@ -46,11 +47,14 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """
     run = Manifest.load(manifest)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
-    with Interruption() as interruption:
+    from peers.metrics.server import serve_metrics
+
+    with Interruption() as interruption, serve_metrics(chosen["metrics_addr"]) as metrics:
         from dupt_swarm.swarm import Swarm
 
         settings = options.pick(NodeSettings, chosen, role="bootstrap")
         with Swarm.create(run, tokenizer, _initial_parameters(run), state_dir, settings) as swarm:
+            metrics.joined(swarm, settings)
             _print_join_line(swarm, as_json)
             _keep(swarm, interruption)
     interruption.exit_if_received()

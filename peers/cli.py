@@ -13,6 +13,7 @@ COMMANDS = {
     "new": "Write a manifest and train its tokenizer.",
     "bootstrap": "Start the first peer of a swarm, and print the line to join it with.",
     "join": "Train on your own corpus as an oracle of a swarm.",
+    "evaluate": "Measure each new state of a swarm on a corpus of your own.",
     "status": "Show a swarm as it is now.",
     "demo": "Watch a small swarm learn on this machine.",
 }

@@ -16,6 +16,9 @@ from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle import Oracle, Status
+    from dupt_swarm.swarm import Swarm
+    from peers.metrics.collector import PeerMetrics
+    from peers.screen import Screen
 
 
 @click.command("join")
@@ -26,13 +29,9 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, also .gz. It never leaves this machine.",
 )
-@click.option(
-    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
-)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
-@click.option(
-    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
-)
+@options.field
+@options.device
+@options.batch_size
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
 @click.option(
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 @options.name
 @options.max_upload
 @options.max_download
+@options.metrics_addr
 @options.as_json
 @command_errors
 def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
@@ -55,9 +55,14 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
 
     Ctrl-C ends it with a checkpoint; the same command goes on from there.
     """
+    from peers.metrics.server import serve_metrics
     from peers.screen import open_screen
 
-    with Interruption() as interruption, open_screen() as screen:
+    with (
+        Interruption() as interruption,
+        serve_metrics(chosen["metrics_addr"]) as metrics,
+        open_screen() as screen,
+    ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.oracle import Oracle
@@ -67,15 +72,26 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading) as swarm:
+            metrics.joined(swarm, settings)
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             oracle = Oracle(swarm, options.pick(OracleSettings, chosen), screen.tokenising)
+            if chosen["metrics_addr"] is not None:
+                metrics.trains(oracle, device)
             interruption.on_stop(oracle.stop)
-            oracle.run(lambda status: screen.show(status, swarm.view, swarm.peer_id))
+            _run(oracle, swarm, screen, metrics)
             summary = summarise(oracle)
         screen.say("left the swarm; the same command goes on from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _run(oracle: Oracle, swarm: Swarm, screen: Screen, metrics: PeerMetrics) -> None:
+    def report(status: Status) -> None:
+        metrics.report(status)
+        screen.show(status, swarm.view, swarm.peer_id)
+
+    oracle.run(report)
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dupt_swarm.command_line import command_errors
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
+from peers import options
 
 
 @click.command("new")
@@ -21,9 +22,7 @@ from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
     metavar="PATH",
     help="File, folder or glob of text that the tokenizer learns from.",
 )
-@click.option(
-    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
-)
+@options.field
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @command_errors

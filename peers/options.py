@@ -57,6 +57,13 @@ state_dir = click.option(
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
 )
+field = click.option(
+    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
+)
+device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
+batch_size = click.option(
+    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
+)
 name = click.option("--name", default="", help="Shown to the other peers.")
 max_upload = click.option(
     "--max-upload",
@@ -69,6 +76,12 @@ max_download = click.option(
     type=Rate(),
     default=None,
     help="Receive at most so many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
+)
+metrics_addr = click.option(
+    "--metrics-addr",
+    default=None,
+    metavar="HOST:PORT",
+    help="Serve this peer's metrics for Prometheus there, such as 127.0.0.1:9465. [default: nowhere]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 

@@ -66,6 +66,7 @@ def peer_table(view: View) -> Table:
 def _cells(peer: Peer) -> tuple[str, ...]:
     record = peer.record
     trains = record.role == "oracle"
+    held_out = record.evaluation.loss_nats if record.evaluation else record.heldout_loss
     return (
         record.name or peer.peer_id[-8:],
         record.role,
@@ -74,7 +75,7 @@ def _cells(peer: Peer) -> tuple[str, ...]:
         f"{record.tokens_total:,}" if trains else "",
         f"{record.tokens_per_second:,.0f}" if trains else "",
         "" if record.loss is None else f"{record.loss:.4f}",
-        "" if record.heldout_loss is None else f"{record.heldout_loss:.4f}",
+        "" if held_out is None else f"{held_out:.4f}",
         record.state_digest[:12],
     )
 

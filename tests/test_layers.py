@@ -14,7 +14,7 @@ PLAIN = {
     *("manifest", "presets", "settings", "errors", "files", "folders", "speed", "version"),
     *("reproducible", "command_line", "metrics", "_explain", "_toml"),
 }
-COMPOSITION = {"swarm", "optimizer", "oracle"}
+COMPOSITION = {"swarm", "optimizer", "oracle", "evaluator"}
 BELOW_PROGRAMS = {"plain", "learning", "replica", "network", "composition", "package"}
 MAY_IMPORT = {
     "plain": {"plain"},

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.phases import Observer, Stopwatch, build_stopwatch
 
 Batch = tuple[Tensor, Tensor]
 
@@ -70,23 +71,36 @@ class Trainer:
         self._batches = batches
         self._position = batches.state_dict()
         self._next: list[Batch] = []
+        self._watch = Stopwatch()
+
+    def observe(self, observer: Observer) -> None:
+        """From now on tell ``observer`` the tokens of each step and the seconds of its phases."""
+        self._watch = build_stopwatch(self.device, observer)
 
     def step(self) -> Step:
         """One inner step: gradients are the mean over all tokens of its micro-batches."""
+        watch = self._watch
+        watch.start()
         self.model.train()
         step_batches = self._next or self._fetch()
         tokens = sum(targets.numel() for _, targets in step_batches)
         loss = torch.zeros((), device=self.device)
+        watch.lap("data")
         for inputs, targets in step_batches:
             with autocast(self.device):
                 part = self.model(inputs, targets) * (targets.numel() / tokens)
+            watch.lap("forward")
             part.backward()
             loss += part.detach()
+            watch.lap("backward")
         # A GPU is still busy with the above while the CPU reads what comes next.
         self._position = self._batches.state_dict()
         self._next = self._fetch()
+        watch.lap("data")
         self.optimizer.step(tokens=tokens)
         self.optimizer.zero_grad()
+        watch.lap("optimizer")
+        watch.finish(tokens)
         return Step(loss, tokens)
 
     def state_dict(self) -> dict[str, Any]:

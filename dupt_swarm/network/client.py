@@ -16,7 +16,15 @@ from typing import Any
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.network.link import Link
 from dupt_swarm.network.memory import SharedMemory, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, Downloading, GroupFormed, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import (
+    CatchingUp,
+    Downloading,
+    GroupFormed,
+    Joined,
+    RoundResult,
+    StateName,
+    Traffic,
+)
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -45,7 +53,9 @@ class Node:
         view: the live peers as the node last saw them.
         catching_up: where it stands with fetching a newer state.
         group: the group of the round that is being ended; None if there is none yet.
+        traffic: bytes exchanged with other peers by the present process, as of a second ago.
         restarts: how often the process was replaced, by reason.
+        on_event: called with everything that the node tells unasked, in a thread of the node's.
     """
 
     def __init__(self, on_download: Callable[[Downloading], None] = lambda _: None) -> None:
@@ -66,6 +76,8 @@ class Node:
         self._joined: Joined | None = None
         self._closing = threading.Event()
         self._supervisor: threading.Thread | None = None
+        self.traffic = Traffic(received=0, sent=0)
+        self.on_event: Callable[[object], None] = lambda _: None
         self._memory_fd = anonymous_file()
         self._link = Link(self._memory_fd, self._hear)
 
@@ -198,6 +210,9 @@ class Node:
         elif isinstance(event, Downloading):
             self.downloading = event
             self._on_download(event)
+        elif isinstance(event, Traffic):
+            self.traffic = event
+        self.on_event(event)
 
     def _watch(self) -> None:
         """Runs in a thread of its own until the node is closed."""

@@ -10,7 +10,7 @@ from functools import partial
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
-from dupt_swarm.network.messages import CatchingUp
+from dupt_swarm.network.messages import CatchingUp, FetchFailed
 from dupt_swarm.network.view import Peer, View
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Follower:
             self._keeper.newer = state
             then()
         except NodeError as error:
+            self._tell(FetchFailed())
             logger.warning("%s", error)
             self._member.distrust(view.holders(digest))
         finally:

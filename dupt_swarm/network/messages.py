@@ -74,6 +74,24 @@ class RoundResult:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Told by the node unasked: bytes of messages exchanged with other peers since its start.
+
+    Attributes:
+        received: bytes, without the overhead of libp2p and below.
+        sent: likewise.
+    """
+
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True)
+class FetchFailed:
+    """Told by the node unasked: nobody could give a newer state; it will be tried again."""
+
+
+@dataclass(frozen=True)
 class CatchingUp:
     """Told by the node unasked: where it stands with fetching a newer state.
 

@@ -285,6 +285,7 @@ class NodeService:
             # A trainer adopts a newer state between two steps; who has no trainer does so at once.
             self._follower.follow(view, self._adopt if self._settings.role != "oracle" else lambda: None)
         self._tell(view)
+        self._tell(self._p2p.traffic.read())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -15,6 +15,7 @@ from hivemind.utils.multiaddr import Multiaddr
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.addresses import split
+from dupt_swarm.network.traffic import MeteredP2P
 from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
@@ -33,7 +34,7 @@ async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
     for address in settings.host_maddrs:
         check_port_free(address)
     # The class attribute is the only place where hivemind lets one choose the folder of the sockets.
-    local: Any = type("LocalP2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
+    local: Any = type("LocalP2P", (MeteredP2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
     try:
         return await local.create(
             host_maddrs=settings.host_maddrs,

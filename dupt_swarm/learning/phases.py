@@ -1,0 +1,98 @@
+"""How long the phases of an inner step take, measured without ever waiting for the device."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Literal
+
+import torch
+
+Phase = Literal["data", "forward", "backward", "optimizer"]
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+Observer = Callable[[int, Mapping[Phase, float]], None]  # tokens of a step, and the seconds of its phases
+
+
+class Stopwatch:
+    """Measures nothing: nobody asked."""
+
+    def start(self) -> None:
+        """A step begins."""
+
+    def lap(self, phase: Phase) -> None:
+        """What was done since `start` or the last `lap` belongs to ``phase``, which may come again."""
+
+    def finish(self, tokens: int) -> None:
+        """The step on ``tokens`` tokens is over."""
+
+
+class HostStopwatch(Stopwatch):
+    """Measures until the calls return: on the CPU that is all, elsewhere the device may lag behind."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def start(self) -> None:
+        """See `Stopwatch`."""
+        self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self._since = time.perf_counter()
+
+    def lap(self, phase: Phase) -> None:
+        """See `Stopwatch`."""
+        now = time.perf_counter()
+        self._seconds[phase] += now - self._since
+        self._since = now
+
+    def finish(self, tokens: int) -> None:
+        """See `Stopwatch`."""
+        self._observer(tokens, self._seconds)
+
+
+class CudaStopwatch(HostStopwatch):
+    """Measures on the device, by events in its stream that are read when it has passed them.
+
+    So a step is reported when the device has done it, some steps later. Only the data are measured on
+    the host: it reads them while the device still computes, so the phases add up to more than the step.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._free: list[torch.cuda.Event] = []
+        self._running: deque[tuple[int, float, list[tuple[Phase, torch.cuda.Event]]]] = deque()
+
+    def start(self) -> None:
+        """See `Stopwatch`."""
+        super().start()
+        self._marks: list[tuple[Phase, torch.cuda.Event]] = []
+        self._mark("data")
+
+    def lap(self, phase: Phase) -> None:
+        """See `Stopwatch`."""
+        super().lap(phase)
+        self._mark(phase)
+
+    def finish(self, tokens: int) -> None:
+        """See `Stopwatch`."""
+        self._running.append((tokens, self._seconds["data"], self._marks))
+        while self._running and self._running[0][-1][-1][-1].query():  # type: ignore[no-untyped-call]
+            done, data, marks = self._running.popleft()
+            self._observer(done, self._read(data, marks))
+            self._free += [event for _, event in marks]
+
+    def _mark(self, phase: Phase) -> None:
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._marks.append((phase, event))
+
+    def _read(self, data: float, marks: list[tuple[Phase, torch.cuda.Event]]) -> dict[Phase, float]:
+        seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        for (_, before), (phase, after) in pairwise(marks):
+            seconds[phase] += before.elapsed_time(after) / 1000  # from ms
+        return seconds | {"data": data}
+
+
+def build_stopwatch(device: torch.device, observer: Observer) -> Stopwatch:
+    """The one that measures on ``device``; ``observer`` is called for each step, in the trainer's thread."""
+    return CudaStopwatch(observer) if device.type == "cuda" else HostStopwatch(observer)

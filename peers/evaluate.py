@@ -1,0 +1,111 @@
+"""``dupt-peer evaluate``: an independent judge, which measures each new state on a corpus of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.folders import default_state_dir
+from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
+from peers import options
+from peers.interruption import Interruption
+
+if TYPE_CHECKING:
+    from dupt_swarm.evaluator import Measurement
+
+# An oracle of this swarm may run beside it, and locks the folder that it would have.
+STATE_FOLDER = "evaluators"
+
+
+@click.command("evaluate")
+@options.initial_peers
+@click.option(
+    "--corpus",
+    required=True,
+    metavar="PATH",
+    help="File, folder or glob of text that no oracle trains on. It never leaves this machine.",
+)
+@click.option(
+    "--dataset", default="", help="What the others see it called. [default: name of the file or folder]"
+)
+@options.field
+@options.device
+@options.batch_size
+@click.option(
+    "--blocks",
+    type=click.IntRange(1),
+    default=None,
+    help="Measure on so many sequences at most; compare only equal ones. [default: the whole corpus]",
+)
+@click.option("--once", is_flag=True, help="Measure the state of now, publish nothing, and leave.")
+@options.swarm_id
+@options.host_maddrs(LISTEN_EVERYWHERE)
+@options.state_dir
+@options.name
+@options.as_json
+@command_errors
+def command(
+    initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, once: bool, **chosen: Any
+) -> None:
+    """Follow a swarm, and measure each new state's bits per byte on a corpus of your own.
+
+    Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
+    """
+    from peers.screen import Log
+
+    log = Log()
+    with Interruption() as interruption:
+        from dupt_swarm.evaluator import Evaluator, check_corpus, dataset_name
+        from dupt_swarm.learning.device import choose_device
+        from dupt_swarm.swarm import Swarm
+
+        chosen["name"] = chosen["name"] or socket.gethostname()
+        own = options.pick(EvaluatorSettings, chosen)
+        check_corpus(own)
+        dataset_name(own)
+        device = str(choose_device(own.device))
+        settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
+        log.say("joining the swarm …")
+        with Swarm.join(initial_peers, state_dir or default_state_dir() / STATE_FOLDER, settings) as swarm:
+            log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
+            evaluator = Evaluator(swarm, own, log.tokenising)
+            interruption.on_stop(evaluator.stop)
+            if once:
+                found = evaluator.measure()
+                if found is not None:
+                    _print(found, as_json)
+            else:
+                evaluator.run(lambda found: _print(found, as_json))
+        log.say("left the swarm")
+    interruption.exit_if_received()
+
+
+def _print(found: Measurement, as_json: bool) -> None:
+    state, evaluation = found.state, found.evaluation
+    if not as_json:
+        click.echo(
+            f"{time.strftime('%H:%M:%S')}  round {state.round}  {found.dataset} "
+            f"{evaluation.bits_per_byte:.4f} bits/byte  loss {evaluation.loss_nats:.4f}  "
+            f"({evaluation.tokens:,} tokens in {found.seconds:.1f} s)"
+        )
+        return
+    line = {
+        "dataset": found.dataset,
+        "round": state.round,
+        "state_digest": state.digest,
+        "swarm_tokens": state.tokens_total,
+        # JSON has no word for what is not finite.
+        "bits_per_byte": evaluation.bits_per_byte if found.finite else None,
+        "loss_nats": evaluation.loss_nats if found.finite else None,
+        "tokens": evaluation.tokens,
+        "bytes": evaluation.bytes,
+        "time": found.time,
+        "seconds": found.seconds,
+    }
+    click.echo(json.dumps(line))

@@ -1,0 +1,1 @@
+"""The metrics that a peer serves of itself."""

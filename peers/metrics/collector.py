@@ -1,0 +1,148 @@
+"""From a running peer to metric families, made anew at each scrape."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from itertools import chain
+from typing import TYPE_CHECKING, get_args
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from dupt_swarm.metrics import peer as names
+from dupt_swarm.metrics.peer import PEER_METRICS
+from dupt_swarm.metrics.spec import Distribution, MetricSpec, Sample
+from dupt_swarm.network.view import PeerRecord, PeerState
+from dupt_swarm.version import VERSION
+from peers.metrics.gpu import Gpu
+from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
+
+if TYPE_CHECKING:
+    from dupt_swarm.oracle import Oracle, Status
+    from dupt_swarm.settings import NodeSettings
+    from dupt_swarm.swarm import Swarm
+
+Samples = tuple[MetricSpec, list[Sample]]
+Histogram = tuple[MetricSpec, list[tuple[tuple[str, ...], Distribution]]]
+
+
+class PeerMetrics(Collector):
+    """Yields everything in `PEER_METRICS` that is known now; what is unknown has no sample."""
+
+    def __init__(self) -> None:
+        """Nothing but the software is known; the methods below tell the rest as it comes."""
+        self._started = time.time()
+        self._software = VERSION, version("torch"), version("hivemind"), platform.python_version()
+        self._swarm: Swarm | None = None
+        self._settings: NodeSettings | None = None
+        self._oracle: Oracle | None = None
+        self._gpu: Gpu | None = None
+        self._steps, self._rounds, self._downloads = StepRecorder(), RoundRecorder(), DownloadRecorder()
+
+    def joined(self, swarm: Swarm, settings: NodeSettings) -> None:
+        """This peer is in the swarm."""
+        self._settings, self._swarm = settings, swarm
+        swarm.node.on_event = self._downloads.hear
+
+    def trains(self, oracle: Oracle, device: str) -> None:
+        """This peer's oracle begins, on ``device``."""
+        self._gpu, self._oracle = Gpu.of_device(device), oracle
+        oracle.observe(self._steps.add)
+
+    def report(self, status: Status) -> None:
+        """How the oracle is doing."""
+        self._rounds.report(status)
+
+    def describe(self) -> list[Metric]:
+        """All families, without samples."""
+        return [spec.family() for spec in PEER_METRICS]
+
+    def collect(self) -> Iterator[Metric]:
+        """Fresh families."""
+        of_gpu = self._gpu.samples() if self._gpu else ()
+        for spec, samples in chain(self._of_process(), self._of_swarm(), self._of_oracle(), of_gpu):
+            finite = [(labels, value) for labels, value in samples if math.isfinite(value)]
+            if finite:
+                yield spec.family(finite)
+        for histogram, distributions in self._histograms():
+            yield histogram.histogram(distributions)
+
+    def _of_process(self) -> Iterator[Samples]:
+        yield names.BUILD_INFO, [(self._software, 1.0)]
+        yield names.START, _one(self._started)
+        now = self._state()
+        yield names.STATE, [((state,), float(state == now)) for state in get_args(PeerState)]
+        yield names.PAUSED, _one(self._rounds.paused_seconds)
+
+    @property
+    def _record(self) -> PeerRecord | None:
+        """What this peer says of itself to the others."""
+        swarm = self._swarm
+        if swarm is None:
+            return None
+        return next((peer.record for peer in swarm.view.peers if peer.peer_id == swarm.peer_id), None)
+
+    def _state(self) -> str:
+        status, record = self._rounds.status, self._record
+        # Before it is in the swarm, it fetches the state.
+        return status.state if status else record.state if record else "syncing"
+
+    def _of_swarm(self) -> Iterator[Samples]:
+        swarm, settings = self._swarm, self._settings
+        if swarm is None or settings is None:
+            return
+        run = swarm.manifest.swarm_id
+        yield names.INFO, [((run, swarm.peer_id, settings.role, settings.name, settings.device), 1.0)]
+        view, node, record = swarm.view, swarm.node, self._record
+        # Only an oracle moves from state to state itself; elsewhere the node does.
+        round_now = record.round if record and self._oracle is None else swarm.state.round
+        yield names.ROUND, _one(round_now)
+        yield names.ROUND_LAG, _one(max(0, view.best.record.round - round_now) if view.best else None)
+        yield names.KNOWN_PEERS, _one(len(view.peers))
+        yield names.DOWNLOADS_FAILED, _one(self._downloads.failed)
+        yield names.NETWORK_RECEIVE, _one(node.traffic.received)
+        yield names.NETWORK_TRANSMIT, _one(node.traffic.sent)
+        yield names.NODE_RESTARTS, _counted(node.restarts)
+        checkpoint = swarm.folder.checkpoint
+        yield names.CHECKPOINT_SAVED, _one(checkpoint.stat().st_mtime if checkpoint else None)
+
+    def _of_oracle(self) -> Iterator[Samples]:
+        steps, rounds, status, oracle = self._steps, self._rounds, self._rounds.status, self._oracle
+        if oracle is None:
+            return
+        yield names.LEARNING_RATE, _one(oracle.learning_rate)
+        yield names.TRAINED_TOKENS, _one(steps.tokens)
+        yield names.INNER_STEPS, _one(steps.steps)
+        yield names.LAST_STEP, _one(steps.last)
+        yield names.AVERAGING_ROUNDS, _one(rounds.rounds)
+        yield names.AVERAGING_FAILED, _counted(rounds.failed)
+        yield names.LAST_ROUND, _one(rounds.last_success)
+        if status is None:
+            return
+        yield names.LOSS_NATS, _one(status.loss)
+        yield names.TOKENS_TOTAL, _one(status.tokens_total)
+        if status.latest is not None:
+            yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
+            yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)
+        if status.last_round is not None:
+            yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
+
+    def _histograms(self) -> Iterator[Histogram]:
+        if self._swarm is not None:
+            yield names.DOWNLOAD_DURATION, [((), self._downloads.durations)]
+        if self._oracle is not None:
+            phases = dict(self._steps.phases)
+            yield names.STEP_DURATION, [((phase,), spent) for phase, spent in phases.items()]
+            yield names.AVERAGING_DURATION, [((), self._rounds.durations)]
+
+
+def _one(value: float | None) -> list[Sample]:
+    return [] if value is None else [((), value)]
+
+
+def _counted(counts: Mapping[str, int]) -> list[Sample]:
+    return [((reason,), float(count)) for reason, count in dict(counts).items()]

@@ -1,0 +1,69 @@
+"""Where a peer serves its metrics: ``--metrics-addr``."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from prometheus_client import CollectorRegistry, start_http_server
+
+from dupt_swarm.errors import UsageError
+from peers.metrics.collector import PeerMetrics
+
+
+@contextmanager
+def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
+    """Metrics that are served at ``address`` while the block lasts; None: that are not served.
+
+    Raises:
+        UsageError: the address is none, or nothing can listen there.
+    """
+    metrics = PeerMetrics()
+    if address is None:
+        yield metrics
+        return
+    host, port = parse_address(address)
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        _check_free(host, port)
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise UsageError(
+            f"--metrics-addr {address}: cannot listen there ({error.strerror or error}); "
+            "choose another port, or end what uses it"
+        ) from error
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"metrics of this peer: http://{shown}:{server.server_port}/metrics", err=True)
+        yield metrics
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises:
+        UsageError: it is not written as an address.
+    """
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    # Without brackets nobody can tell where an IPv6 address ends and the port begins.
+    if not bare or (":" in bare) != (bare != host) or not (port.isascii() and port.isdigit()):
+        raise UsageError(f"--metrics-addr {address}: write it like 127.0.0.1:9465 or [::1]:9465")
+    if int(port) > 65535:
+        raise UsageError(f"--metrics-addr {address}: ports end at 65535")
+    return bare, int(port)
+
+
+def _check_free(host: str, port: int) -> None:
+    # Newer Pythons would let two peers share a port unnoticed.
+    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(target)

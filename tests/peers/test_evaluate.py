@@ -1,0 +1,200 @@
+"""The independent evaluator beside a real first peer and a real oracle."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_manifest
+
+from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.evaluator import check_corpus, dataset_name
+from dupt_swarm.learning.batches import held_out_batches
+from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import load_state
+from dupt_swarm.settings import EvaluatorSettings
+
+BIN = Path(sys.executable).parent
+LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
+DEADLINE_SECONDS = 90.0
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def library(folder: Path, *modules: str) -> Path:
+    """A folder of real text: modules of the standard library."""
+    folder.mkdir()
+    for module in modules:
+        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        (folder / f"{module}.py").write_text(source, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """What the oracle trains on."""
+    return library(tmp_path / "corpus", "argparse", "inspect")
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> Path:
+    """What no oracle trains on."""
+    return library(tmp_path / "unseen", "bisect", "colorsys", "nturl2path")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, corpus: Path) -> Manifest:
+    """A very small model with short rounds, its manifest and tokenizer on disk."""
+    tokenizer = train_tokenizer([path.read_text() for path in sorted(corpus.iterdir())], 300)
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    (tmp_path / "run.toml").write_text(manifest.to_toml())
+    return manifest
+
+
+@pytest.fixture
+def start(nothing_left: None, tmp_path: Path) -> Iterator[Start]:
+    """Starts ``dupt-peer`` on loopback with a state folder of its own; all are killed at the end."""
+    del nothing_left
+    started: list[subprocess.Popen[str]] = []
+
+    def run(command: str, *arguments: str) -> subprocess.Popen[str]:
+        state = str(tmp_path / f"state-{len(started)}")
+        line = [str(BIN / "dupt-peer"), command, *arguments, *LISTEN, "--state-dir", state, "--json"]
+        started.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    def end() -> None:
+        for process in started:
+            process.kill()
+
+    watchdog = threading.Timer(2 * DEADLINE_SECONDS, end)  # or a test would wait for a line for ever
+    watchdog.start()
+    yield run
+    watchdog.cancel()
+    end()
+    for process in started:
+        process.communicate()
+
+
+def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The JSON lines that it prints, as they come."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def settled(address: str) -> dict[str, Any]:
+    """The evaluator's record, once it has measured the state that the first peer holds."""
+    command = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        peers = {peer["role"]: peer for peer in json.loads(done.stdout)["peers"]}
+        first, evaluator = peers.get("bootstrap", {}), peers.get("evaluator", {})
+        measured = evaluator.get("evaluation") or {}
+        if (
+            "oracle" not in peers
+            and first.get("state_digest") == evaluator.get("state_digest")
+            and measured.get("round") == evaluator.get("round")
+        ):
+            return evaluator
+    raise AssertionError(f"the evaluator did not catch up with the first peer: {peers}")
+
+
+def measured_here(state: ReplicaState, manifest: Manifest, folder: Path, text: Path) -> Evaluation:
+    """All blocks of ``text`` under the parameters of ``state``, without any evaluator."""
+    tokenizer = Tokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
+    length = manifest.model.context_length
+    whole = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=length, seed=manifest.seed)
+    model = GPT(manifest.model)
+    unflatten(state.anchor, list(model.parameters()))
+    batches = [batch for part in (whole.train, whole.held_out) for batch in held_out_batches(part, length, 7)]
+    return evaluate(model, batches, tokenizer.token_bytes(), torch.device("cpu"))
+
+
+def test_an_evaluator_measures_what_the_swarm_learns(
+    start: Start, manifest: Manifest, corpus: Path, unseen: Path, tmp_path: Path
+) -> None:
+    """It follows state by state; its figure is that of the saved state, is in its record, and falls."""
+    first = start("bootstrap", str(tmp_path / "run.toml"))
+    address = next(lines(first))["addresses"][0]
+    evaluator = start("evaluate", "--initial-peers", address, "--corpus", str(unseen), "--device", "cpu")
+    reports = lines(evaluator)
+    before = next(reports)
+    assert (before["round"], before["dataset"]) == (0, "unseen")
+
+    oracle = start("join", "--initial-peers", address, "--corpus", str(corpus), "--device", "cpu")
+    after = next(report for report in reports if report["round"] >= 8)
+    oracle.terminate()
+    assert oracle.wait(DEADLINE_SECONDS) == 0
+    held = settled(address)
+    while after["state_digest"] != held["state_digest"]:
+        after = next(reports)
+
+    once = start("evaluate", "--initial-peers", address, "--corpus", str(unseen), "--once", "--device", "cpu")
+    [found] = lines(once)
+    assert once.wait(DEADLINE_SECONDS) == 0
+    assert {**found, "time": 0, "seconds": 0} == {**after, "time": 0, "seconds": 0}
+
+    evaluator.send_signal(signal.SIGINT)
+    assert evaluator.wait(DEADLINE_SECONDS) == 130
+    first.terminate()
+    assert first.wait(DEADLINE_SECONDS) == 0
+    [checkpoint] = sorted((tmp_path / "state-0" / manifest.swarm_id).glob("checkpoint-*"))[-1:]
+    state = load_state(checkpoint / "replica.safetensors")
+    assert (state.digest, state.round) == (after["state_digest"], after["round"])
+    shown = {key: after[key] for key in ("dataset", "bits_per_byte", "loss_nats", "round", "time")}
+    assert held["evaluation"] == shown
+    expected = measured_here(state, manifest, tmp_path, unseen)
+    assert after["bits_per_byte"] == pytest.approx(expected.bits_per_byte, abs=1e-6)
+    assert after["loss_nats"] == pytest.approx(expected.loss_nats, abs=1e-6)
+    assert (after["tokens"], after["bytes"]) == (expected.tokens, expected.bytes)
+    assert after["bits_per_byte"] < before["bits_per_byte"] - 0.1
+
+
+def test_an_unusable_corpus_is_refused_first(start: Start, tmp_path: Path) -> None:
+    """A corpus that is not there ends it before it contacts anybody, and leaves no folder."""
+    process = start("evaluate", "--initial-peers", NOBODY, "--corpus", str(tmp_path / "nowhere"))
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 1
+    assert "no such file or folder" in errors
+    assert not list(tmp_path.glob("state-*"))
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Empty files and the wrong field are found out without a tokenizer."""
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(CorpusError, match="no text in it"):
+        check_corpus(EvaluatorSettings(tmp_path / "empty.txt"))
+    (tmp_path / "rows.jsonl").write_text('{"body": "some text"}\n')
+    with pytest.raises(CorpusError, match="no field `text`"):
+        check_corpus(EvaluatorSettings(tmp_path / "rows.jsonl"))
+    check_corpus(EvaluatorSettings(tmp_path / "rows.jsonl", field="body"))
+
+
+def test_the_name_of_a_dataset(tmp_path: Path) -> None:
+    """It is what was asked for if that is fit for a record, else made from the corpus' name."""
+    assert dataset_name(EvaluatorSettings(tmp_path, dataset="wikitext-103.v1")) == "wikitext-103.v1"
+    assert dataset_name(EvaluatorSettings(Path("/data/my texts/Größe 1.txt.gz"))) == "Gr-e-1"
+    assert dataset_name(EvaluatorSettings(Path("/data/*.txt"))) == "corpus"
+    assert len(dataset_name(EvaluatorSettings(Path("x" * 99)))) == 40
+    for unfit in ("two words", "x" * 41, "-x", "é", "x\n"):
+        with pytest.raises(UsageError, match=re.escape(f"--dataset {unfit}: use at most 40 letters")):
+            dataset_name(EvaluatorSettings(tmp_path, dataset=unfit))

@@ -1,0 +1,145 @@
+"""What an evaluator measures, without a network; with one see tests/peers/test_evaluate.py."""
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny import tiny_manifest
+
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.evaluator import Evaluator, Measurement
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.strategies.flat import flatten
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.network.messages import CatchingUp, StateName
+from dupt_swarm.settings import EvaluatorSettings
+
+BLOCK = 16  # tokens, the context of the tiny manifest
+
+
+class FakeNode:
+    """In place of a node process: has newer states ready, and keeps what is published."""
+
+    def __init__(self, swarm: Any, newer: int) -> None:
+        self._swarm, self._left = swarm, newer
+        self.published: list[Any] = []
+
+    @property
+    def catching_up(self) -> CatchingUp:
+        newer = StateName(1, 1, "b" * 64) if self._left else None
+        return CatchingUp(fetching=False, newer=newer)
+
+    def adopt(self) -> StateName:
+        self._left -= 1
+        before = self._swarm.state
+        self._swarm.anchor.mul_(0.5)
+        return StateName(before.round + 1, before.tokens_total + 1, f"{before.round + 1:064d}")
+
+    def publish(self, *, now: bool, evaluation: Any) -> None:
+        assert now
+        self.published.append(evaluation)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Made-up words in several files."""
+    (tmp_path / "words").mkdir()
+    for number in range(5):
+        words = [hashlib.sha256(f"{number} {i}".encode()).hexdigest()[:4] for i in range(200)]
+        (tmp_path / "words" / f"{number}.txt").write_text(" ".join(words))
+    return tmp_path / "words"
+
+
+def fake_swarm(corpus: Path, newer: int = 0) -> Any:
+    """What an evaluator needs of `Swarm`."""
+    tokenizer = train_tokenizer([path.read_text() for path in sorted(corpus.iterdir())], 300)
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    parameters = list(GPT(manifest.model).parameters())
+    swarm = SimpleNamespace(
+        manifest=manifest,
+        tokenizer=tokenizer.to_bytes(),
+        folder=SimpleNamespace(tokens=corpus.with_name("tokens")),
+        layout=tuple(tuple(parameter.shape) for parameter in parameters),
+        anchor=flatten(parameters),
+        state=StateName(0, 0, "0" * 64),
+    )
+    swarm.node = FakeNode(swarm, newer)
+    return swarm
+
+
+def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
+    """One report and one record for each state, with the same figures."""
+    swarm = fake_swarm(corpus, newer=2)
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=4))
+    found: list[Measurement] = []
+
+    def report(measurement: Measurement) -> None:
+        found.append(measurement)
+        if len(found) == 3:
+            evaluator.stop()
+
+    evaluator.run(report)
+    assert [one.state.round for one in found] == [0, 1, 2]
+    assert len({one.evaluation.bits_per_byte for one in found}) == 3
+    assert swarm.node.published == [
+        {
+            "dataset": "words",
+            "bits_per_byte": one.evaluation.bits_per_byte,
+            "loss_nats": one.evaluation.loss_nats,
+            "round": one.state.round,
+            "time": one.time,
+        }
+        for one in found
+    ]
+
+
+def test_blocks_bound_the_work(corpus: Path) -> None:
+    """So many blocks are measured as asked for, whatever the batch size, and all if there are fewer."""
+    swarm = fake_swarm(corpus)
+
+    def tokens(blocks: int | None, batch_size: int) -> int:
+        settings = EvaluatorSettings(corpus, device="cpu", blocks=blocks, batch_size=batch_size)
+        measured = Evaluator(swarm, settings).measure()
+        assert measured is not None
+        return measured.evaluation.tokens
+
+    assert [tokens(1, 16), tokens(7, 3)] == [BLOCK, 7 * BLOCK]
+    whole = tokens(None, 16)
+    assert whole == tokens(1 << 40, 5) > 100 * BLOCK
+
+
+def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) -> None:
+    """Others would refuse a record with such a number; the evaluator still says what it saw."""
+    swarm = fake_swarm(corpus)
+    swarm.anchor.fill_(torch.nan)
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=1))
+    found: list[Measurement] = []
+
+    def report(measurement: Measurement) -> None:
+        found.append(measurement)
+        evaluator.stop()
+
+    evaluator.run(report)
+    assert [one.finite for one in found] == [False]
+    assert swarm.node.published == [None]
+
+
+def test_told_to_stop_it_gives_up_at_once(corpus: Path) -> None:
+    """A measurement under way is not finished, and nothing is reported or published."""
+    swarm = fake_swarm(corpus)
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu"))
+    evaluator.stop()
+    evaluator.run(lambda _: pytest.fail("it reported"))
+    assert evaluator.measure() is None
+    assert swarm.node.published == []
+
+
+def test_a_model_of_ones_own_cannot_be_measured(corpus: Path) -> None:
+    """A swarm whose parameters are not those of the manifest's model is refused with the reason."""
+    swarm = fake_swarm(corpus)
+    swarm.layout = ((3, 3),)
+    with pytest.raises(ManifestError, match="a model of its own making"):
+        Evaluator(swarm, EvaluatorSettings(corpus, device="cpu"))
