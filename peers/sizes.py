@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    _IntType = click.ParamType[int]
+else:
+    _IntType = click.ParamType  # generic since click 8.4 only
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
@@ -28,7 +34,7 @@ def parse_bytes(text: str) -> int:
     return amount
 
 
-class BytesType(click.ParamType):
+class BytesType(_IntType):
     """The type of options that take an amount of bytes; their value is an int."""
 
     name = "bytes"
