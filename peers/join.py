@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line import command_errors
+from dupt_swarm.hours import Hours
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.control.actions import PeerControl
+from peers.control.server import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle import Oracle, Status
+    from dupt_swarm.swarm import Swarm
+    from peers.screen import Screen
 
 
 @click.command("join")
@@ -42,6 +48,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="How often to save.",
 )
+@click.option(
+    "--hours",
+    multiple=True,
+    metavar="FROM-TO",
+    help="Train only in these hours, local time, such as 22-07. Repeatable. [default: always]",
+)
+@options.max_disk
+@options.nice
 @options.swarm_id
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
@@ -55,6 +69,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     """
     from peers.screen import open_screen
 
+    chosen["hours"] = Hours.parse(chosen["hours"])
     with Interruption() as interruption, open_screen() as screen:
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
@@ -64,16 +79,31 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
+        os.nice(chosen["nice"])  # the node inherits it
         with Swarm.join(initial_peers, state_dir, settings) as swarm:
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
-            oracle = Oracle(swarm, options.pick(OracleSettings, chosen), screen.tokenising)
-            interruption.on_stop(oracle.stop)
-            oracle.run(lambda status: screen.show(status, swarm.view, swarm.peer_id))
+            swarm.folder.limit(chosen["max_disk"])
+            control = PeerControl(swarm, "oracle", settings.name)
+            with serve_control(swarm.folder.path, control.actions):
+                oracle = Oracle(
+                    swarm, options.pick(OracleSettings, chosen), control.beaten_by(screen.tokenising)
+                )
+                interruption.on_stop(oracle.stop)
+                control.oracle = oracle
+                _run(oracle, swarm, screen, control)
             summary = summarise(oracle)
         screen.say("left the swarm; the same command goes on from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _run(oracle: Oracle, swarm: Swarm, screen: Screen, control: PeerControl) -> None:
+    def report(status: Status) -> None:
+        control.beat(status.state, status.round)
+        screen.show(status, swarm.view, swarm.peer_id)
+
+    oracle.run(report)
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

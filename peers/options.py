@@ -9,16 +9,24 @@ from typing import Any, TypeVar
 
 import click
 
+from peers.sizes import BYTES
+
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-initial_peers = click.option(
-    "--initial-peers",
-    multiple=True,
-    required=True,
-    metavar="ADDRESS",
-    help="Multiaddr of a peer of the swarm, ending in /p2p/<peer id>. Repeatable.",
-)
+
+def _initial_peers(*, required: bool) -> Decorator:
+    return click.option(
+        "--initial-peers",
+        multiple=True,
+        required=required,
+        metavar="ADDRESS",
+        help="Multiaddr of a peer of the swarm, ending in /p2p/<peer id>. Repeatable.",
+    )
+
+
+initial_peers = _initial_peers(required=True)
+initial_peers_if_any = _initial_peers(required=False)
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )
@@ -27,6 +35,20 @@ state_dir = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
+)
+max_disk = click.option(
+    "--max-disk",
+    type=BYTES,
+    default=None,
+    metavar="BYTES",
+    help="What this swarm's folder may take of the disk, such as 20GB. [default: no limit]",
+)
+nice = click.option(
+    "--nice",
+    type=click.IntRange(0, 19),
+    default=0,
+    show_default=True,
+    help="Leave the processor to others: 19 yields to all.",
 )
 name = click.option("--name", default="", help="Shown to the other peers.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")

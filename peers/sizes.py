@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]
 else:
-    _IntType = click.ParamType  # generic since click 8.4 only
+    _IntType = click.ParamType  # only newer versions of click have it generic
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
