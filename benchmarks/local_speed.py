@@ -38,7 +38,7 @@ import torch
 from _nanogpt import PlainGPT, PlainLoop
 from _solitary import Pause, solitary_swarm, speed_manifest
 
-from dupt_swarm.learning.batches import Batches
+from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.model import GPT
@@ -47,7 +47,6 @@ from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer import CollaborativeOptimizer
-from dupt_swarm.oracle import cut_step
 from dupt_swarm.presets import PRESETS
 
 CORPUS_TOKENS = 1 << 22

@@ -8,6 +8,7 @@
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
                        tokens/         the tokenised corpus
+                       control         the socket by which its owner controls it, while it runs
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import platformdirs
 
-from dupt_swarm.errors import CheckpointError, UsageError
+from dupt_swarm.disk import DiskLimit, folder_bytes
+from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.files import sync_folder, write_atomically
 
+LOCK = "lock"
 CHECKPOINTS_KEPT = 2
 ADDRESS_BOOK_FILE = "peers.json"
 
@@ -52,9 +55,10 @@ class SwarmFolder:
             UsageError: another peer uses it, or it cannot be written.
         """
         self.path = state_dir / swarm_id
+        self.disk = DiskLimit(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock: IO[str] = (self.path / "lock").open("w")
+            self._lock: IO[str] = (self.path / LOCK).open("w")
         except OSError as error:
             raise UsageError(
                 f"{self.path}: cannot be written ({error.strerror}); choose another --state-dir"
@@ -67,6 +71,14 @@ class SwarmFolder:
                 f"{self.path}: another peer of this swarm uses this folder; "
                 f"give this one a --state-dir of its own"
             ) from error
+
+    def limit(self, most: int | None) -> None:
+        """From now on take at most so many bytes of disk; None: no limit.
+
+        Raises:
+            UsageError: the folder takes more already.
+        """
+        self.disk = DiskLimit(self.path, most)
 
     @property
     def identity(self) -> Path:
@@ -116,9 +128,11 @@ class SwarmFolder:
         number = 1 + (int(previous[-1].name.rpartition("-")[2]) if previous else 0)
         unfinished = self.path / ".checkpoint"
         shutil.rmtree(unfinished, ignore_errors=True)
+        self._make_room(folder_bytes(previous[-1]) if previous else 0)
         try:
             unfinished.mkdir()
             yield unfinished
+            self._make_room(0)  # its size was a guess before
             unfinished.rename(self.path / f"checkpoint-{number:08d}")
             sync_folder(self.path)
         except OSError as error:
@@ -127,12 +141,44 @@ class SwarmFolder:
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        for old in self._checkpoints()[:-CHECKPOINTS_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        self._remove_checkpoints(CHECKPOINTS_KEPT)
 
     def close(self) -> None:
         """Let others use the folder."""
         self._lock.close()
 
+    def _make_room(self, size: int) -> None:
+        """Keep to the limit of disk with a new checkpoint of ``size`` bytes, at the cost of old ones."""
+        if self.disk.problem(size, "a checkpoint"):
+            self._remove_checkpoints(1)
+        if problem := self.disk.problem(size, "a checkpoint"):
+            raise CheckpointError(f"no checkpoint was written: {problem}")
+
+    def _remove_checkpoints(self, keep: int) -> None:
+        for old in self._checkpoints()[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))
+
+
+def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
+    """A callback for the progress of tokenising that keeps the tokens within the limit of disk.
+
+    It is called with the bytes of text done and in all. What is there by then says how much will be.
+
+    Raises:
+        CorpusError: when called, if the tokens will not have room.
+    """
+    building = folder.tokens.with_name(f"{folder.tokens.name}.building")
+
+    def watch(done: int, total: int) -> None:
+        tokens = folder_bytes(building)
+        if problem := folder.disk.problem(
+            round(tokens * (total / max(done, 1) - 1)), "the rest of the tokens"
+        ):
+            raise CorpusError(f"the corpus was not tokenised: {problem}")
+        if progress is not None:
+            progress(done, total)
+
+    return watch

@@ -88,9 +88,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         if self._pending is not None:
             if self._pending.done():
                 self._finish_round()
-        elif self._swarm.node.catching_up.newer is not None:
-            self._adopt()
-        elif self._is_due():
+        elif not self.follow() and self._is_due():
             self._end_round()
 
     @property
@@ -122,6 +120,26 @@ class CollaborativeOptimizer(optim.Optimizer):
     def progress(self) -> RoundProgress:
         """How full this round is."""
         return round_progress(self._manifest, self._companions(), self.round_tokens, time.time())
+
+    def follow(self) -> bool:
+        """Take over the swarm's newer state, if there is one; between steps, and while paused."""
+        if self._swarm.node.catching_up.newer is None:
+            return False
+        self._adopt()
+        return True
+
+    def pause(self) -> None:
+        """Tell the others that no steps come for a while; settles first."""
+        self.settle()
+        self._speed.restart()
+        self._publish(now=True)
+        self._swarm.node.publish(now=True, state="paused")
+
+    def resume(self) -> None:
+        """Steps come again."""
+        self._speed.restart()
+        self._round_started = time.monotonic()  # what was rested does not make the round due
+        self._swarm.node.publish(now=True, state="training")
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""

@@ -16,25 +16,28 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import CheckpointError, NodeError
-from dupt_swarm.learning.batches import Batches, held_out_batches
+from dupt_swarm.folders import limited
+from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.phases import Observer
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import Step, Trainer
+from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.tree import read_tree, write_tree
-from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.messages import RoundResult
 from dupt_swarm.network.view import RoundProgress
 from dupt_swarm.optimizer import CollaborativeOptimizer
+from dupt_swarm.pausing import Pausing
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
 ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
+REST_SECONDS = 0.2
 # Held-out evaluation may take this part of the time.
 EVALUATION_RATIO = 0.02
 # How long an all-reduce under way may still take when the oracle is told to stop.
@@ -45,7 +48,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Status:
-    """How the oracle is doing; for the screen, the log and the record."""
+    """How the oracle is doing; for the screen, the log and the record.
+
+    ``paused_until`` is in seconds since the epoch; None: not paused, or until somebody says `resume`.
+    """
 
     state: str
     round: int
@@ -58,10 +64,13 @@ class Status:
     latest: Evaluation | None
     last_round: RoundResult | None
     failed_rounds: int
+    paused_until: float | None = None
 
 
 class Oracle:
     """Trains until it is told to stop, and saves so that it can go on as if it never had.
+
+    `stop`, `pause`, `resume` and `finish` may be called from any thread.
 
     Attributes:
         corpus: the tokenised corpus.
@@ -92,7 +101,7 @@ class Oracle:
             context_length=manifest.model.context_length,
             seed=manifest.seed,
             field=settings.field,
-            progress=progress,
+            progress=limited(swarm.folder, progress),
         )
         # Dropout of this oracle; a checkpoint brings its own random state.
         torch.manual_seed(
@@ -110,6 +119,8 @@ class Oracle:
         self._meter = LossMeter()
         self._rounds_done = 0
         self._stopping = threading.Event()
+        self._pausing, self._resting = Pausing(settings.hours), False
+        self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
         self._interrupted = False  # told to stop: whoever did so does not want to wait
         self._saved = time.monotonic()
         self._reported = 0.0
@@ -138,17 +149,34 @@ class Oracle:
             timer.daemon = True
             timer.start()
 
+    def pause(self) -> None:
+        """Take no more steps until `resume` (or the hours change), but stay in the swarm and follow it."""
+        self._pausing.pause()
+
+    def resume(self) -> None:
+        """Take steps again, outside the hours too (until they next begin or end)."""
+        self._pausing.resume()
+
+    def finish(self) -> None:
+        """Contribute at the end of this round, then end; if paused, go on until then.
+
+        An oracle that is paused and has nothing to contribute ends at once.
+        """
+        self._finish_above = self._optimizer.tokens_total
+
     def run(self, report: Callable[[Status], None]) -> None:
-        """Train until stopped, or until the rounds that the settings ask for are done.
+        """Train until stopped or finished, or until the rounds that the settings ask for are done.
 
         Args:
             report: called about twice a second, and after every round.
         """
         self._evaluate()
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not self._finished:
             round_before = self._optimizer.last_round
-            step = self._trainer.step()
-            self._meter.add(step)
+            if self._should_rest:
+                self._rest(report)
+            else:
+                self._meter.add(self._trainer.step())
             if self._optimizer.last_round is not round_before:
                 self._after_round(report)
             elif time.monotonic() - self._reported > REPORT_SECONDS:
@@ -181,7 +209,7 @@ class Oracle:
         """How it is doing now."""
         optimizer = self._optimizer
         return Status(
-            state="averaging" if optimizer.averaging else "training",
+            state="paused" if self._resting else "averaging" if optimizer.averaging else "training",
             round=self._swarm.state.round,
             progress=optimizer.progress,
             rounds_done=self._rounds_done,
@@ -192,7 +220,32 @@ class Oracle:
             latest=self.latest,
             last_round=optimizer.last_round,
             failed_rounds=optimizer.failed_rounds,
+            paused_until=self._pausing.until if self._resting else None,
         )
+
+    @property
+    def _finished(self) -> bool:
+        return self._finish_above is not None and self._optimizer.tokens_total > self._finish_above
+
+    @property
+    def _should_rest(self) -> bool:
+        return self._finish_above is None and self._pausing.paused
+
+    def _rest(self, report: Callable[[Status], None]) -> None:
+        """Leave the device alone until it is time to go on; the others need not wait for us."""
+        self._optimizer.pause()
+        self._resting = True
+        self._save_if_possible()
+        while self._should_rest and not self._stopping.is_set():
+            self._optimizer.follow()
+            if time.monotonic() - self._reported > REPORT_SECONDS:
+                self._report(report)
+            time.sleep(REST_SECONDS)
+        self._resting = False
+        if self._finish_above is not None and not self._optimizer.round_tokens:
+            self._stopping.set()
+        if not self._stopping.is_set():
+            self._optimizer.resume()
 
     def _after_round(self, report: Callable[[Status], None]) -> None:
         result = self._optimizer.last_round
@@ -261,32 +314,3 @@ class Oracle:
 def _sound(loss: float | None) -> float | None:
     """What a record may hold: others would refuse one that is not finite."""
     return loss if loss is not None and math.isfinite(loss) else None
-
-
-class LossMeter:
-    """The mean loss since the last reading, without waiting for the device in between."""
-
-    def __init__(self) -> None:
-        self._steps: list[Step] = []
-        self.mean: float | None = None
-
-    def add(self, step: Step) -> None:
-        """Take note of a step."""
-        self._steps.append(step)
-
-    def read(self) -> None:
-        """Bring ``mean`` up to date, nats per token."""
-        if self._steps:
-            self.mean = sum(float(step.loss) for step in self._steps) / len(self._steps)
-            self._steps.clear()
-
-
-def cut_step(manifest: Manifest, batch_size: int) -> tuple[int, int]:
-    """Sequences in a micro-batch, at most ``batch_size``, and micro-batches in an inner step."""
-    sequences = manifest.rounds.tokens_per_step // manifest.model.context_length
-    micro_batches = next(
-        count
-        for count in range(1, sequences + 1)
-        if sequences % count == 0 and sequences // count <= batch_size
-    )
-    return sequences // micro_batches, micro_batches

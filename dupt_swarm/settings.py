@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dupt_swarm.hours import ALWAYS, Hours
+
 Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
@@ -60,6 +62,7 @@ class OracleSettings:
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
         held_out_blocks: how many held-out sequences to evaluate on.
+        hours: when to train; outside of them the oracle is paused.
     """
 
     corpus: Path
@@ -70,6 +73,7 @@ class OracleSettings:
     rounds: int | None = None
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64
+    hours: Hours = ALWAYS
 
 
 @dataclass(frozen=True)

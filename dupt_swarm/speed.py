@@ -12,6 +12,10 @@ class Speed:
     """Units per second over the last ten seconds."""
 
     def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was counted: nothing was, or will be, done for a while."""
         self._events: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def add(self, units: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
+from peers.control.actions import PeerControl
+from peers.control.server import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ LOG_SECONDS = 10.0
 @click.command("bootstrap")
 @click.argument("manifest", type=click.Path(path_type=Path))
 @options.host_maddrs(LISTEN)
+@options.max_disk
+@options.nice
 @options.state_dir
 @options.name
 @options.max_upload
@@ -53,10 +58,14 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
         from dupt_swarm.swarm import Swarm
 
         settings = options.pick(NodeSettings, chosen, role="bootstrap")
+        os.nice(chosen["nice"])  # the node inherits it
         with Swarm.create(run, tokenizer, _initial_parameters(run), state_dir, settings) as swarm:
             metrics.joined(swarm, settings)
-            _print_join_line(swarm, as_json)
-            _keep(swarm, interruption)
+            swarm.folder.limit(chosen["max_disk"])
+            control = PeerControl(swarm, "bootstrap", settings.name)
+            with serve_control(swarm.folder.path, control.actions):
+                _print_join_line(swarm, as_json)
+                _keep(swarm, interruption, control)
     interruption.exit_if_received()
 
 
@@ -86,13 +95,14 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     click.echo(line)
 
 
-def _keep(swarm: Swarm, interruption: Interruption) -> None:
+def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> None:
     """Log what happens and save the state now and then, until stopped."""
     stop = threading.Event()
     interruption.on_stop(stop.set)
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
+        control.beat("syncing", view.best.record.round if view.best else swarm.state.round)
         if now - logged_at > LOG_SECONDS:
             best = view.best
             line = (

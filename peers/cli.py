@@ -14,6 +14,10 @@ COMMANDS = {
     "bootstrap": "Start the first peer of a swarm, and print the line to join it with.",
     "join": "Train on your own corpus as an oracle of a swarm.",
     "evaluate": "Measure each new state of a swarm on a corpus of your own.",
+    "pause": "Have a peer of this machine stop training for a while.",
+    "resume": "Have a paused peer go on training.",
+    "finish": "Have a peer contribute at the end of this round, then leave.",
+    "stop": "Have a peer save a checkpoint and leave now.",
     "status": "Show a swarm as it is now.",
     "demo": "Watch a small swarm learn on this machine.",
 }

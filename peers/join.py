@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line import command_errors
+from dupt_swarm.hours import Hours
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.control.actions import PeerControl
+from peers.control.server import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle import Oracle, Status
-    from dupt_swarm.swarm import Swarm
-    from peers.metrics.collector import PeerMetrics
-    from peers.screen import Screen
 
 
 @click.command("join")
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="How often to save.",
 )
+@click.option(
+    "--hours",
+    multiple=True,
+    metavar="FROM-TO",
+    help="Train only in these hours, local time, such as 22-07. Repeatable. [default: always]",
+)
+@options.max_disk
+@options.nice
 @options.swarm_id
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
@@ -58,6 +67,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     from peers.metrics.server import serve_metrics
     from peers.screen import open_screen
 
+    chosen["hours"] = Hours.parse(chosen["hours"])
     with (
         Interruption() as interruption,
         serve_metrics(chosen["metrics_addr"]) as metrics,
@@ -71,27 +81,31 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
+        os.nice(chosen["nice"])  # the node inherits it
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading) as swarm:
             metrics.joined(swarm, settings)
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
-            oracle = Oracle(swarm, options.pick(OracleSettings, chosen), screen.tokenising)
-            if chosen["metrics_addr"] is not None:
-                metrics.trains(oracle, device)
-            interruption.on_stop(oracle.stop)
-            _run(oracle, swarm, screen, metrics)
+            swarm.folder.limit(chosen["max_disk"])
+            control = PeerControl(swarm, "oracle", settings.name)
+            with serve_control(swarm.folder.path, control.actions):
+                progress = control.beaten_by(screen.tokenising)
+                oracle = Oracle(swarm, options.pick(OracleSettings, chosen), progress)
+                if chosen["metrics_addr"] is not None:
+                    metrics.trains(oracle, device)
+                interruption.on_stop(oracle.stop)
+                control.oracle = oracle
+
+                def report(status: Status) -> None:
+                    control.beat(status.state, status.round)
+                    metrics.report(status)
+                    screen.show(status, swarm.view, swarm.peer_id)
+
+                oracle.run(report)
             summary = summarise(oracle)
         screen.say("left the swarm; the same command goes on from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
-
-
-def _run(oracle: Oracle, swarm: Swarm, screen: Screen, metrics: PeerMetrics) -> None:
-    def report(status: Status) -> None:
-        metrics.report(status)
-        screen.show(status, swarm.view, swarm.peer_id)
-
-    oracle.run(report)
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

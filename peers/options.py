@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -10,44 +9,24 @@ from typing import Any, TypeVar
 
 import click
 
+from peers.sizes import BYTES, RATE
+
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-# Slower than this not even one chunk at a time arrives within the time limits.
-RATE_MIN = 50e3
-_UNITS = {"": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+
+def _initial_peers(*, required: bool) -> Decorator:
+    return click.option(
+        "--initial-peers",
+        multiple=True,
+        required=required,
+        metavar="ADDRESS",
+        help="Multiaddr of a peer of the swarm, ending in /p2p/<peer id>. Repeatable.",
+    )
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """Bytes per second, written like 10MB or 500kB."""
-
-    name = "RATE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The bytes per second that ``value`` says."""
-        if not isinstance(value, str):
-            return float(value)
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|MB|GB)?(?:/s)?", value.strip())
-        if match is None:
-            self.fail(
-                f"{value!r} is no rate in bytes per second; write it like 10MB or 500kB "
-                "(a link of 100 Mbit/s moves 12.5MB)",
-                param,
-                ctx,
-            )
-        rate = float(match[1]) * _UNITS[match[2] or ""]
-        if rate < RATE_MIN:
-            self.fail(f"{value!r} is less than 50kB per second, too little to take part", param, ctx)
-        return rate
-
-
-initial_peers = click.option(
-    "--initial-peers",
-    multiple=True,
-    required=True,
-    metavar="ADDRESS",
-    help="Multiaddr of a peer of the swarm, ending in /p2p/<peer id>. Repeatable.",
-)
+initial_peers = _initial_peers(required=True)
+initial_peers_if_any = _initial_peers(required=False)
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )
@@ -64,16 +43,30 @@ device = click.option("--device", default="auto", show_default=True, help="auto,
 batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
 )
+max_disk = click.option(
+    "--max-disk",
+    type=BYTES,
+    default=None,
+    metavar="BYTES",
+    help="What this swarm's folder may take of the disk, such as 20GB. [default: no limit]",
+)
+nice = click.option(
+    "--nice",
+    type=click.IntRange(0, 19),
+    default=0,
+    show_default=True,
+    help="Leave the processor to others: 19 yields to all.",
+)
 name = click.option("--name", default="", help="Shown to the other peers.")
 max_upload = click.option(
     "--max-upload",
-    type=Rate(),
+    type=RATE,
     default=None,
     help="Send at most so many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
 )
 max_download = click.option(
     "--max-download",
-    type=Rate(),
+    type=RATE,
     default=None,
     help="Receive at most so many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
 )

@@ -55,7 +55,7 @@ class Log:
 
     def __init__(self) -> None:
         self._last = 0.0
-        self._rounds: tuple[int, int] = (0, 0)
+        self._known: tuple[object, ...] = ()
 
     def say(self, message: str) -> None:
         """See `Screen`."""
@@ -76,10 +76,12 @@ class Log:
 
     def show(self, status: Status, view: View, peer_id: str) -> None:
         """See `Screen`."""
-        rounds = (status.rounds_done, status.failed_rounds)
-        if rounds == self._rounds and time.monotonic() - self._last < LOG_SECONDS:
+        paused = status.state == "paused"
+        known = (status.rounds_done, status.failed_rounds, paused)
+        # While paused, one line says it all.
+        if known == self._known and (paused or time.monotonic() - self._last < LOG_SECONDS):
             return
-        self._rounds, self._last = rounds, time.monotonic()
+        self._known, self._last = known, time.monotonic()
         facts = describe(status, view, peer_id)
         self.say("  ".join(f"{key} {value}" for key, value in facts.items()))
 
@@ -119,7 +121,7 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
     """What there is to know at a glance, in words."""
     held_out = status.latest
     return {
-        "state": status.state,
+        "state": state(status),
         "round": str(status.round),
         "round full": percent(status.progress.ratio, 1.0),
         "loss": number(status.loss),
@@ -139,6 +141,16 @@ def describe_download(progress: Downloading) -> str:
         f"{percent(done, total)}  {done / 1e6:.0f} of {total / 1e6:.0f} MB  "
         f"{progress.bytes_per_second / 1e6:.1f} MB/s  {donors} donor{'' if donors == 1 else 's'}"
     )
+
+
+def state(status: Status) -> str:
+    """What it is doing; if it is paused, how that ends."""
+    if status.state != "paused":
+        return status.state
+    if status.paused_until is None:
+        return "paused (`dupt-peer resume` has it go on)"
+    until = time.strftime("%H:%M", time.localtime(status.paused_until))
+    return f"paused until {until} (`dupt-peer resume` has it go on now)"
 
 
 def share(status: Status, view: View, peer_id: str) -> str:

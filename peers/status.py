@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import UsageError
 from peers import options
+from peers.control.health import show_health
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,12 +27,30 @@ PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 
 
 @click.command("status")
-@options.initial_peers
+@options.initial_peers_if_any
 @options.swarm_id
+@click.option("--health", is_flag=True, help="Only: is the peer of this machine well? Exit code 0 if so.")
+@options.state_dir
+@click.option("--name", default="", help="With --health: the peer with this name.")
 @options.as_json
 @command_errors
-def command(initial_peers: tuple[str, ...], swarm_id: str, as_json: bool) -> None:
-    """Show a swarm: its round, peers, loss and state digests."""
+def command(
+    initial_peers: tuple[str, ...],
+    swarm_id: str,
+    health: bool,
+    state_dir: Path | None,
+    name: str,
+    as_json: bool,
+) -> None:
+    """Show a swarm: its round, peers, loss and state digests.
+
+    With --health it asks the peer that runs on this machine, and needs no address.
+    """
+    if health:
+        show_health(state_dir, swarm_id, name, as_json)
+        return
+    if not initial_peers:
+        raise UsageError("say which swarm: --initial-peers ADDRESS; or --health for the peer of this machine")
     from dupt_swarm.swarm import observe
 
     node, manifest = observe(initial_peers, swarm_id)

@@ -12,6 +12,7 @@ OURS = ("dupt_swarm", "peers", "monitor")
 FILES = sorted(path.relative_to(ROOT) for folder in OURS for path in (ROOT / folder).rglob("*.py"))
 PLAIN = {
     *("manifest", "presets", "settings", "errors", "files", "folders", "speed", "version"),
+    *("hours", "pausing", "disk"),
     *("reproducible", "command_line", "metrics", "_explain", "_toml"),
 }
 COMPOSITION = {"swarm", "optimizer", "oracle", "evaluator"}

@@ -8,10 +8,11 @@ from tiny import settings, tiny_manifest
 
 from dupt_swarm import GPT, Swarm
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.oracle import Oracle, Status, cut_step
+from dupt_swarm.oracle import Oracle, Status
 from dupt_swarm.settings import OracleSettings
 
 

@@ -15,6 +15,7 @@ import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError
 from dupt_swarm.learning.shards import Split
+from dupt_swarm.manifest import Manifest
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -109,3 +110,14 @@ def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Bat
         row[:] = split.read(start, start + context_length + 1)
     batch = torch.from_numpy(tokens)
     return batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+
+
+def cut_step(manifest: Manifest, batch_size: int) -> tuple[int, int]:
+    """Sequences in a micro-batch, at most ``batch_size``, and micro-batches in an inner step."""
+    sequences = manifest.rounds.tokens_per_step // manifest.model.context_length
+    micro_batches = next(
+        count
+        for count in range(1, sequences + 1)
+        if sequences % count == 0 and sequences // count <= batch_size
+    )
+    return sequences // micro_batches, micro_batches

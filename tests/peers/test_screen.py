@@ -12,6 +12,8 @@ from dupt_swarm.oracle import Status
 from peers.bootstrap import join_address
 from peers.screen import Log, bar, company, describe, describe_download, last_round
 
+CLOCK = time.strftime("%H:%M", time.localtime(1e9))
+
 
 def oracle(peer_id: str, tokens_per_second: float) -> Peer:
     record = PeerRecord(
@@ -57,6 +59,29 @@ def test_everything_is_there_at_a_glance() -> None:
         "oracles": "2",
         "last round": "averaged with 1 other in 0.6 s",
     }
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        (None, "paused (`dupt-peer resume` has it go on)"),
+        (1e9, f"paused until {CLOCK} (`dupt-peer resume` has it go on now)"),
+    ],
+)
+def test_a_pause_says_how_it_ends(until: float | None, words: str) -> None:
+    """By hand, or by itself at a time of day."""
+    paused = replace(status(None), state="paused", paused_until=until)
+    assert describe(paused, View(0.0, ()), "me")["state"] == words
+
+
+def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """However long it lasts; the end of it is a line again."""
+    log, view = Log(), View(0.0, ())
+    paused = replace(status(None), state="paused")
+    for shown in (status(None), paused, paused, paused, status(None)):
+        log.show(shown, view, "me")
+    states = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert [state.split()[1] for state in states] == ["training", "paused", "training"]
 
 
 def test_a_failed_round_says_why_and_that_nothing_is_lost() -> None:

@@ -1,0 +1,55 @@
+"""How much disk a folder takes, and how much it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dupt_swarm.errors import UsageError
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in ``folder`` and below; what vanishes meanwhile counts for nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def format_bytes(amount: float) -> str:
+    """Such as ``1.5 GB``, in decimal units."""
+    unit = 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{amount:.0f} bytes"
+
+
+class DiskLimit:
+    """The bytes that a folder may take, or no limit at all."""
+
+    def __init__(self, folder: Path, most: int | None = None) -> None:
+        """``most`` in bytes.
+
+        Raises:
+            UsageError: the folder takes more already.
+        """
+        self._folder, self._most = folder, most
+        if problem := self.problem(0, "nothing more"):
+            raise UsageError(problem)
+
+    def problem(self, more: int, what: str) -> str:
+        """Why ``what`` of ``more`` bytes has no room there, with the remedy; or an empty string."""
+        if self._most is None:
+            return ""
+        used = folder_bytes(self._folder)
+        if used + more <= self._most:
+            return ""
+        takes = f" and {what} about {format_bytes(more)}" if more else ""
+        return (
+            f"{self._folder} takes {format_bytes(used)}{takes}, more than --max-disk "
+            f"{format_bytes(self._most)}; raise it, give less text, or remove what you do not need"
+        )

@@ -1,0 +1,1 @@
+"""A volunteer's control of the peers that run on this machine."""

@@ -1,0 +1,92 @@
+"""What the owner of a running peer may have it do, and what it tells of itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from peers.control.server import Action
+
+if TYPE_CHECKING:
+    from dupt_swarm.oracle import Oracle
+    from dupt_swarm.settings import Role
+    from dupt_swarm.swarm import Swarm
+
+STOP_SECONDS = 0.1
+
+
+class PeerControl:
+    """The control of one peer: tell it of signs of life by `beat`, and of the oracle once there is one.
+
+    Attributes:
+        oracle: what pause, resume and finish act on; None for a bootstrap and while an oracle starts.
+    """
+
+    def __init__(self, swarm: Swarm, role: Role, name: str) -> None:
+        self.oracle: Oracle | None = None
+        self._role = role
+        self._about = {
+            "role": role,
+            "name": name,
+            "swarm_id": swarm.manifest.swarm_id,
+            "peer_id": swarm.peer_id,
+            "pid": os.getpid(),
+        }
+        self.beat("starting", swarm.state.round)
+
+    def beat(self, state: str, round: int) -> None:
+        """The peer is alive, in this state and at this round."""
+        self._state, self._round, self._beaten = state, round, time.monotonic()
+
+    def beaten_by(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        """``progress``, each call of which is a sign of life too."""
+
+        def watched(done: int, total: int) -> None:
+            self.beat(self._state, self._round)
+            progress(done, total)
+
+        return watched
+
+    @property
+    def actions(self) -> Mapping[str, Action]:
+        """For `serve_control`."""
+        return {
+            "status": self._status,
+            "pause": self._pause,
+            "resume": self._resume,
+            "finish": self._finish,
+            "stop": self._stop,
+        }
+
+    def _status(self) -> Mapping[str, Any]:
+        silence = time.monotonic() - self._beaten
+        return {**self._about, "state": self._state, "round": self._round, "silence_seconds": silence}
+
+    def _trainer(self, command: str) -> Oracle:
+        if self._role == "bootstrap":
+            raise ValueError(f"a bootstrap does not train, so it cannot {command}; `dupt-peer stop` ends it")
+        if self.oracle is None:
+            raise ValueError(f"it is still starting and cannot {command} yet; try again in a moment")
+        return self.oracle
+
+    def _pause(self) -> Mapping[str, Any]:
+        self._trainer("pause").pause()
+        return {"message": "pauses; `dupt-peer resume` has it go on"}
+
+    def _resume(self) -> Mapping[str, Any]:
+        self._trainer("resume").resume()
+        return {"message": "trains"}
+
+    def _finish(self) -> Mapping[str, Any]:
+        self._trainer("finish").finish()
+        return {"message": "contributes at the end of this round, then leaves"}
+
+    def _stop(self) -> Mapping[str, Any]:
+        # As an operator would: one way to end, and it works while the peer is still starting.
+        # A moment later, so that the answer is out before.
+        threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return {"message": "stops, with a checkpoint"}

@@ -1,0 +1,175 @@
+"""The control socket, without a peer behind it."""
+
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dupt_swarm.errors import DuptError, UsageError
+from peers.cli import main
+from peers.control.client import ask, find_peer
+from peers.control.health import SILENCE_SECONDS_MAX, is_healthy
+from peers.control.server import SOCKET, serve_control
+
+
+def about(name: str, swarm_id: str, **more: Any) -> Mapping[str, Any]:
+    return {"name": name, "swarm_id": swarm_id, "role": "oracle", "state": "training", "round": 3} | more
+
+
+def refuse() -> Mapping[str, Any]:
+    raise ValueError("not now")
+
+
+def fail() -> Mapping[str, Any]:
+    raise RuntimeError("a bug")
+
+
+def folder_of(state_dir: Path, swarm_id: str) -> Path:
+    folder = state_dir / swarm_id
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Iterator[Path]:
+    """A state folder with two peers, of two swarms."""
+    one, two = folder_of(tmp_path, "a-000000000000"), folder_of(tmp_path, "b-000000000000")
+    paused = {
+        "status": lambda: about("one", one.name, silence_seconds=1.0),
+        "pause": lambda: {"message": "ok"},
+    }
+    silent = {
+        "status": lambda: about("two", two.name, silence_seconds=1e4),
+        "pause": refuse,
+    }
+    with serve_control(one, paused), serve_control(two, silent):
+        yield tmp_path
+
+
+def test_commands_are_answered_as_long_as_the_block_runs(tmp_path: Path) -> None:
+    """The socket is the owner's alone, and gone afterwards."""
+    with serve_control(tmp_path, {"status": lambda: {"round": 3}}):
+        assert ask(tmp_path, "status") == {"ok": True, "round": 3}
+        assert stat.S_IMODE((tmp_path / SOCKET).stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="No such file"):
+        ask(tmp_path, "status")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a short path for every folder")
+def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
+    """A socket's address holds 108 bytes, but a folder's path may be longer."""
+    folder = tmp_path.joinpath(*["folder-with-a-long-name"] * 10)
+    folder.mkdir(parents=True)
+    with serve_control(folder, {"status": lambda: {}}):
+        assert (folder / SOCKET).is_socket()
+        assert ask(folder, "status") == {"ok": True}
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_killed_peer_left_is_replaced(tmp_path: Path) -> None:
+    """A socket on which nobody listens does not keep the next peer from starting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+    with pytest.raises(ConnectionRefusedError):
+        ask(tmp_path, "status")
+    with serve_control(tmp_path, {"status": lambda: {}}):
+        assert ask(tmp_path, "status") == {"ok": True}
+
+
+def test_a_peer_that_can_have_no_socket_runs_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says why it cannot be controlled, and the block runs."""
+    with serve_control(tmp_path / "missing", {}):
+        pass
+    assert "no control socket (No such file or directory)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("request_line", "error"),
+    [
+        (b"nonsense\n", "not a request"),
+        (b"[]\n", "not a request"),
+        (b'{"command": "dance"}\n', "unknown command `dance`; there are refuse, fail"),
+        (b'{"command": "refuse"}\n', "not now"),
+        (b'{"command": "fail"}\n', "it failed (RuntimeError('a bug'))"),
+    ],
+)
+def test_whatever_is_asked_gets_an_answer(tmp_path: Path, request_line: bytes, error: str) -> None:
+    """A bad request, a refusal and a bug are told to who asked, and the next request is served."""
+    actions = {"refuse": refuse, "fail": fail}
+    with serve_control(tmp_path, actions), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(tmp_path / SOCKET))
+        with connection.makefile("rwb") as stream:
+            for _ in range(2):
+                stream.write(request_line)
+                stream.flush()
+                answer = json.loads(stream.readline())
+                assert not answer["ok"]
+                assert error in answer["error"]
+
+
+def test_several_peers_are_listed(peers: Path) -> None:
+    """Who does not choose is told what there is, and how to choose."""
+    with pytest.raises(UsageError) as caught:
+        find_peer(peers, "", "")
+    assert "2 peers run on this machine; choose one with --name, --swarm or --state-dir" in str(caught.value)
+    assert f"one: oracle of a-000000000000, training, in {peers}" in str(caught.value)
+    assert "two: oracle of b-000000000000" in str(caught.value)
+
+
+def test_one_peer_is_chosen_by_name_or_swarm(peers: Path) -> None:
+    """Either is enough; one that is not there is an error."""
+    assert find_peer(peers, "", "two").folder == peers / "b-000000000000"
+    assert find_peer(peers, "a-000000000000", "").about["name"] == "one"
+    with pytest.raises(DuptError, match="no peer of those chosen runs on this machine"):
+        find_peer(peers, "a-000000000000", "two")
+
+
+def test_a_command_says_what_the_peer_does_or_why_not(peers: Path) -> None:
+    """Exit code 0 and 1."""
+    arguments = ["pause", "--state-dir", str(peers), "--name"]
+    done = CliRunner().invoke(main, [*arguments, "one"])
+    assert (done.exit_code, done.output) == (0, "one ok\n")
+    refused = CliRunner().invoke(main, [*arguments, "two"])
+    assert (refused.exit_code, refused.output) == (1, "error: two: not now\n")
+
+
+def test_health_is_an_exit_code(peers: Path) -> None:
+    """0 if the peer answers and was alive a moment ago, 1 if it was not or is not there."""
+    arguments = ["status", "--health", "--state-dir", str(peers), "--name"]
+    run = CliRunner().invoke
+    well, hanging, gone = (run(main, [*arguments, name]) for name in ("one", "two", "three"))
+    assert (well.exit_code, well.output) == (0, "a-000000000000: training at round 3\n")
+    assert hanging.exit_code == 1
+    assert "no sign of life for 10000 s" in hanging.output
+    assert gone.exit_code == 1
+    shown = run(main, [*arguments, "one", "--json"])
+    assert json.loads(shown.output)["healthy"] is True
+    assert is_healthy({"silence_seconds": SILENCE_SECONDS_MAX})
+
+
+def test_status_without_health_needs_an_address() -> None:
+    """It is a usage error, which names both ways."""
+    refused = CliRunner().invoke(main, ["status"])
+    assert refused.exit_code == 2
+    assert "--initial-peers ADDRESS; or --health" in refused.output
+
+
+def test_only_the_owner_may_use_the_socket_while_it_is_made(tmp_path: Path) -> None:
+    """Whatever the umask, nobody else may write to it, which connecting takes."""
+    before = os.umask(0)
+    try:
+        with serve_control(tmp_path, {}):
+            assert stat.S_IMODE((tmp_path / SOCKET).stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
