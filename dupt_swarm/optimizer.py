@@ -180,17 +180,10 @@ class CollaborativeOptimizer(optim.Optimizer):
 
         Records lag a little behind, so those that ended the last round with us still count as here.
         """
-        view, digest = self._swarm.view, self._swarm.state.digest
-        companions = view.companions(digest, self._swarm.peer_id)
-        known = {peer.peer_id for peer in companions}
-        lagging = [
-            peer.at_state(self._swarm.state.round, digest, self._round_began)
-            for peer in view.oracles
-            if peer.peer_id in self._mates
-            and peer.peer_id not in known
-            and peer.record.time <= self._round_began
-        ]
-        return (*companions, *lagging)
+        view, state = self._swarm.view, self._swarm.state
+        companions = view.companions(state.digest, self._swarm.peer_id)
+        mates = set(self._mates).difference(peer.peer_id for peer in companions)
+        return (*companions, *view.arriving(mates, state.round, state.digest, self._round_began))
 
     def _is_due(self) -> bool:
         now = time.monotonic()

@@ -8,7 +8,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,50 +20,27 @@ from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.held_out import HeldOut
 from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.phases import Observer
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.tree import read_tree, write_tree
-from dupt_swarm.network.messages import RoundResult
-from dupt_swarm.network.view import RoundProgress
 from dupt_swarm.optimizer import CollaborativeOptimizer
 from dupt_swarm.pausing import Pausing
 from dupt_swarm.settings import OracleSettings
+from dupt_swarm.status import Status
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
 ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
-# Held-out evaluation may take this part of the time.
-EVALUATION_RATIO = 0.02
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 4.0
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Status:
-    """How the oracle is doing; for the screen, the log and the record.
-
-    ``paused_until`` is in seconds since the epoch; None: not paused, or until somebody says `resume`.
-    """
-
-    state: str
-    round: int
-    progress: RoundProgress
-    rounds_done: int
-    tokens_per_second: float
-    tokens_total: int
-    loss: float | None
-    first: Evaluation | None
-    latest: Evaluation | None
-    last_round: RoundResult | None
-    failed_rounds: int
-    paused_until: float | None = None
 
 
 class Oracle:
@@ -74,7 +50,7 @@ class Oracle:
 
     Attributes:
         corpus: the tokenised corpus.
-        first: held-out evaluation at the start, latest: the last one; None if not done yet.
+        held_out: held-out evaluation, the first and the latest.
     """
 
     def __init__(self, swarm: Swarm, settings: OracleSettings, progress: Progress | None = None) -> None:
@@ -114,8 +90,7 @@ class Oracle:
         context_length = manifest.model.context_length
         batches = Batches(self.corpus.train, context_length, batch_size, manifest.seed, swarm.peer_id)
         self._trainer = Trainer(self._model, self._optimizer, batches, self._device, micro_batches)
-        self.first: Evaluation | None = None
-        self.latest: Evaluation | None = None
+        self.held_out = HeldOut(self._evaluate)
         self._meter = LossMeter()
         self._rounds_done = 0
         self._stopping = threading.Event()
@@ -170,7 +145,7 @@ class Oracle:
         Args:
             report: called about twice a second, and after every round.
         """
-        self._evaluate()
+        self.held_out.measure()
         while not self._stopping.is_set() and not self._finished:
             round_before = self._optimizer.last_round
             if self._should_rest:
@@ -187,7 +162,7 @@ class Oracle:
         except NodeError as error:
             logger.warning("%s; the checkpoint before stands", error)
         if not self._interrupted:
-            self._evaluate()
+            self.held_out.measure()
         self._report(report)
 
     def save(self, *, final: bool = False) -> None:
@@ -216,8 +191,8 @@ class Oracle:
             tokens_per_second=optimizer.tokens_per_second,
             tokens_total=optimizer.tokens_total,
             loss=self._meter.mean,
-            first=self.first,
-            latest=self.latest,
+            first=self.held_out.first,
+            latest=self.held_out.latest,
             last_round=optimizer.last_round,
             failed_rounds=optimizer.failed_rounds,
             paused_until=self._pausing.until if self._resting else None,
@@ -253,8 +228,7 @@ class Oracle:
             self._rounds_done += 1
         if self._rounds_done == self._settings.rounds:
             self._stopping.set()
-        if self._evaluation_due():
-            self._evaluate()
+        self.held_out.measure_if_due()
         if time.monotonic() - self._saved > self._settings.checkpoint_seconds:
             self._save_if_possible()
         self._report(report)
@@ -275,21 +249,14 @@ class Oracle:
         )
         report(status)
 
-    def _evaluate(self) -> None:
-        started = time.monotonic()
+    def _evaluate(self) -> Evaluation:
         batches = held_out_batches(
             self.corpus.held_out,
             self._swarm.manifest.model.context_length,
             self._settings.batch_size,
             self._settings.held_out_blocks,
         )
-        self.latest = evaluate(self._model, batches, self._tokenizer.token_bytes(), self._device)
-        self.first = self.first or self.latest
-        now = time.monotonic()
-        self._next_evaluation = now + (now - started) / EVALUATION_RATIO
-
-    def _evaluation_due(self) -> bool:
-        return time.monotonic() >= self._next_evaluation
+        return evaluate(self._model, batches, self._tokenizer.token_bytes(), self._device)
 
     def _state_dict(self) -> dict[str, Any]:
         return {

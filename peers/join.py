@@ -19,7 +19,8 @@ from peers.control.server import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
-    from dupt_swarm.oracle import Oracle, Status
+    from dupt_swarm.oracle import Oracle
+    from dupt_swarm.status import Status
 
 
 @click.command("join")

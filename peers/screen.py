@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dupt_swarm.network.messages import Downloading
     from dupt_swarm.network.view import View
-    from dupt_swarm.oracle import Status
+    from dupt_swarm.status import Status
 
 LOG_SECONDS = 10.0
 BAR_WIDTH = 24

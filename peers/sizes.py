@@ -57,8 +57,21 @@ class RateType(BytesType):
     name = "rate"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `parse_bytes`; too little to take part is a usage error as well."""
-        rate = super().convert(value.removesuffix("/s") if isinstance(value, str) else value, param, ctx)
+        """See `parse_bytes`; bits, and too little to take part, are usage errors as well."""
+        if isinstance(value, int):
+            return value
+        text = value.strip().removesuffix("/s")
+        try:
+            if "b" in text:
+                raise ValueError("a small b means bits")
+            rate = parse_bytes(text)
+        except ValueError:
+            self.fail(
+                f"`{value}` is no rate in bytes per second; write it like 10MB or 500kB "
+                "(a link of 100 Mbit/s moves 12.5MB)",
+                param,
+                ctx,
+            )
         if rate < RATE_MIN:
             self.fail(f"`{value}` is less than 50kB per second, too little to take part", param, ctx)
         return rate

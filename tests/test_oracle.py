@@ -12,8 +12,9 @@ from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.oracle import Oracle, Status
+from dupt_swarm.oracle import Oracle
 from dupt_swarm.settings import OracleSettings
+from dupt_swarm.status import Status
 
 
 class Recorder:

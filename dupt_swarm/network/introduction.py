@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hivemind.p2p import PeerID
 
@@ -12,6 +13,7 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.addresses import split
 from dupt_swarm.network.exchange import Exchange, Hello
+from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
@@ -35,6 +37,21 @@ class Introduction:
     def state_digest(self) -> str:
         """The state that the first of them holds; empty if nobody answered."""
         return next((hello.state_digest for hello in self.hellos.values()), "")
+
+
+async def discover(run_dir: Path, initial_peers: tuple[str, ...], swarm_id: str) -> Introduction:
+    """Ask ``initial_peers`` who they are, from a daemon (with its sockets in ``run_dir``) just for that.
+
+    Raises:
+        DuptError: as in `introduce`, or the daemon does not start.
+    """
+    settings = NodeSettings("observer", initial_peers=initial_peers, swarm_id=swarm_id)
+    p2p = await start_daemon(settings, run_dir)
+    try:
+        reached = await connect(p2p, initial_peers)
+        return await introduce(Exchange(p2p), settings, reached)
+    finally:
+        await p2p.shutdown()
 
 
 async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Sequence[str]) -> Introduction:

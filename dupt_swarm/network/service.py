@@ -22,7 +22,7 @@ from dupt_swarm.network.entrance import enter_dht, first_state, reach
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.follower import Follower
 from dupt_swarm.network.identity import load_identity
-from dupt_swarm.network.introduction import get_tokenizer, introduce
+from dupt_swarm.network.introduction import discover, get_tokenizer, introduce
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedMemory
@@ -30,7 +30,7 @@ from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateNa
 from dupt_swarm.network.neighbours import Neighbours
 from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
 from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.transport import connect, daemon_failure, start_daemon
+from dupt_swarm.network.transport import daemon_failure, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.blob import Blob
@@ -76,13 +76,7 @@ class NodeService:
         Raises:
             DuptError: unreachable, or another swarm than expected.
         """
-        settings = NodeSettings("observer", initial_peers=initial_peers, swarm_id=swarm_id)
-        p2p = await start_daemon(settings, self._run_dir)
-        try:
-            reached = await connect(p2p, initial_peers)
-            introduction = await introduce(Exchange(p2p), settings, reached)
-        finally:
-            await p2p.shutdown()
+        introduction = await discover(self._run_dir, initial_peers, swarm_id)
         return introduction.manifest.canonical_bytes()
 
     async def join(self, settings: NodeSettings, memory: tuple[int, Layout] | None) -> Joined:
@@ -282,8 +276,8 @@ class NodeService:
     def _on_view(self, view: View) -> None:
         self._neighbours.note(view)
         if not self._averaging:
-            # A trainer adopts a newer state between two steps; who has no trainer does so at once.
-            self._follower.follow(view, self._adopt if self._settings.role != "oracle" else lambda: None)
+            # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
+            self._follower.follow(view, self._adopt if self._settings.role == "bootstrap" else lambda: None)
         self._tell(view)
         self._tell(self._p2p.traffic.read())
 

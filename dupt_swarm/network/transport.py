@@ -53,7 +53,7 @@ async def daemon_failure(p2p: P2P) -> str:
     while True:
         await asyncio.sleep(PROBE_SECONDS)
         try:
-            await asyncio.wait_for(p2p.get_visible_maddrs(latest=True), PROBE_ANSWER_SECONDS)
+            await asyncio.wait_for(p2p.list_peers(), PROBE_ANSWER_SECONDS)
         except Exception as error:
             return repr(error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -159,6 +160,14 @@ class View:
             if peer.record.state_digest == digest
             and peer.record.state in ("training", "averaging")
             and peer.peer_id != but
+        )
+
+    def arriving(self, mates: Collection[str], round: int, digest: str, began: float) -> tuple[Peer, ...]:
+        """Those of ``mates`` whose records are from before ``began``, as they will be in state ``digest``."""
+        return tuple(
+            peer.at_state(round, digest, began)
+            for peer in self.oracles
+            if peer.peer_id in mates and peer.record.time <= began
         )
 
     def to_json(self, swarm_id: str) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from peers.metrics.gpu import Gpu
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
 
 if TYPE_CHECKING:
-    from dupt_swarm.oracle import Oracle, Status
+    from dupt_swarm.oracle import Oracle
     from dupt_swarm.settings import NodeSettings
+    from dupt_swarm.status import Status
     from dupt_swarm.swarm import Swarm
 
 Samples = tuple[MetricSpec, list[Sample]]

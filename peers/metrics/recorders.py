@@ -14,7 +14,7 @@ from dupt_swarm.network.messages import CatchingUp, FetchFailed
 if TYPE_CHECKING:
     from dupt_swarm.learning.phases import Phase
     from dupt_swarm.network.messages import RoundResult
-    from dupt_swarm.oracle import Status
+    from dupt_swarm.status import Status
 
 
 class StepRecorder:

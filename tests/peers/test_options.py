@@ -10,7 +10,7 @@ from peers import options
 @click.command()
 @options.max_upload
 @options.max_download
-def program(**chosen: float | None) -> None:
+def program(**chosen: int | None) -> None:
     """Prints what it was given."""
     click.echo(f"{chosen['max_upload']} {chosen['max_download']}")
 
@@ -18,22 +18,22 @@ def program(**chosen: float | None) -> None:
 @pytest.mark.parametrize(
     ("text", "rate"),
     [
-        ("10MB", 10e6),
-        ("500kB", 500e3),
-        ("1.25 MB", 1.25e6),
-        ("2GB", 2e9),
-        ("2MB/s", 2e6),
-        ("123456", 123456.0),
-        ("50000B", 50e3),
+        ("10MB", 10_000_000),
+        ("500kB", 500_000),
+        ("1.25 MB", 1_250_000),
+        ("2GB", 2_000_000_000),
+        ("2MB/s", 2_000_000),
+        ("123456", 123456),
+        ("50000B", 50_000),
     ],
 )
-def test_rates_are_bytes_per_second(text: str, rate: float) -> None:
+def test_rates_are_bytes_per_second(text: str, rate: int) -> None:
     """With the usual prefixes, or none."""
     result = CliRunner().invoke(program, ["--max-upload", text])
     assert (result.output, result.exit_code) == (f"{rate} None\n", 0)
 
 
-@pytest.mark.parametrize("text", ["10Mb", "10Mbit", "10mb", "fast", "-1MB", "1e6", "", "10MiB", "nan"])
+@pytest.mark.parametrize("text", ["10Mb", "10Mbit", "10mb", "fast", "-1MB", "1e6", "", "nan"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     """Bits above all: the message says how to write it, and what a link in bits means."""
     result = CliRunner().invoke(program, ["--max-download", text])

@@ -8,7 +8,7 @@ import pytest
 from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.network.messages import Downloading, RoundResult, StateName
 from dupt_swarm.network.view import Peer, PeerRecord, RoundProgress, View
-from dupt_swarm.oracle import Status
+from dupt_swarm.status import Status
 from peers.bootstrap import join_address
 from peers.screen import Log, bar, company, describe, describe_download, last_round
 

@@ -1,0 +1,38 @@
+"""Held-out evaluation now and then, for a small part of the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from dupt_swarm.learning.evaluation import Evaluation
+
+TIME_RATIO = 0.02
+
+
+class HeldOut:
+    """Measures when it is due: so that measuring takes at most `TIME_RATIO` of the time.
+
+    Attributes:
+        first: at the start, latest: the last one; None if not done yet.
+    """
+
+    def __init__(self, evaluate: Callable[[], Evaluation]) -> None:
+        """``evaluate`` measures the model as it is now."""
+        self._evaluate = evaluate
+        self._next = 0.0
+        self.first: Evaluation | None = None
+        self.latest: Evaluation | None = None
+
+    def measure(self) -> None:
+        """Measure now."""
+        started = time.monotonic()
+        self.latest = self._evaluate()
+        self.first = self.first or self.latest
+        now = time.monotonic()
+        self._next = now + (now - started) / TIME_RATIO
+
+    def measure_if_due(self) -> None:
+        """Measure if the last time is long enough ago."""
+        if time.monotonic() >= self._next:
+            self.measure()
