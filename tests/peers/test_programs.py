@@ -228,4 +228,5 @@ def test_a_signal_ends_an_oracle_within_ten_seconds_with_a_checkpoint(
     assert oracle.returncode == code
     assert time.monotonic() - began < 10
     [checkpoint] = (tmp_path / "oracle" / bootstrap["swarm_id"]).glob("checkpoint-*")
-    assert {path.name for path in checkpoint.iterdir()} == {"oracle.safetensors", "replica.safetensors"}
+    files = {path.name for path in checkpoint.iterdir()}
+    assert files == {"oracle.safetensors", "replica.safetensors", "final"}
