@@ -158,6 +158,7 @@ class Oracle:
         with self._swarm.folder.new_checkpoint() as path:
             self._swarm.save_replica(path)
             write_tree(path / ORACLE_FILE, self._state_dict())
+        self._swarm.announce_checkpoint()
         self._saved = time.monotonic()
 
     def status(self) -> Status:
@@ -202,6 +203,7 @@ class Oracle:
         self._swarm.node.publish(
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
+            heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
         )
         report(status)
 

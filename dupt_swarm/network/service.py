@@ -23,6 +23,7 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.outcomes import RoundOutcomes
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
@@ -56,6 +57,7 @@ class NodeService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_reduce: asyncio.Task[Average] | None = None
         self._averaging = self._fetching = False
+        self._outcomes = RoundOutcomes()
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
         """The manifest of the swarm that these peers are in, without joining it.
@@ -138,9 +140,11 @@ class NodeService:
             logger.exception("the round failed")
         finally:
             self._averaging = False
-            self._announce(state="training", round_tokens=left, now=True)
+            seconds = time.monotonic() - started
+            self._outcomes.note(outcome, not left, seconds)
+            told = self._outcomes.fields(self._averager.rejected)
+            self._announce(state="training", round_tokens=left, now=True, **told)
         state = None if left else self._keeper.name
-        seconds = time.monotonic() - started
         return RoundResult(state, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     async def cancel_average(self) -> None:
@@ -162,8 +166,15 @@ class NodeService:
         return name_of(state)
 
     async def view(self) -> View:
-        """Read the records of all peers now."""
-        return await self._member.refresh()
+        """Read the records of all peers now.
+
+        Raises:
+            NodeError: an observer has lost everybody; the records that it still has are old.
+        """
+        view = await self._member.refresh()
+        if self._settings.role == "observer" and not await self._p2p.list_peers():
+            raise NodeError("no peer of the swarm can be reached")
+        return view
 
     async def close(self) -> None:
         """Leave the swarm, and end what was started."""

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.network.view import EvaluationRecord, Peer, PeerRecord, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app
@@ -30,9 +30,15 @@ def full_snapshot() -> Snapshot:
         swarm_tokens=900,
         loss=4.0,
         heldout_loss=4.5,
+        heldout_bits_per_byte=2.5,
+        group_size=3,
+        checkpoint_round=2,
         name='"\\\n',
     )
-    return Snapshot(manifest, View(NOW, ())).succeeded(View(NOW, (Peer("a", record),)), 0.5)
+    evaluation = EvaluationRecord(dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, round=3, time=NOW)
+    evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation})
+    view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
+    return Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
 
 
 def served_metrics(snapshot: Snapshot) -> str:
