@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
 
-Kind = Literal["gauge", "counter", "info"]
+Kind = Literal["gauge", "counter", "info", "histogram"]
 Sample = tuple[tuple[str, ...], float]  # label values in the order of the metric's labels, and the value
 
 
@@ -21,15 +32,19 @@ class MetricSpec:
         kind: an ``info`` has the value 1 and says everything in its labels.
         help: one sentence.
         labels: their names.
+        bounds: of a histogram, the greatest value of each bucket but the last, ascending.
     """
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
 
     def family(self, samples: Iterable[Sample] = ()) -> Metric:
-        """A fresh metric family with these samples."""
+        """A fresh metric family with these samples; of a histogram see `histogram`."""
+        if self.kind == "histogram":
+            return self.histogram(())
         if self.kind == "info":
             info = InfoMetricFamily(self.name.removesuffix("_info"), self.help)
             for values, _ in samples:
@@ -40,3 +55,35 @@ class MetricSpec:
         for values, value in samples:
             family.add_metric(values, value)
         return family
+
+    def histogram(self, samples: Iterable[tuple[tuple[str, ...], Distribution]]) -> Metric:
+        """A fresh family of a histogram: label values, and what was observed."""
+        family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+        for values, distribution in samples:
+            buckets, total = distribution.read()
+            family.add_metric(values, buckets, total)
+        return family
+
+
+class Distribution:
+    """Observed values by bucket. One thread may observe while another reads."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """``bounds`` as in `MetricSpec`."""
+        self._bounds = (*bounds, math.inf)
+        self._counts = [0] * len(self._bounds)
+        self._total = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, value: float) -> None:
+        """Count ``value``."""
+        with self._lock:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._total += value
+
+    def read(self) -> tuple[list[tuple[str, float]], float]:
+        """Prometheus' buckets, which are cumulative, and the sum of all values."""
+        with self._lock:
+            counts, total = list(self._counts), self._total
+        bounds = map(floatToGoString, self._bounds)
+        return list(zip(bounds, map(float, accumulate(counts)), strict=True)), total

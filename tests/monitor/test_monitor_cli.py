@@ -175,7 +175,7 @@ def test_watches_a_swarm(bootstrap: Any, start: Start) -> None:
     text = monitor.scrape()
     run = f'run="{bootstrap.manifest.swarm_id}"'
     assert "dupt_monitor_up 1.0" in text
-    assert re.findall(rf"^dupt_swarm_peers\{{{run},.*\}} 1\.0$", text, re.MULTILINE)
+    assert re.findall(rf'^dupt_swarm_peers\{{role="bootstrap",{run},.*\}} 1\.0$', text, re.MULTILINE)
     assert f'manifest_sha256="{bootstrap.manifest.sha256}"' in text
     assert f'name="first \\"peer\\"",peer_id="{bootstrap.peer_id}"' in text
 

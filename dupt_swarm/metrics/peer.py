@@ -1,0 +1,144 @@
+"""The metrics of one peer, exported by itself with ``--metrics-addr``.
+
+Which run and which peer it is stands in `INFO` alone; Prometheus adds the instance to everything.
+"""
+
+from __future__ import annotations
+
+from dupt_swarm.metrics.spec import Kind, MetricSpec
+
+STEP_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+AVERAGING_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+DOWNLOAD_BOUNDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+
+
+def _peer(name: str, kind: Kind, help: str, *labels: str, bounds: tuple[float, ...] = ()) -> MetricSpec:
+    return MetricSpec(f"dupt_peer_{name}", kind, help, labels, bounds)
+
+
+BUILD_INFO = _peer(
+    "build_info", "info", "The software that this peer runs.", "version", "torch", "hivemind", "python"
+)
+INFO = _peer("info", "info", "Which peer this is.", "run", "peer_id", "role", "name", "device")
+START = _peer("start_timestamp_seconds", "gauge", "When this peer was started.")
+STATE = _peer("state", "gauge", "1 for what this peer does now, 0 for all else.", "state")
+PAUSED = _peer("paused_seconds_total", "counter", "How long this peer has been paused since its start.")
+ROUND = _peer("round", "gauge", "Rounds in this peer's replica state.")
+ROUND_LAG = _peer("round_lag", "gauge", "Rounds that the swarm's newest replica state is ahead of ours.")
+LOSS_NATS = _peer("loss_nats", "gauge", "Mean training loss per token over the last steps.")
+HELDOUT_LOSS_NATS = _peer(
+    "heldout_loss_nats", "gauge", "Loss per token on the part of the corpus that is not trained on."
+)
+HELDOUT_BITS = _peer(
+    "heldout_bits_per_byte", "gauge", "Bits per byte of the part of the corpus that is not trained on."
+)
+LEARNING_RATE = _peer(
+    "learning_rate", "gauge", "Scheduled learning rate: of inner steps, or with `gradient` of the outer one."
+)
+TOKENS_TOTAL = _peer(
+    "tokens_total", "counter", "Tokens of this oracle in the swarm's state, earlier sessions included."
+)
+TRAINED_TOKENS = _peer(
+    "trained_tokens_total", "counter", "Tokens that inner steps have trained on since the start."
+)
+INNER_STEPS = _peer("inner_steps_total", "counter", "Inner steps since the start.")
+STEP_DURATION = _peer(
+    "step_duration_seconds",
+    "histogram",
+    "Time of each phase in an inner step. On CUDA the device's time, which runs beside that of the phase "
+    "`data`, and of steps that the device has finished; elsewhere the time until the calls return.",
+    "phase",
+    bounds=STEP_BOUNDS,
+)
+LAST_STEP = _peer("last_step_timestamp_seconds", "gauge", "When the last inner step ended.")
+AVERAGING_ROUNDS = _peer(
+    "averaging_rounds_total", "counter", "Rounds that this peer tried to end since its start."
+)
+AVERAGING_FAILED = _peer(
+    "averaging_rounds_failed_total", "counter", "Those of them that did not succeed here.", "reason"
+)
+AVERAGING_DURATION = _peer(
+    "averaging_duration_seconds",
+    "histogram",
+    "Time of matchmaking, all-reduce and outer step together, of failed rounds too.",
+    bounds=AVERAGING_BOUNDS,
+)
+GROUP_SIZE = _peer("averaging_group_size", "gauge", "Peers in the group of the last round, this one too.")
+LAST_ROUND = _peer("last_round_timestamp_seconds", "gauge", "When a round last succeeded here.")
+DOWNLOAD_DURATION = _peer(
+    "state_download_duration_seconds",
+    "histogram",
+    "Time of each download of a newer replica state, of failed ones too; the first one, at joining, is "
+    "not counted.",
+    bounds=DOWNLOAD_BOUNDS,
+)
+DOWNLOADS_FAILED = _peer(
+    "state_downloads_failed_total",
+    "counter",
+    "Downloads of a newer replica state that nobody could complete.",
+)
+NETWORK_RECEIVE = _peer(
+    "network_receive_bytes_total",
+    "counter",
+    "Payload bytes of all messages received from peers since the node's start, without the overhead of "
+    "libp2p and below.",
+)
+NETWORK_TRANSMIT = _peer(
+    "network_transmit_bytes_total",
+    "counter",
+    "Payload bytes of all messages sent to peers since the node's start, without the overhead of libp2p "
+    "and below.",
+)
+KNOWN_PEERS = _peer("known_peers", "gauge", "Live peers that this peer sees, itself included.")
+NODE_RESTARTS = _peer(
+    "node_restarts_total", "counter", "How often the node process had to be started again.", "reason"
+)
+CHECKPOINT_SAVED = _peer("checkpoint_saved_timestamp_seconds", "gauge", "When the last checkpoint was saved.")
+GPU_UTILIZATION = _peer(
+    "gpu_utilization_ratio",
+    "gauge",
+    "Part of the last moment in which the GPU computed, by any process.",
+    "gpu",
+)
+GPU_MEMORY_USED = _peer("gpu_memory_used_bytes", "gauge", "GPU memory in use, by any process.", "gpu")
+GPU_MEMORY_TOTAL = _peer("gpu_memory_total_bytes", "gauge", "GPU memory there is.", "gpu")
+GPU_TEMPERATURE = _peer("gpu_temperature_celsius", "gauge", "Temperature of the GPU.", "gpu")
+GPU_ENERGY = _peer(
+    "gpu_energy_joules_total", "counter", "Energy that the GPU has used since its driver was loaded.", "gpu"
+)
+
+PEER_METRICS: tuple[MetricSpec, ...] = (
+    BUILD_INFO,
+    INFO,
+    START,
+    STATE,
+    PAUSED,
+    ROUND,
+    ROUND_LAG,
+    LOSS_NATS,
+    HELDOUT_LOSS_NATS,
+    HELDOUT_BITS,
+    LEARNING_RATE,
+    TOKENS_TOTAL,
+    TRAINED_TOKENS,
+    INNER_STEPS,
+    STEP_DURATION,
+    LAST_STEP,
+    AVERAGING_ROUNDS,
+    AVERAGING_FAILED,
+    AVERAGING_DURATION,
+    GROUP_SIZE,
+    LAST_ROUND,
+    DOWNLOAD_DURATION,
+    DOWNLOADS_FAILED,
+    NETWORK_RECEIVE,
+    NETWORK_TRANSMIT,
+    KNOWN_PEERS,
+    NODE_RESTARTS,
+    CHECKPOINT_SAVED,
+    GPU_UTILIZATION,
+    GPU_MEMORY_USED,
+    GPU_MEMORY_TOTAL,
+    GPU_TEMPERATURE,
+    GPU_ENERGY,
+)
