@@ -29,8 +29,10 @@ LOSS_NATS = _peer("loss_nats", "gauge", "Mean training loss per token over the l
 HELDOUT_LOSS_NATS = _peer(
     "heldout_loss_nats", "gauge", "Loss per token on the part of the corpus that is not trained on."
 )
-HELDOUT_BITS = _peer(
-    "heldout_bits_per_byte", "gauge", "Bits per byte of the part of the corpus that is not trained on."
+HELDOUT_BPB = _peer(
+    "heldout_bpb",  # Prometheus' linter takes `bits` in a name for a wrong unit
+    "gauge",
+    "Bits per byte (BPB) of the part of the corpus that is not trained on.",
 )
 LEARNING_RATE = _peer(
     "learning_rate", "gauge", "Scheduled learning rate: of inner steps, or with `gradient` of the outer one."
@@ -117,7 +119,7 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     ROUND_LAG,
     LOSS_NATS,
     HELDOUT_LOSS_NATS,
-    HELDOUT_BITS,
+    HELDOUT_BPB,
     LEARNING_RATE,
     TOKENS_TOTAL,
     TRAINED_TOKENS,

@@ -71,7 +71,7 @@ TRAINING = Row(
         graph(
             "Bits per byte",
             "On the part of its corpus that it holds out.",
-            Query("{0}", peer.HELDOUT_BITS, legend="held out"),
+            Query("{0}", peer.HELDOUT_BPB, legend="held out"),
             unit=BITS,
         ),
         graph(
