@@ -25,6 +25,7 @@ def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) 
             "mapping": "manual",
             "series": [
                 {
+                    "frame": {"matcher": {"id": "byIndex", "options": 0}},
                     "x": {"matcher": {"id": "byName", "options": "Tokens"}},
                     "y": {"matcher": {"id": "byName", "options": name}},
                 }

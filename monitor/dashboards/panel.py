@@ -102,11 +102,10 @@ def stacked(title: str, text: str, *queries: Query, unit: str, **more: Any) -> P
     return Panel(title, text, queries, unit, defaults={"custom": custom, "min": 0}, **more)
 
 
-def override(name: str, *, prefix: str = "", **properties: Any) -> dict[str, Any]:
-    """Other properties for the field ``name``, or for all whose names begin with ``prefix``."""
-    matcher = {"id": "byRegexp", "options": f"/^{prefix}/"} if prefix else {"id": "byName", "options": name}
+def override(name: str, **properties: Any) -> dict[str, Any]:
+    """Other properties for the field ``name``; a double underscore stands for the dot of nested ones."""
     return {
-        "matcher": matcher,
+        "matcher": {"id": "byName", "options": name},
         "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
     }
 

@@ -12,6 +12,7 @@ from monitor.dashboards.panel import (
     columns,
     graph,
     hidden,
+    override,
     stacked,
     stat,
 )
@@ -112,12 +113,7 @@ STEPS = Row(
             Query(f"rate({{0}}{RECENT})", peer.INNER_STEPS, legend="steps/s"),
             Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS, legend="tokens/s"),
             unit="short",
-            overrides=(
-                {
-                    "matcher": {"id": "byName", "options": "tokens/s"},
-                    "properties": [{"id": "custom.axisPlacement", "value": "right"}],
-                },
-            ),
+            overrides=(override("tokens/s", custom__axisPlacement="right"),),
         ),
     ),
 )
@@ -154,13 +150,7 @@ ROUNDS = Row(
             Query("increase({0}[15m])", peer.AVERAGING_ROUNDS, legend="all"),
             unit="none",
             overrides=(
-                {
-                    "matcher": {"id": "byName", "options": "all"},
-                    "properties": [
-                        {"id": "custom.stacking", "value": {"mode": "none", "group": "A"}},
-                        {"id": "custom.fillOpacity", "value": 0},
-                    ],
-                },
+                override("all", custom__stacking={"mode": "none", "group": "A"}, custom__fillOpacity=0),
             ),
         ),
     ),
