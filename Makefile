@@ -32,6 +32,7 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/convergence.py
+	$(BIN)/python benchmarks/monitor.py
 
 # Grafana's dashboards are generated; a test says when this was forgotten.
 dashboards: $(VENV)/installed
