@@ -63,6 +63,14 @@ class Prometheus:
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.url = folder, f"http://127.0.0.1:{port}"
 
+    def ready(self) -> bool:
+        """Whether it has started."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
     def ask(self, path: str, **parameters: str) -> Any:
         """The data that the API answers with.
 
@@ -75,15 +83,12 @@ class Prometheus:
                 answer = json.load(response)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error
-        except OSError:
-            return []  # not up yet
         assert answer["status"] == "success", answer
         return answer["data"]
 
     def query(self, expr: str) -> list[dict[str, Any]]:
         """The series of an instant query."""
-        data = self.ask("query", query=expr)
-        return data["result"] if data else []
+        return list(self.ask("query", query=expr)["result"])
 
     def value(self, expr: str) -> float:
         """Of the only series; 0 if there is none."""
@@ -123,7 +128,9 @@ def prometheus(folder: Path, monitor_port: int, peers: list[str]) -> Iterator[Pr
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        yield Prometheus(folder, port)
+        server = Prometheus(folder, port)
+        wait_until(server.ready, "Prometheus' start")
+        yield server
     finally:
         process.terminate()
         process.wait(30)

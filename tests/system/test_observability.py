@@ -43,7 +43,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
                 lambda: (
                     whole.prometheus.value("dupt_swarm_round") >= ROUNDS
                     and whole.prometheus.value("run_instance:dupt_swarm_oracles_working:sum") == len(ORACLES)
-                    and len(whole.prometheus.samples("dupt_swarm_tokens_total")) > 5
+                    and whole.prometheus.value("count_over_time(dupt_swarm_tokens_total[10m])") > 5
                 ),
                 f"{ROUNDS} rounds of {len(ORACLES)} oracles",
             )
