@@ -7,10 +7,10 @@ signature, and is scraped over HTTP. The records are not renewed, so the manifes
 
 How to read it: a scrape is from the request to the last byte; `refresh` is the monitor's own metric, of all
 refreshes seen; memory is the resident set of the monitor and of its node together, at the first scrape and
-at the end. Peers that come and go are what could let memory grow, so the second half of the run renews
-every record under its own key with other counts.
+at the end of each generation: all records are renewed again and again, with other states and counts, since
+that is what could let memory grow.
 
-    python benchmarks/monitor.py [--peers 1000] [--seconds 60] [--max-peer-series 50]
+    python benchmarks/monitor.py [--peers 1000] [--generations 6] [--seconds 20] [--max-peer-series 50]
 """
 
 from __future__ import annotations
@@ -208,9 +208,10 @@ class Figures:
 
 @click.command()
 @click.option("--peers", default=1000, show_default=True)
-@click.option("--seconds", default=60.0, show_default=True, help="How long to watch, all in all.")
+@click.option("--generations", default=6, show_default=True, help="How often all records are new.")
+@click.option("--seconds", default=20.0, show_default=True, help="How long to watch each generation.")
 @click.option("--max-peer-series", default=50, show_default=True)
-def main(peers: int, seconds: float, max_peer_series: int) -> None:
+def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> None:
     """Measure, and print a line for each figure."""
     manifest = build_manifest()
     with ProcessPoolExecutor() as pool:
@@ -226,15 +227,16 @@ def main(peers: int, seconds: float, max_peer_series: int) -> None:
         figures = Figures()
         with running_monitor(address, Path(folder) / "monitor", max_peer_series) as (url, pid):
             _, first = scrape(url)
-            begin = resident(pid)
-            figures.watch(url, seconds / 2)
-            asyncio.run(store(address, manifest, keys, 1))
-            figures.watch(url, seconds / 2)
-            end = resident(pid)
+            memory = [resident(pid)]
+            for generation in range(1, generations + 1):
+                figures.watch(url, seconds)
+                memory.append(resident(pid))
+                if generation < generations:
+                    asyncio.run(store(address, manifest, keys, generation))
         click.echo(f"peers          {value_of(first, 'dupt_swarm_peers'):.0f} exported at the first scrape")
         for line in figures.lines():
             click.echo(line)
-        click.echo(f"memory         {begin:.0f} MiB at first, {end:.0f} MiB at the end")
+        click.echo(f"memory         {', '.join(f'{size:.0f}' for size in memory)} MiB")
 
 
 if __name__ == "__main__":
