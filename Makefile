@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
 
-.PHONY: demo test test-system lint bench clean
+.PHONY: demo test test-system lint bench dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,11 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/convergence.py
+	$(BIN)/python benchmarks/monitor.py
+
+# Grafana's dashboards are generated; a test says when this was forgotten.
+dashboards: $(VENV)/installed
+	$(BIN)/python -m monitor.dashboards
 
 clean:
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -178,6 +178,7 @@ class Oracle:
             write_tree(path / ORACLE_FILE, self._state_dict())
             if final:
                 (path / FINAL_MARK).touch()
+        self._swarm.announce_checkpoint()
         self._saved = time.monotonic()
 
     def status(self) -> Status:
@@ -246,6 +247,7 @@ class Oracle:
         self._swarm.node.publish(
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
+            heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
         )
         report(status)
 

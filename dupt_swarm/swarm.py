@@ -169,6 +169,12 @@ class Swarm:
         """Write the replica state into the folder ``checkpoint``."""
         self.state = self.node.save(checkpoint / REPLICA_FILE)
 
+    def announce_checkpoint(self) -> None:
+        """Tell the others of the newest checkpoint, which holds the state last joined with or saved."""
+        checkpoint = self.folder.checkpoint
+        if checkpoint is not None:
+            self.node.publish(checkpoint_round=self.state.round, checkpoint_time=checkpoint.stat().st_mtime)
+
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""
         self.node.close()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dupt_swarm.command_line import command_errors
+from dupt_swarm.folders import default_state_dir
 from dupt_swarm.version import VERSION
 
 if TYPE_CHECKING:
     from dupt_swarm.manifest import Manifest
-    from monitor.watcher import Source
+    from monitor.watcher import Source, Watcher
 
 
 @click.command(
@@ -44,9 +47,23 @@ if TYPE_CHECKING:
     default=50,
     help="How many peers get series of their own: those who contributed most.",
 )
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    default=None,
+    show_default="the platform's state folder",
+    help="Where to keep the counters, so that they go on after a restart.",
+)
 @click.version_option(VERSION)
 @command_errors
-def main(initial_peers: tuple[str, ...], swarm: str, host: str, port: int, max_peer_series: int) -> None:
+def main(
+    initial_peers: tuple[str, ...],
+    swarm: str,
+    host: str,
+    port: int,
+    max_peer_series: int,
+    state_dir: Path | None,
+) -> None:
     """Watch a swarm and serve its metrics for Prometheus until stopped.
 
     Prints the URL that it serves. Ends with 0 on SIGTERM.
@@ -54,29 +71,34 @@ def main(initial_peers: tuple[str, ...], swarm: str, host: str, port: int, max_p
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     # Raised wherever the main thread is, so that all with-statements clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _serve(initial_peers, swarm, (host, port), max_peer_series)
+    folder = (state_dir or default_state_dir()) / "monitor"
+
+    def watch() -> Watcher:
+        from monitor.watcher import Watcher
+
+        return Watcher(lambda swarm_id: _connect(initial_peers, swarm_id), swarm, state_dir=folder)
+
+    _serve(watch, (host, port), max_peer_series)
 
 
-def _serve(
-    initial_peers: tuple[str, ...], swarm_id: str, address: tuple[str, int], max_peer_series: int
-) -> None:
+def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Manifest]:
+    from dupt_swarm.swarm import observe
+
+    return observe(initial_peers, swarm_id)
+
+
+def _serve(watch: Callable[[], Watcher], address: tuple[str, int], max_peer_series: int) -> None:
     # Imported here, or --help would wait for torch.
     from prometheus_client import CollectorRegistry
 
     from monitor.collector import SwarmCollector
     from monitor.server import MonitorServer, build_app
-    from monitor.watcher import Watcher
-
-    def connect(swarm_id: str) -> tuple[Source, Manifest]:
-        from dupt_swarm.swarm import observe
-
-        return observe(initial_peers, swarm_id)
 
     registry = CollectorRegistry()
     # The port first: it takes no time to find out that it is taken.
     with MonitorServer(*address, build_app(registry, lambda: watcher.alive)) as server:
         click.echo("looking for the swarm", err=True)
-        with Watcher(connect, swarm_id) as watcher:
+        with watch() as watcher:
             registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
             click.echo(f"{server.url}/metrics")
             server.serve_forever()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
-from dupt_swarm.errors import NodeError
+from dupt_swarm.errors import CheckpointError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import View
+from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
 REFRESH_SECONDS = 5.0
 # A node that lost all its neighbours does not find them again by itself: it takes a new one.
+# A new node is a new process, so ever less often.
 FAILURES_BEFORE_NEW_NODE = 3
+FAILURES_BETWEEN_NEW_NODES_MAX = 24
 JOIN_THREAD_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -41,7 +45,9 @@ class Snapshot:
     Attributes:
         manifest: of the swarm.
         view: the records at the last refresh that reached the swarm.
-        tokens_total: most tokens that any replica state was seen to hold; None: none seen yet.
+        tally: adds up what must not fall; only for who calls `succeeded`.
+        totals: its state at that refresh.
+        floors: what the counters of each peer do not fall below.
         up: whether the last refresh reached the swarm.
         last_refresh: when one last did, seconds since the epoch; None: never.
         refresh_seconds: how long the last one took.
@@ -50,11 +56,18 @@ class Snapshot:
 
     manifest: Manifest
     view: View
-    tokens_total: int | None = None
+    tally: Tally = field(default_factory=Tally, compare=False, repr=False)
+    totals: Totals = field(default_factory=Totals)
+    floors: Mapping[str, Floor] = field(default_factory=dict)
     up: bool = False
     last_refresh: float | None = None
     refresh_seconds: float | None = None
     refresh_errors: int = 0
+
+    @property
+    def tokens_total(self) -> int | None:
+        """Tokens in the swarm's state, as a counter that never falls; None: none seen yet."""
+        return self.totals.tokens
 
     def live_view(self, now: float) -> View:
         """The view without the peers whose records have expired by ``now``.
@@ -62,16 +75,17 @@ class Snapshot:
         While the swarm cannot be reached no newer view replaces this one, yet nobody may stay for ever.
         """
         lifetime = self.manifest.limits.record_seconds
-        return View(now, tuple(peer for peer in self.view.peers if now - peer.record.time < lifetime))
+        live = tuple(peer for peer in self.view.peers if now - peer.record.time < lifetime)
+        return View(now, live, self.view.refused)
 
     def succeeded(self, view: View, seconds: float) -> Snapshot:
         """The snapshot after a refresh that found ``view`` within ``seconds``."""
-        tokens = [peer.record.swarm_tokens for peer in view.peers]
+        floors = self.tally.add(view)
         return replace(
             self,
             view=view,
-            # Rounds may be lost with the peers that held them; a counter must not fall for that.
-            tokens_total=max([*tokens, self.tokens_total or 0]),
+            totals=self.tally.totals,
+            floors=floors,
             up=True,
             last_refresh=view.time,
             refresh_seconds=seconds,
@@ -89,20 +103,31 @@ class Watcher:
         snapshot: replaced as a whole, so any thread may read it.
     """
 
-    def __init__(self, connect: Connect, swarm_id: str = "", interval: float = REFRESH_SECONDS) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        swarm_id: str = "",
+        interval: float = REFRESH_SECONDS,
+        state_dir: Path | None = None,
+    ) -> None:
         """Find the swarm and read its records once; then go on in a thread.
 
         Args:
             connect: opens a node that looks at the swarm of this id (empty: any).
             swarm_id: the swarm expected; empty: whichever is found.
             interval: seconds between two refreshes.
+            state_dir: where to keep the counters, one file per swarm; None: nowhere.
 
         Raises:
             DuptError: there is no such swarm to be found.
         """
         self._connect, self._interval = connect, interval
         self._source, manifest = connect(swarm_id)
-        self.snapshot = Snapshot(manifest, View(time.time(), ()))
+        self._state_file = state_dir / f"{manifest.swarm_id}.json" if state_dir else None
+        totals = load_totals(self._state_file) if self._state_file else None
+        tally = Tally(totals)
+        self.snapshot = Snapshot(manifest, View(time.time(), ()), tally, tally.totals)
+        self._saved, self._save_failed = totals, False
         self._failures = 0
         self._stopped = threading.Event()
         self._replacing = threading.Lock()  # each node must be closed exactly once
@@ -130,9 +155,6 @@ class Watcher:
         started = time.monotonic()
         try:
             view = self._source.refresh()
-            if not view.peers:
-                # The DHT does not tell an empty swarm from an unreachable one, and a swarm has peers.
-                raise NodeError("no peer of the swarm answers")
         except Exception as error:
             # Whatever it was: monitoring goes on, and the error is counted.
             self._note_failure(error, time.monotonic() - started)
@@ -141,6 +163,7 @@ class Watcher:
             logger.warning("the swarm is reachable again")
         self._failures = 0
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
+        self._save()
 
     def close(self) -> None:
         """Stop the thread and close the node."""
@@ -155,9 +178,27 @@ class Watcher:
             logger.warning("the swarm cannot be read (%s); trying again", error)
         self.snapshot = self.snapshot.failed(seconds)
 
+    def _save(self) -> None:
+        """Keep the counters on disk; without that, the monitor goes on all the same."""
+        totals = self.snapshot.totals
+        if self._state_file is None or totals == self._saved:
+            return
+        try:
+            self._state_file.parent.mkdir(parents=True, exist_ok=True)
+            save_totals(self._state_file, totals)
+            self._saved, self._save_failed = totals, False
+        except (OSError, CheckpointError) as error:
+            if not self._save_failed:
+                logger.warning("counters are not kept over a restart: %s", error)
+            self._save_failed = True
+
     def _watch(self) -> None:
+        reconnect_at = FAILURES_BEFORE_NEW_NODE
         while not self._stopped.wait(self._interval):
-            if self._failures >= FAILURES_BEFORE_NEW_NODE:
+            if not self._failures:
+                reconnect_at = FAILURES_BEFORE_NEW_NODE
+            elif self._failures >= reconnect_at:
+                reconnect_at += min(self._failures, FAILURES_BETWEEN_NEW_NODES_MAX)
                 self._reconnect()
             self.refresh()
 

@@ -99,6 +99,7 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
     """Log what happens and save the state now and then, until stopped."""
     stop = threading.Event()
     interruption.on_stop(stop.set)
+    swarm.announce_checkpoint()  # the one that it started from
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
@@ -122,6 +123,7 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
 def _save(swarm: Swarm) -> Any:
     with swarm.folder.new_checkpoint() as path:
         swarm.save_replica(path)
+    swarm.announce_checkpoint()
     return swarm.state
 
 

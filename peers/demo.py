@@ -59,7 +59,11 @@ def run(folder: Path, rounds: int) -> None:
         )
         address = json.loads(processes.first_line(bootstrap))["addresses"][0]
         screen.say(f"the first peer listens on {address}")
-        monitor = processes.start("monitor", "dupt-monitor", "--initial-peers", address, "--port", "0")
+        monitor = processes.start(
+            "monitor",
+            *("dupt-monitor", "--initial-peers", address, "--port", "0"),
+            *("--state-dir", str(folder / "monitor")),
+        )
         oracles = {
             path.name: processes.start(
                 path.name,

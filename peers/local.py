@@ -57,6 +57,14 @@ class LocalProcesses:
             )
         return self._processes[name]
 
+    def pid(self, name: str) -> int:
+        """The process id of the newest process of this name."""
+        return self._processes[name].pid
+
+    def running(self) -> list[str]:
+        """The names of those that have not ended."""
+        return [name for name, process in self._processes.items() if process.poll() is None]
+
     def first_line(self, process: subprocess.Popen[str]) -> str:
         """The first line that it prints.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dupt_swarm.metrics.spec import MetricSpec
 
+BUILD_INFO = MetricSpec("dupt_monitor_build_info", "info", "The monitor's own version.", ("version",))
 UP = MetricSpec("dupt_monitor_up", "gauge", "Whether the last refresh reached the swarm.")
 LAST_REFRESH = MetricSpec(
     "dupt_monitor_last_refresh_timestamp_seconds", "gauge", "When a refresh last reached the swarm."
@@ -16,6 +17,7 @@ REFRESH_ERRORS = MetricSpec(
 )
 
 MONITOR_METRICS: tuple[MetricSpec, ...] = (
+    BUILD_INFO,
     UP,
     LAST_REFRESH,
     REFRESH_DURATION,

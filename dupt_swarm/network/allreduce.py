@@ -104,11 +104,15 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         """Tokens in the average: the mean over the values received, equal on all peers that got all."""
         return round(math.fsum(self.tally.weights) / max(self.tally.values, 1))
 
+    @property
+    def rejected(self) -> Counter[str]:
+        """Contributions that this peer left out, by reason."""
+        return self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
+
     def log_rejected(self) -> None:
         """Say which contributions this peer left out."""
-        rejected = self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
-        if rejected:
-            logger.warning("contributions left out of the average: %s", dict(rejected))
+        if self.rejected:
+            logger.warning("contributions left out of the average: %s", dict(self.rejected))
 
     async def _communicate_with_peer(self, peer_id: PeerID) -> None:
         """Send a peer its share of our contribution, and register the averages that it returns."""

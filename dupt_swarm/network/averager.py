@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         )
         self._manifest, self._tell = manifest, tell
         self._bandwidth = bandwidth or Bandwidth()
+        self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 
     async def open(self, p2p: P2P, numel: int) -> None:
         """Begin to answer other peers' requests, for vectors of ``numel`` values.
@@ -193,6 +195,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
                 return Average(None, round(sum(weights)), mates, reason="timeout")
             finally:
                 runner.log_rejected()
+                self.rejected += runner.rejected
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
             return Average(None, round(sum(weights)), mates, reason="peer_lost", lost=lost)

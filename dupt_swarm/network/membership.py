@@ -98,7 +98,8 @@ class Membership:
             for tag, entry in found.value.items():
                 with contextlib.suppress(ValueError):
                     peers.append(Peer(*parse_record(tag, entry.value)))
-        self.view = View(get_dht_time(), tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id)))
+        alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
+        self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:

@@ -7,6 +7,9 @@ listed beforehand (and arrive hashed), so all other keys take nothing but a bool
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
@@ -47,24 +50,62 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
 
     def validate(self, record: DHTRecord) -> bool:
         """Whether to store or believe ``record``, whose signature has been checked and taken off."""
+        return not self.objection(record)
+
+    def objection(self, record: DHTRecord) -> str:
+        """Why not, one of `REFUSALS`; empty if there is nothing against it."""
+        if len(record.value) > RECORD_BYTES_MAX:
+            return "size"
         try:
             return self._check(record)
         except Exception:
             # Whatever hostile bytes provoke in msgpack, cryptography or pydantic: the record is bad.
-            return False
+            return "content"
 
-    def _check(self, record: DHTRecord) -> bool:
-        if record.subkey in DHTProtocol.RESERVED_SUBKEYS or len(record.value) > RECORD_BYTES_MAX:
-            return False
+    def _check(self, record: DHTRecord) -> str:
+        if record.subkey in DHTProtocol.RESERVED_SUBKEYS:
+            return "content"
         left = record.expiration_time - get_dht_time()
         subkey = MSGPackSerializer.loads(record.subkey)
         value = MSGPackSerializer.loads(record.value)
         if record.key != self._peers_key:
-            return isinstance(value, bool) and len(subkey) <= 64 and bool(left <= self._matchmaking)
+            if not isinstance(value, bool) or len(subkey) > 64:
+                return "content"
+            return "" if left <= self._matchmaking else "time"
         _, parsed = parse_record(subkey, value)
-        return bool(left <= self._lifetime and parsed.time <= get_dht_time() + CLOCK_SKEW_SECONDS)
+        in_time = left <= self._lifetime and parsed.time <= get_dht_time() + CLOCK_SKEW_SECONDS
+        return "" if in_time else "time"
 
 
-def build_validator(manifest: Manifest, key: RSAPrivateKey) -> CompositeValidator:
-    """Signature first, then content: what every DHT node of this swarm runs."""
-    return CompositeValidator([RSASignatureValidator(key), RecordValidator(manifest)])
+class SwarmValidator(CompositeValidator):  # type: ignore[misc]
+    """Signature first, then content.
+
+    Attributes:
+        refused: how many records were not believed, by reason.
+    """
+
+    def __init__(self, manifest: Manifest, key: RSAPrivateKey) -> None:
+        self._signature, self._content = RSASignatureValidator(key), RecordValidator(manifest)
+        super().__init__([self._signature, self._content])
+        self.refused: Counter[str] = Counter()
+
+    def validate(self, record: DHTRecord) -> bool:
+        """Whether to store or believe ``record``, as it came from the network."""
+        reason = self._objection(record)
+        if reason:
+            self.refused[reason] += 1
+        return not reason
+
+    def _objection(self, record: DHTRecord) -> str:
+        try:
+            if not self._signature.validate(record):
+                return "signature"
+        except Exception:
+            # A key that is none raises in cryptography.
+            return "signature"
+        return self._content.objection(replace(record, value=self._signature.strip_value(record)))
+
+
+def build_validator(manifest: Manifest, key: RSAPrivateKey) -> SwarmValidator:
+    """What every DHT node of this swarm runs."""
+    return SwarmValidator(manifest, key)

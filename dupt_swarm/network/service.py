@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,10 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 from hivemind.utils import get_dht_time
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.network.address_book import AddressBook
 from dupt_swarm.network.addresses import keep_ports
-from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.averager import SwarmAverager
 from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.entrance import enter_dht, first_state, reach
 from dupt_swarm.network.exchange import Exchange, Hello
@@ -30,9 +30,9 @@ from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateNa
 from dupt_swarm.network.neighbours import Neighbours
 from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
 from dupt_swarm.network.records import build_validator
+from dupt_swarm.network.rounds import Rounds
 from dupt_swarm.network.transport import daemon_failure, start_daemon
 from dupt_swarm.network.view import View
-from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -52,7 +52,7 @@ class NodeService:
     _dht: DHTNode
     _member: Membership
     _keeper: StateKeeper
-    _averager: SwarmAverager
+    _rounds: Rounds
     _follower: Follower
     _neighbours: Neighbours
 
@@ -67,8 +67,6 @@ class NodeService:
         self._run_dir, self._tell, self._give_up = run_dir, tell, give_up
         self._memory: SharedMemory | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._all_reduce: asyncio.Task[Average] | None = None
-        self._averaging = False
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
         """The manifest of the swarm that these peers are in, without joining it.
@@ -111,8 +109,9 @@ class NodeService:
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
         self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
         await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
-        self._averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
-        await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
+        averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
+        await averager.open(self._p2p, self._keeper.current.anchor.numel())
+        self._rounds = Rounds(self._manifest, self._keeper, self._member, averager)
         self._follower = Follower(self._keeper, self._member, self._tell)
         self._neighbours = Neighbours(self._p2p, self._dht, settings.initial_peers, book)
         self._serve()
@@ -145,34 +144,19 @@ class NodeService:
         reason = await self._reason_to_wait(state)
         if reason:
             return RoundResult(None, reason, 0, (), 0.0)
-        started = time.monotonic()
-        self._averaging = True
+        assert self._memory is not None
         self._announce(state="averaging", round_tokens=tokens, now=True)
-        outcome, left = Average(None, reason="network"), tokens
-        try:
-            self._all_reduce = asyncio.create_task(self._average(tokens, companions))
-            outcome = await self._all_reduce
-            if outcome.values is not None:
-                self._replace(await self._keeper.step(outcome.values, outcome.tokens))
-                left = 0
-        except OverflowError:
-            outcome = Average(None, reason="outer_overflow")
-        except asyncio.CancelledError:
-            outcome = Average(None, reason="cancelled")
-        except Exception:
-            # libp2p's daemon, hivemind, a hostile peer: whatever happened, the trainer trains on.
-            logger.exception("the round failed")
-        finally:
-            self._averaging = False
-            self._announce(state="training", round_tokens=left, now=True)
-        after = None if left else self._keeper.name
-        seconds = time.monotonic() - started
-        return RoundResult(after, outcome.reason, outcome.tokens, outcome.mates, seconds)
+        after, outcome, seconds = await self._rounds.end(self._memory.contribution, tokens, companions)
+        if after is not None:
+            self._replace(after)
+        left = 0 if after is not None else tokens
+        self._announce(state="training", round_tokens=left, now=True, **self._rounds.told)
+        name = self._keeper.name if after is not None else None
+        return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     async def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
-        if self._all_reduce is not None:
-            self._all_reduce.cancel()
+        self._rounds.cancel()
 
     async def adopt(self) -> StateName:
         """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
@@ -186,8 +170,15 @@ class NodeService:
         return name_of(state)
 
     async def view(self) -> View:
-        """Read the records of all peers now."""
-        return await self._member.refresh()
+        """Read the records of all peers now.
+
+        Raises:
+            NodeError: an observer has lost everybody; the records that it still has are old.
+        """
+        view = await self._member.refresh()
+        if self._settings.role == "observer" and not await self._p2p.list_peers():
+            raise NodeError("no peer of the swarm can be reached")
+        return view
 
     async def close(self) -> None:
         """Leave the swarm, and end what was started."""
@@ -220,21 +211,6 @@ class NodeService:
             return ""
         self._on_view(view)
         return "behind"
-
-    async def _average(self, tokens: int, companions: tuple[str, ...]) -> Average:
-        assert self._memory is not None
-        name, weight = self._keeper.name, min(float(tokens), weight_limit(self._manifest))
-        outcome = await self._averager.average(
-            self._memory.contribution,
-            weight,
-            round=name.round,
-            digest=name.digest,
-            group_size=1 + len(companions),
-        )
-        # Who did not come may be dead: the next rounds do not wait for it unless it shows itself.
-        absent = set(companions).difference(outcome.mates) if outcome.mates else set()
-        self._member.suspect((*outcome.lost, *absent))
-        return outcome
 
     def _replace(self, state: ReplicaState) -> None:
         """Make ``state`` the current one, for the trainer and for others."""
@@ -275,7 +251,7 @@ class NodeService:
 
     def _on_view(self, view: View) -> None:
         self._neighbours.note(view)
-        if not self._averaging:
+        if not self._rounds.under_way:
             # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
             self._follower.follow(view, self._adopt if self._settings.role == "bootstrap" else lambda: None)
         self._tell(view)

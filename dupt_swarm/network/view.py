@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.reasons import FAILURES, REJECTIONS
 
+Role = Literal["oracle", "bootstrap", "evaluator"]
 PeerState = Literal["starting", "syncing", "training", "averaging", "paused", "stopping"]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
+SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
+Reach = Literal["direct", "relayed", "client"]
+Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 
 
@@ -33,16 +38,12 @@ class EvaluationRecord(BaseModel):
     time: float = Field(ge=0, le=1e11, description="when it was measured")
 
 
-Reach = Literal["direct", "relayed", "client"]
-Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
-
-
 class PeerRecord(BaseModel):
     """A small signed statement of one peer in the DHT; times in seconds since the epoch."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
-    role: Literal["oracle", "bootstrap", "evaluator"]
+    role: Role
     state: PeerState
     time: float = Field(ge=0, le=1e11)
     round: Count
@@ -56,6 +57,19 @@ class PeerRecord(BaseModel):
     group_size: int = Field(default=0, ge=0, le=1 << 20, description="peers in the last all-reduce")
     round_seconds: float = Field(default=0.0, ge=0, le=1e9, description="length of the last round")
     failed_rounds: Count = 0
+    heldout_bits_per_byte: Loss | None = Field(default=None, description="of UTF-8")
+    averaging_seconds: float = Field(
+        default=0.0, ge=0, le=1e9, description="from the end of the last round to the new state"
+    )
+    averaged_rounds: SmallCount = Field(default=0, description="ended well since the peer started")
+    failures: tuple[SmallCount, ...] = Field(
+        default=(), max_length=len(FAILURES), description="rounds that failed, in the order of FAILURES"
+    )
+    rejections: tuple[SmallCount, ...] = Field(
+        default=(), max_length=len(REJECTIONS), description="contributions, in the order of REJECTIONS"
+    )
+    checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
+    checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)
@@ -91,10 +105,14 @@ class Peer:
 
 @dataclass(frozen=True)
 class View:
-    """The live peers as the DHT shows them at ``time``, sorted by peer id."""
+    """The live peers as the DHT shows them at ``time``, sorted by peer id.
+
+    ``refused`` counts, by reason, the records that were not believed since the node started.
+    """
 
     time: float
     peers: tuple[Peer, ...]
+    refused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def oracles(self) -> tuple[Peer, ...]:

@@ -8,10 +8,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import Peer, PeerRecord, View
 from dupt_swarm.presets import manifest_from_preset
-from monitor.collector import LABEL_LENGTH_MAX, METRICS, SwarmCollector, clean
+from monitor.collector import METRICS, SwarmCollector
+from monitor.families import LABEL_LENGTH_MAX, clean
 from monitor.watcher import Snapshot
 
 NOW = 1_000_000.0
+EVERYTHING = {
+    "loss": 4.0,
+    "heldout_loss": 4.5,
+    "heldout_bits_per_byte": 2.5,
+    "round_tokens": 7,
+    "group_size": 3,
+    "checkpoint_round": 2,
+}
+EVALUATION = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 3.0, "round": 2, "time": NOW - 5}
 
 
 @pytest.fixture
@@ -37,11 +47,15 @@ class Scrapes:
     def see(self, *peers: Peer) -> None:
         self.snapshot = self.snapshot.succeeded(View(self.now, peers), 0.5)
 
-    def values(self, name: str, label: str = "run") -> dict[str, float]:
-        """Each sample of ``name`` by the value of one of its labels."""
+    def labelled(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+        """Each sample of ``name`` by the values of some of its labels."""
         families = list(text_string_to_metric_families(generate_latest(self.registry).decode()))
         samples = [sample for family in families for sample in family.samples if sample.name == name]
-        return {sample.labels.get(label, ""): sample.value for sample in samples}
+        return {tuple(sample.labels.get(label, "") for label in labels): sample.value for sample in samples}
+
+    def values(self, name: str, label: str = "run") -> dict[str, float]:
+        """Each sample of ``name`` by the value of one of its labels."""
+        return {value: sample for (value,), sample in self.labelled(name, label).items()}
 
 
 @pytest.fixture
@@ -51,7 +65,7 @@ def scrapes(manifest: Manifest) -> Scrapes:
 
 def test_all_metrics(scrapes: Scrapes) -> None:
     """A swarm whose peers report everything has every metric of the table, of the table's type."""
-    scrapes.see(peer("a", loss=4.0, heldout_loss=4.5, round_tokens=7))
+    scrapes.see(peer("a", **EVERYTHING), peer("e", role="evaluator", evaluation=EVALUATION))
 
     families = {family.name: family.type for family in scrapes.registry.collect()}
 
@@ -68,17 +82,22 @@ def test_every_swarm_metric_names_the_run(scrapes: Scrapes, manifest: Manifest) 
     for family in scrapes.registry.collect():
         for sample in family.samples:
             if family.name.startswith("dupt_monitor_"):
-                assert sample.labels == {}
+                assert sample.labels.keys() <= {"version"}
             else:
                 assert sample.labels["run"] == manifest.swarm_id
 
 
 def test_peers_by_state(scrapes: Scrapes) -> None:
-    """Every state is exported, those that nobody is in as zero."""
-    scrapes.see(peer("a"), peer("b"), peer("c", state="paused"))
+    """Every role in every state is exported, those that nobody is in as zero."""
+    scrapes.see(peer("a"), peer("b"), peer("c", state="paused"), peer("first", role="bootstrap"))
 
-    expected = {"starting": 0, "syncing": 0, "training": 2, "averaging": 0, "paused": 1, "stopping": 0}
-    assert expected == scrapes.values("dupt_swarm_peers", "state")
+    found = scrapes.labelled("dupt_swarm_peers", "role", "state")
+    assert len(found) == 18
+    assert {labels: value for labels, value in found.items() if value} == {
+        ("oracle", "training"): 2.0,
+        ("oracle", "paused"): 1.0,
+        ("bootstrap", "training"): 1.0,
+    }
 
 
 def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
@@ -94,6 +113,70 @@ def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
     assert scrapes.values("dupt_swarm_loss_min_nats") == {run: 2.0}
     assert scrapes.values("dupt_swarm_loss_max_nats") == {run: 6.0}
     assert scrapes.values("dupt_swarm_heldout_loss_nats") == {run: 4.0}
+
+
+def test_evaluations(scrapes: Scrapes) -> None:
+    """What independent evaluators found is exported by data set, for a bounded number of those."""
+    scrapes.see(
+        peer("a"),
+        *(
+            peer(f"e{number}", role="evaluator", evaluation={**EVALUATION, "dataset": f"set-{number:02d}"})
+            for number in range(30)
+        ),
+    )
+
+    found = scrapes.values("dupt_swarm_eval_bpb", "dataset")
+    assert found == {f"set-{number:02d}": 1.5 for number in range(9)}
+    assert scrapes.values("dupt_swarm_eval_round", "dataset")["set-00"] == 2.0
+    assert scrapes.values("dupt_swarm_eval_timestamp_seconds", "dataset")["set-00"] == NOW - 5
+
+
+def test_averaging(scrapes: Scrapes, manifest: Manifest) -> None:
+    """How the oracles' last rounds went: medians, the slowest, the smallest and the largest group."""
+    for name, seconds, size in (("a", 1.0, 3), ("b", 2.0, 3), ("c", 9.0, 2)):
+        fields = {"group_size": size, "averaging_seconds": seconds, "round_seconds": 60 * seconds}
+        scrapes.see(*scrapes.snapshot.view.peers, peer(name, **fields))
+    scrapes.see(*scrapes.snapshot.view.peers, peer("new"), peer("first", role="bootstrap"))
+
+    run = manifest.swarm_id
+    assert scrapes.values("dupt_swarm_averaging_duration_seconds") == {run: 2.0}
+    assert scrapes.values("dupt_swarm_averaging_duration_max_seconds") == {run: 9.0}
+    assert scrapes.values("dupt_swarm_round_duration_seconds") == {run: 120.0}
+    assert scrapes.values("dupt_swarm_group_size_min") == {run: 2.0}
+    assert scrapes.values("dupt_swarm_group_size_max") == {run: 3.0}
+
+
+def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The checkpoint of the highest round counts, whoever has it on disk."""
+    scrapes.see(
+        peer("a", checkpoint_round=7, checkpoint_time=50.0),
+        peer("b", checkpoint_round=6, checkpoint_time=90.0),
+        peer("c"),
+    )
+
+    assert scrapes.values("dupt_swarm_checkpoint_round") == {manifest.swarm_id: 7.0}
+    assert scrapes.values("dupt_swarm_checkpoint_timestamp_seconds") == {manifest.swarm_id: 50.0}
+
+
+def test_learning_rate(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The learning rate is the schedule's at the swarm's round."""
+    scrapes.see(peer("a", round=3))
+    expected = manifest.inner.learning_rate * manifest.schedule.factor(3 * manifest.updates_per_round)
+    assert scrapes.values("dupt_swarm_learning_rate") == {manifest.swarm_id: pytest.approx(expected)}
+
+
+def test_unreachable_peers(scrapes: Scrapes, manifest: Manifest) -> None:
+    """Who can be called through a relay is reachable; who can only call is not."""
+    scrapes.see(peer("a"), peer("b", reach="relayed"), peer("c", reach="client"))
+    assert scrapes.values("dupt_swarm_peers_unreachable") == {manifest.swarm_id: 1.0}
+
+
+def test_a_peers_counters_do_not_fall(scrapes: Scrapes) -> None:
+    """An oracle that went on from an older checkpoint keeps the counters that it had."""
+    scrapes.see(peer("a", tokens_total=900, failed_rounds=3))
+    scrapes.see(peer("a", tokens_total=600, failed_rounds=1))
+    assert scrapes.values("dupt_swarm_peer_tokens_total", "peer_id") == {"a": 900.0}
+    assert scrapes.values("dupt_swarm_peer_failed_rounds_total", "peer_id") == {"a": 3.0}
 
 
 def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
@@ -117,7 +200,9 @@ def test_unknown_is_absent(scrapes: Scrapes) -> None:
 
     samples = [sample for family in scrapes.registry.collect() for sample in family.samples]
     assert not [sample for sample in samples if not math.isfinite(sample.value)]
-    assert not [sample for sample in samples if "loss" in sample.name or "round_t" in sample.name]
+    unknown = ("loss", "round_tokens", "bpb", "group", "duration", "checkpoint", "eval")
+    swarm = [sample.name for sample in samples if sample.name.startswith("dupt_swarm_")]
+    assert not [name for name in swarm if any(word in name for word in unknown)]
 
 
 def test_counter_never_falls(scrapes: Scrapes, manifest: Manifest) -> None:
@@ -151,7 +236,7 @@ def test_unreachable_swarm(scrapes: Scrapes, manifest: Manifest) -> None:
 
     scrapes.now += manifest.limits.record_seconds
     assert scrapes.values("dupt_swarm_peer_round", "peer_id") == {}
-    assert sum(scrapes.values("dupt_swarm_peers", "state").values()) == 0
+    assert sum(scrapes.labelled("dupt_swarm_peers", "role", "state").values()) == 0
     assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 900.0}
 
 

@@ -39,10 +39,10 @@ Start = Callable[..., "Monitor"]
 class Monitor:
     """A running `dupt-monitor` whose temporary files are in a folder of its own."""
 
-    def __init__(self, temporary: Path, *arguments: str) -> None:
+    def __init__(self, temporary: Path, state_dir: Path, *arguments: str) -> None:
         self.temporary = temporary
         self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *arguments],
+            [*COMMAND, "--port", "0", "--state-dir", str(state_dir), *arguments],
             env=os.environ | {"TMPDIR": str(temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -73,12 +73,12 @@ class Monitor:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Starts monitors; sockets have short paths only, so pytest's own folder is too deep."""
     monitors: list[Monitor] = []
 
     def run(*arguments: str) -> Monitor:
-        monitors.append(Monitor(Path(tempfile.mkdtemp(prefix="mon")), *arguments))
+        monitors.append(Monitor(Path(tempfile.mkdtemp(prefix="mon")), tmp_path, *arguments))
         return monitors[-1]
 
     yield run
@@ -175,7 +175,7 @@ def test_watches_a_swarm(bootstrap: Any, start: Start) -> None:
     text = monitor.scrape()
     run = f'run="{bootstrap.manifest.swarm_id}"'
     assert "dupt_monitor_up 1.0" in text
-    assert re.findall(rf"^dupt_swarm_peers\{{{run},.*\}} 1\.0$", text, re.MULTILINE)
+    assert re.findall(rf'^dupt_swarm_peers\{{role="bootstrap",{run},.*\}} 1\.0$', text, re.MULTILINE)
     assert f'manifest_sha256="{bootstrap.manifest.sha256}"' in text
     assert f'name="first \\"peer\\"",peer_id="{bootstrap.peer_id}"' in text
 

@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -79,12 +80,22 @@ def test_unreachable_at_start() -> None:
         Watcher(swarm.connect)
 
 
-@pytest.mark.parametrize("answer", [fail, lambda: NOBODY], ids=["error", "nobody"])
-def test_failed_refresh(answer: Callable[[], View]) -> None:
-    """A refresh that fails, or finds nobody, is counted, and the last view is kept."""
+def test_nobody_there() -> None:
+    """A swarm that answers without a single peer is reached all the same: all have left."""
     swarm = FakeSwarm()
     with Watcher(swarm.connect, interval=60) as watcher:
-        swarm.nodes[0].answer = answer
+        swarm.nodes[0].answer = lambda: NOBODY
+        watcher.refresh()
+        assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (True, 0)
+        assert watcher.snapshot.view == NOBODY
+        assert watcher.snapshot.tokens_total == 5
+
+
+def test_failed_refresh() -> None:
+    """A refresh that fails is counted, and the last view is kept."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=60) as watcher:
+        swarm.nodes[0].answer = fail
         watcher.refresh()
         assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (False, 1)
         assert watcher.snapshot.view == SWARM
@@ -117,6 +128,37 @@ def test_survives_long_outage() -> None:
         swarm.refuses = False
         wait_until(lambda: watcher.snapshot.up)
     assert [node.closed for node in swarm.nodes] == [1, 1]
+
+
+def test_fewer_new_nodes_as_time_goes_by() -> None:
+    """While the swarm stays away new nodes, which are processes, are started ever less often."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=0.001) as watcher:
+        swarm.refuses, swarm.nodes[0].answer = True, fail
+        wait_until(lambda: watcher.snapshot.refresh_errors >= 60)
+        assert 2 <= len(swarm.asked) <= 8
+
+
+def test_counters_survive_a_restart(tmp_path: Path) -> None:
+    """A new monitor goes on from the counters of the one before, even if the swarm has lost rounds."""
+    swarm = FakeSwarm()
+    swarm.answer = lambda: View(1.0, (Peer("a", RECORD.model_copy(update={"swarm_tokens": 900})),))
+    with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor"):
+        pass
+    swarm.answer = lambda: SWARM
+    with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor") as watcher:
+        assert watcher.snapshot.tokens_total == 900
+    assert [path.name for path in (tmp_path / "monitor").iterdir()] == [f"{MANIFEST.swarm_id}.json"]
+
+
+def test_counters_that_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that cannot be written is one warning, and no reason to stop watching."""
+    (tmp_path / "file").write_text("")
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "file") as watcher:
+        watcher.refresh()
+        assert watcher.snapshot.up
+    assert caplog.text.count("counters are not kept over a restart") == 1
 
 
 def test_close_while_connecting() -> None:

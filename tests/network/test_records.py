@@ -6,6 +6,7 @@ from hivemind.dht.routing import DHTID
 from hivemind.utils import MSGPackSerializer, get_dht_time
 
 from dupt_swarm.network.identity import load_identity, owner_tag, peer_id_of
+from dupt_swarm.network.reasons import FAILURES, REJECTIONS
 from dupt_swarm.network.records import RECORD_BYTES_MAX, build_validator, parse_record, peers_key
 
 DIGEST = "ab" * 32
@@ -97,6 +98,13 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
             "round": 2**61,
             "time": get_dht_time(),
         },
+        heldout_bits_per_byte=1.1,
+        averaging_seconds=1.1,
+        averaged_rounds=2**31,
+        failures=(2**31,) * len(FAILURES),
+        rejections=(2**31,) * len(REJECTIONS),
+        checkpoint_round=2**61,
+        checkpoint_time=1.1e9,
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
@@ -105,6 +113,41 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
     )
     assert len(theirs.strip_value(largest)) <= RECORD_BYTES_MAX
     assert theirs.validate(largest)
+
+
+def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
+    """So is that of an evaluator, which has no rounds to tell of."""
+    largest = make_record(
+        role="evaluator",
+        state="averaging",
+        round=2**61,
+        swarm_tokens=2**61,
+        reach="relayed",
+        checkpoint_round=2**61,
+        checkpoint_time=1.1e9,
+        evaluation={
+            "dataset": "x" * 40,
+            "bits_per_byte": 1.1,
+            "loss_nats": 1.1,
+            "round": 2**61,
+            "time": get_dht_time(),
+        },
+        name="\N{SNOWMAN}" * 40,
+        version="0" * 20,
+        device="\N{SNOWMAN}" * 60,
+    )
+    assert theirs.validate(largest)
+
+
+def test_refusals_are_counted_by_reason(theirs, make_record) -> None:
+    """What is not believed is counted under the first thing that is wrong with it."""
+    assert theirs.validate(make_record())
+    assert theirs.refused == {}
+    theirs.validate(make_record(signed=False))
+    theirs.validate(make_record(round=-1))
+    theirs.validate(make_record(junk="x" * RECORD_BYTES_MAX))
+    theirs.validate(make_record(time=get_dht_time() + 3600))
+    assert theirs.refused == {"signature": 1, "content": 1, "size": 1, "time": 1}
 
 
 def test_owner_only(theirs, make_record, identities) -> None:

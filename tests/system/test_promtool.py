@@ -3,17 +3,22 @@ import shutil
 import subprocess
 import threading
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.network.view import Peer, PeerRecord, View
+import monitor
+from dupt_swarm.network.view import EvaluationRecord, Peer, PeerRecord, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
 
 NOW = 1_000_000.0
+PROMETHEUS = Path(monitor.__file__).parent / "prometheus"
+
+pytestmark = pytest.mark.system
 
 
 def full_snapshot() -> Snapshot:
@@ -30,9 +35,15 @@ def full_snapshot() -> Snapshot:
         swarm_tokens=900,
         loss=4.0,
         heldout_loss=4.5,
+        heldout_bits_per_byte=2.5,
+        group_size=3,
+        checkpoint_round=2,
         name='"\\\n',
     )
-    return Snapshot(manifest, View(NOW, ())).succeeded(View(NOW, (Peer("a", record),)), 0.5)
+    evaluation = EvaluationRecord(dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, round=3, time=NOW)
+    evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation})
+    view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
+    return Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
 
 
 def served_metrics(snapshot: Snapshot) -> str:
@@ -50,19 +61,40 @@ def served_metrics(snapshot: Snapshot) -> str:
             thread.join()
 
 
-@pytest.mark.system
-def test_promtool_has_no_complaint() -> None:
-    """Prometheus' own linter accepts every metric that the monitor serves."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    """The path of Prometheus' tool; without it the tests are skipped, but not in CI."""
+    path = shutil.which("promtool")
+    if path is None:
         reason = "promtool is not installed (Debian package prometheus)"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
+    return path
+
+
+def run(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_promtool_has_no_complaint(promtool: str) -> None:
+    """Prometheus' own linter accepts every metric that the monitor serves."""
     text = served_metrics(full_snapshot())
     assert all(f"# TYPE {spec.name} " in text for spec in METRICS)
 
-    done = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30
-    )
+    done = run(promtool, "check", "metrics", text=text)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_configuration_is_valid(promtool: str) -> None:
+    """Prometheus accepts the configuration with the rules and the lists of targets that it names."""
+    done = run(promtool, "check", "config", str(PROMETHEUS / "prometheus.yml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((PROMETHEUS / "tests").glob("*.yml")), ids=lambda path: path.stem)
+def test_rules_do_what_they_say(promtool: str, path: Path) -> None:
+    """Each alert fires when it should and not when it should not."""
+    done = run(promtool, "test", "rules", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr

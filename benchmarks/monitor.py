@@ -1,0 +1,243 @@
+"""What the monitor costs when many peers are in the swarm: time of a scrape, time of a refresh, memory.
+
+Everything is real but the peers: a first peer on loopback holds as many signed records as asked for, each
+with an RSA key of its own (2048 bits, as identities have), stored over the network like any other; then
+`dupt-monitor` runs as users run it, reads them through its own DHT node every few seconds, checks every
+signature, and is scraped over HTTP. The records are not renewed, so the manifest lets them live for an hour.
+
+How to read it: a scrape is from the request to the last byte; `refresh` is the monitor's own metric, of all
+refreshes seen; memory is the resident set of the monitor and of its node together, at the first scrape and
+at the end of each generation: all records are renewed again and again, with other states and counts, since
+that is what could let memory grow.
+
+    python benchmarks/monitor.py [--peers 1000] [--generations 6] [--seconds 20] [--max-peer-series 50]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import psutil
+import torch
+from hivemind.dht.node import DHTNode
+from hivemind.dht.routing import DHTID
+from hivemind.dht.validation import DHTRecord
+from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+from prometheus_client.parser import text_string_to_metric_families
+
+from dupt_swarm.manifest import Limits, Manifest
+from dupt_swarm.network.identity import owner_tag
+from dupt_swarm.network.records import build_validator, peers_key
+from dupt_swarm.network.transport import connect, start_daemon
+from dupt_swarm.network.view import PeerRecord
+from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.swarm import Swarm
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+BATCH = 50  # records in one message
+TOKENIZER = b"{}"
+
+
+def build_manifest() -> Manifest:
+    """The tiny preset with records that live for an hour."""
+    manifest = manifest_from_preset(
+        "tiny",
+        name="crowd",
+        seed=1,
+        tokenizer_sha256=hashlib.sha256(TOKENIZER).hexdigest(),
+        vocabulary_size=512,
+    )
+    return manifest.model_copy(update={"limits": Limits(record_seconds=3600.0)})
+
+
+def make_key(_: int) -> bytes:
+    """A private key, serialised."""
+    return bytes(RSAPrivateKey().to_bytes())
+
+
+def load_key(data: bytes) -> RSAPrivateKey:
+    """The inverse of `make_key`."""
+    key = RSAPrivateKey.__new__(RSAPrivateKey)
+    key.__setstate__({"_private_key": data})
+    return key
+
+
+def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generation: int) -> DHTRecord:
+    """What the peer with this key would store, with every field that an oracle fills."""
+    record = PeerRecord(
+        role="oracle",
+        state="training",
+        time=get_dht_time(),
+        round=100 + generation,
+        state_digest=hashlib.sha256(str(generation).encode()).hexdigest(),
+        swarm_tokens=10**9 + generation,
+        round_tokens=number,
+        tokens_total=10**6 + number + generation,
+        tokens_per_second=1000.0 + number,
+        loss=3.0 + number / 1000,
+        heldout_loss=3.5,
+        heldout_bits_per_byte=1.4,
+        group_size=16,
+        round_seconds=600.0,
+        averaging_seconds=4.5,
+        averaged_rounds=50 + generation,
+        failures=(0, generation, 1),
+        failed_rounds=1 + generation,
+        checkpoint_round=99,
+        checkpoint_time=get_dht_time() - 60,
+        name=f"volunteer {number}",
+        version=f"0.{number % 20}.0",
+        device="NVIDIA GeForce RTX 4090",
+    )
+    place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
+    unsigned = DHTRecord(
+        place,
+        MSGPackSerializer.dumps(owner_tag(key)),
+        MSGPackSerializer.dumps(record.model_dump(exclude_defaults=True)),
+        get_dht_time() + manifest.limits.record_seconds,
+    )
+    value = build_validator(manifest, key).sign_value(unsigned)
+    return DHTRecord(place, owner_tag(key), value, unsigned.expiration_time)
+
+
+async def store(address: str, manifest: Manifest, keys: list[RSAPrivateKey], generation: int) -> int:
+    """Store a record for each key at the peer with this address; how many it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        p2p = await start_daemon(NodeSettings("observer", host_maddrs=LOOPBACK), Path(folder))
+        try:
+            reached = await connect(p2p, (address,))
+            validator = build_validator(manifest, keys[0])
+            node = await DHTNode.create(
+                p2p=p2p, initial_peers=reached, client_mode=True, record_validator=validator
+            )
+            [holder] = await p2p.list_peers()
+            stored = 0
+            for start in range(0, len(keys), BATCH):
+                records = [
+                    signed_record(manifest, key, start + place, generation)
+                    for place, key in enumerate(keys[start : start + BATCH])
+                ]
+                answer = await node.protocol.call_store(
+                    holder.peer_id,
+                    [DHTID.from_bytes(record.key) for record in records],
+                    [record.value for record in records],
+                    [record.expiration_time for record in records],
+                    subkeys=[record.subkey for record in records],
+                )
+                stored += sum(answer or [])
+            await node.shutdown()
+            return stored
+        finally:
+            await p2p.shutdown()
+
+
+@contextmanager
+def running_monitor(address: str, folder: Path, max_peer_series: int) -> Iterator[tuple[str, int]]:
+    """`dupt-monitor`; its URL and process id."""
+    command = ["dupt-monitor", "--initial-peers", address, "--port", "0", "--state-dir", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--max-peer-series", str(max_peer_series)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def scrape(url: str) -> tuple[float, str]:
+    """Seconds that it took, and the text."""
+    started = time.perf_counter()
+    with urllib.request.urlopen(url, timeout=30) as response:
+        text = response.read().decode()
+    return time.perf_counter() - started, text
+
+
+def value_of(text: str, name: str) -> float:
+    """The sum over all samples of one name."""
+    families = text_string_to_metric_families(text)
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+
+def resident(pid: int) -> float:
+    """MiB of a process and all its descendants."""
+    process = psutil.Process(pid)
+    return sum(one.memory_info().rss for one in (process, *process.children(recursive=True))) / 2**20
+
+
+class Figures:
+    """Collects what one run shows."""
+
+    def __init__(self) -> None:
+        self.scrapes: list[float] = []
+        self.refreshes: dict[float, float] = {}
+        self.text = ""
+
+    def watch(self, url: str, seconds: float) -> None:
+        """Scrape again and again for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            took, self.text = scrape(url)
+            self.scrapes.append(took)
+            moment = value_of(self.text, "dupt_monitor_last_refresh_timestamp_seconds")
+            self.refreshes[moment] = value_of(self.text, "dupt_monitor_refresh_duration_seconds")
+            time.sleep(0.2)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        middle, slow = statistics.median(self.scrapes), sorted(self.scrapes)[int(0.99 * len(self.scrapes))]
+        refreshes = list(self.refreshes.values())
+        yield f"scrapes        {len(self.scrapes)}, of {len(self.text) / 1024:.0f} KiB"
+        yield f"scrape         median {1000 * middle:.1f} ms, 99 % {1000 * slow:.1f} ms"
+        yield f"refresh        median {statistics.median(refreshes):.2f} s, longest {max(refreshes):.2f} s"
+
+
+@click.command()
+@click.option("--peers", default=1000, show_default=True)
+@click.option("--generations", default=6, show_default=True, help="How often all records are new.")
+@click.option("--seconds", default=20.0, show_default=True, help="How long to watch each generation.")
+@click.option("--max-peer-series", default=50, show_default=True)
+def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> None:
+    """Measure, and print a line for each figure."""
+    manifest = build_manifest()
+    with ProcessPoolExecutor() as pool:
+        keys = [load_key(data) for data in pool.map(make_key, range(peers), chunksize=10)]
+    settings = NodeSettings("bootstrap", name="first", host_maddrs=LOOPBACK)
+    parameters = torch.nn.Linear(4, 4).parameters()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Swarm.create(manifest, TOKENIZER, parameters, Path(folder) / "first", settings) as swarm,
+    ):
+        address = swarm.addresses[0]
+        click.echo(f"records        {asyncio.run(store(address, manifest, keys, 0))} stored")
+        figures = Figures()
+        with running_monitor(address, Path(folder) / "monitor", max_peer_series) as (url, pid):
+            _, first = scrape(url)
+            memory = [resident(pid)]
+            for generation in range(1, generations + 1):
+                figures.watch(url, seconds)
+                memory.append(resident(pid))
+                if generation < generations:
+                    asyncio.run(store(address, manifest, keys, generation))
+        click.echo(f"peers          {value_of(first, 'dupt_swarm_peers'):.0f} exported at the first scrape")
+        for line in figures.lines():
+            click.echo(line)
+        click.echo(f"memory         {', '.join(f'{size:.0f}' for size in memory)} MiB")
+
+
+if __name__ == "__main__":
+    main()

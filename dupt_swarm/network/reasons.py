@@ -1,0 +1,49 @@
+"""Why rounds fail and contributions or records are refused: one word each, for logs, records and metrics.
+
+Records carry the counts as arrays in this order, which takes a quarter of the bytes that names would:
+new reasons go to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FAILURES = (
+    "other",
+    "no_group",  # nobody to average with was found in time
+    "timeout",  # the all-reduce took too long
+    "peer_lost",  # a share of the average did not arrive
+    "network",  # libp2p or the daemon failed
+    "not_finite",  # the own contribution is not finite
+    "outer_overflow",  # the outer step would not have been finite
+    "cancelled",  # the peer was told to stop
+    "node_lost",  # the node process ended in it
+)
+REJECTIONS = (
+    "other",
+    "shape",  # not as many values as were due
+    "too_many",  # more parts than were due
+    "weight",  # not in the range that the manifest allows
+    "not_finite",
+    "norm",  # far larger than the others'
+)
+REFUSALS = (
+    "signature",  # of the record; missing, wrong or not the owner's
+    "size",
+    "content",  # not a plausible record
+    "time",  # from the future, or for longer than records live
+)
+COUNT_MAX = (1 << 32) - 1
+
+
+def in_order(counts: Mapping[str, int], reasons: tuple[str, ...]) -> tuple[int, ...]:
+    """``counts`` by reason as an array; empty if all are zero. Unlisted reasons are under `other`."""
+    unlisted = sum(count for reason, count in counts.items() if reason not in reasons)
+    array = [min(counts.get(reason, 0), COUNT_MAX) for reason in reasons]
+    array[0] = min(array[0] + unlisted, COUNT_MAX)
+    return tuple(array) if any(array) else ()
+
+
+def by_reason(array: tuple[int, ...], reasons: tuple[str, ...]) -> dict[str, int]:
+    """The inverse of `in_order`; reasons that the array is too short for are zero."""
+    return {reason: array[place] if place < len(array) else 0 for place, reason in enumerate(reasons)}

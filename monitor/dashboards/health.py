@@ -1,0 +1,110 @@
+"""The last row of the dashboard `swarm`: what may be wrong."""
+
+from __future__ import annotations
+
+from dupt_swarm.metrics import monitor, swarm
+from monitor.dashboards.board import Row
+from monitor.dashboards.panel import Panel, columns, graph, hidden, stacked
+from monitor.dashboards.query import Query
+
+HEALTH = Row(
+    "Health",
+    (
+        stacked(
+            "Oracles by state",
+            "What the oracles do.",
+            Query('sum by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
+            unit="none",
+        ),
+        graph(
+            "Other peers",
+            "Peers that hold and serve the state without training, and peers that nobody can call.",
+            Query('sum by (role) ({0:role!="oracle"})', swarm.PEERS, legend="{{role}}"),
+            Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        stacked(
+            "Versions",
+            "Live peers by the version of their software.",
+            Query("{0}", swarm.PEER_VERSIONS, legend="{{version}}"),
+            unit="none",
+        ),
+        graph(
+            "Replicas that disagree",
+            "Peers whose state differs from that of most peers of the same round. They fetch the right one "
+            "by themselves; more than zero for minutes is wrong.",
+            Query("{0}", swarm.DIGESTS_DISAGREEING, legend="peers"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        stacked(
+            "Rejected",
+            "Contributions that peers left out of an average, and records that the monitor did not believe, "
+            "in 15 minutes, by reason.",
+            Query("increase({0}[15m]) > 0", swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
+            Query("increase({0}[15m]) > 0", swarm.INVALID_RECORDS, legend="record: {{reason}}"),
+            unit="none",
+            empty="None",
+        ),
+        graph(
+            "Rounds not saved",
+            "Rounds since the newest checkpoint on any peer's disk.",
+            Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        graph(
+            "Age of the checkpoint",
+            "Time since the newest checkpoint was written. It grows while nothing new is learnt.",
+            Query("time() - {0}", swarm.CHECKPOINT_TIMESTAMP, legend="age"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "The monitor's refreshes",
+            "How long the monitor takes to read all records.",
+            Query(
+                "{0} and on (instance) {1}",
+                monitor.REFRESH_DURATION,
+                swarm.RUN_INFO,
+                legend="{{instance}}",
+            ),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Failed refreshes",
+            "Refreshes in 15 minutes that did not reach the swarm; and whether the last one did.",
+            Query(
+                "increase({0}[15m]) and on (instance) {1}",
+                monitor.REFRESH_ERRORS,
+                swarm.RUN_INFO,
+                legend="failed",
+            ),
+            Query("{0} and on (instance) {1}", monitor.UP, swarm.RUN_INFO, legend="up"),
+            unit="none",
+            defaults={"min": 0},
+        ),
+        Panel(
+            "This swarm",
+            "What it trains, and which manifest all its peers share.",
+            (Query("{0}", swarm.RUN_INFO, table=True), Query("{0}", monitor.BUILD_INFO, table=True)),
+            "none",
+            kind="table",
+            width=24,
+            height=4,
+            transformations=columns(
+                "instance",
+                {
+                    "run": "Swarm",
+                    "model": "Model",
+                    "manifest_sha256": "Manifest (SHA-256)",
+                    "instance": "Monitor",
+                    "version": "Monitor's version",
+                },
+                hide=hidden(),
+            ),
+        ),
+    ),
+)

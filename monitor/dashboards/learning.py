@@ -1,0 +1,158 @@
+"""Dashboard `learning`: the loss against tokens and time, the learning rate, and each oracle's loss."""
+
+from __future__ import annotations
+
+from dupt_swarm.metrics import swarm
+from monitor.dashboards.board import Choice, Dashboard, Row
+from monitor.dashboards.panel import BITS, NATS, Panel, columns, graph
+from monitor.dashboards.query import Query
+
+
+def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) -> Panel:
+    """Curves over the swarm's tokens instead of the time; ``losses`` by legend."""
+    letters = "BCDEFG"[: len(losses)]
+    fields = {f"Value #{letter}": name for letter, name in zip(letters, losses, strict=True)}
+    return Panel(
+        title,
+        text,
+        (Query("max({0})", swarm.TOKENS_TOTAL, history=True), *losses.values()),
+        unit,
+        kind="xychart",
+        width=12,
+        height=10,
+        transformations=columns("Time", {"Value #A": "Tokens", **fields}, hide=("Time",)),
+        options={
+            "mapping": "manual",
+            "series": [
+                {
+                    "frame": {"matcher": {"id": "byIndex", "options": 0}},
+                    "x": {"matcher": {"id": "byName", "options": "Tokens"}},
+                    "y": {"matcher": {"id": "byName", "options": name}},
+                }
+                for name in losses
+            ],
+        },
+    )
+
+
+AGAINST_TOKENS = Row(
+    "Against tokens",
+    (
+        _against_tokens(
+            "Loss against tokens",
+            "The curve to compare runs by: it does not depend on how fast the peers are.",
+            NATS,
+            {
+                "training": Query("max({0})", swarm.LOSS_NATS, history=True),
+                "held out": Query("max({0})", swarm.HELDOUT_LOSS_NATS, history=True),
+            },
+        ),
+        _against_tokens(
+            "Bits per byte against tokens",
+            "The same on text that is not trained on. Evaluators follow some rounds behind.",
+            BITS,
+            {
+                "evaluators": Query("min({0})", swarm.EVAL_BPB, history=True),
+                "oracles": Query("max({0})", swarm.HELDOUT_BPB, history=True),
+            },
+        ),
+    ),
+)
+AGAINST_TIME = Row(
+    "Against time",
+    (
+        graph(
+            "Loss",
+            "Training loss, and the oracles' loss on text that they hold out. A growing distance between "
+            "them is overfitting.",
+            Query("{0}", swarm.LOSS_NATS, legend="training"),
+            Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
+            unit=NATS,
+        ),
+        graph(
+            "Learning rate",
+            "Of the manifest's schedule at the swarm's round.",
+            Query("{0}", swarm.LEARNING_RATE, legend="learning rate"),
+            unit="sci",
+        ),
+        graph(
+            "Tokens",
+            "Tokens in the swarm's state.",
+            Query("{0}", swarm.TOKENS_TOTAL, legend="tokens"),
+            unit="short",
+        ),
+    ),
+)
+ORACLES = Row(
+    "Oracles",
+    (
+        graph(
+            "Loss of each oracle",
+            "Of the oracles that contributed most. One that leaves the others has another kind of text, or a "
+            "fault.",
+            Query(
+                "{0} * on (peer_id, instance) group_left (name) {1}",
+                swarm.PEER_LOSS_NATS,
+                swarm.PEER_INFO,
+                legend="{{name}} {{peer_id}}",
+            ),
+            unit=NATS,
+            width=12,
+            height=10,
+        ),
+        graph(
+            "Distance to the swarm's loss",
+            "Each oracle's loss without the swarm's mean: what is left shows how its text differs.",
+            Query(
+                "({0} - on (run, instance) group_left () {1}) * on (peer_id, instance) group_left (name) {2}",
+                swarm.PEER_LOSS_NATS,
+                swarm.LOSS_NATS,
+                swarm.PEER_INFO,
+                legend="{{name}} {{peer_id}}",
+            ),
+            unit=NATS,
+            width=12,
+            height=10,
+        ),
+    ),
+)
+EVALUATION = Row(
+    "Independent evaluation",
+    (
+        graph(
+            "Bits per byte",
+            "By corpus of the evaluators.",
+            Query("{0}", swarm.EVAL_BPB, legend="{{dataset}}"),
+            unit=BITS,
+            empty="No evaluator: start one with `dupt-peer evaluate`",
+        ),
+        graph(
+            "Rounds behind",
+            "Rounds that the swarm has ended since the state that was measured last.",
+            Query(
+                "{0} - on (run, instance) group_right () {1}",
+                swarm.ROUND,
+                swarm.EVAL_ROUND,
+                legend="{{dataset}}",
+            ),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+            empty="No evaluator: start one with `dupt-peer evaluate`",
+        ),
+        graph(
+            "Age of the measurement",
+            "Time since an evaluator last measured.",
+            Query("time() - {0}", swarm.EVAL_TIMESTAMP, legend="{{dataset}}"),
+            unit="s",
+            defaults={"min": 0},
+            empty="No evaluator: start one with `dupt-peer evaluate`",
+        ),
+    ),
+)
+LEARNING = Dashboard(
+    "dupt-learning",
+    "Learning",
+    "What a dupt_swarm learns: loss against tokens and time, each oracle's, and independent measurements.",
+    Choice("run", "Swarm", swarm.RUN_INFO, "run"),
+    (AGAINST_TOKENS, AGAINST_TIME, ORACLES, EVALUATION),
+)

@@ -1,0 +1,288 @@
+"""Dashboard `peer`: one oracle, from its own metrics: what it does, where its time goes, what fails."""
+
+from __future__ import annotations
+
+from dupt_swarm.metrics import peer
+from monitor.dashboards.board import Choice, Dashboard, Row
+from monitor.dashboards.panel import (
+    BITS,
+    NATS,
+    TOKENS_PER_SECOND,
+    Panel,
+    columns,
+    graph,
+    hidden,
+    override,
+    stacked,
+    stat,
+)
+from monitor.dashboards.query import Query
+
+RECENT = "[$__rate_interval]"
+NO_GPU = "No GPU"
+
+NOW = Row(
+    "Now",
+    (
+        stat("Round", "Rounds in this peer's replica state.", Query("{0}", peer.ROUND), "none"),
+        stat(
+            "Rounds behind",
+            "Rounds that the swarm's newest state is ahead. More than a few for minutes: it cannot follow.",
+            Query("{0}", peer.ROUND_LAG),
+            "none",
+            steps=((None, "green"), (2.0, "yellow"), (5.0, "red")),
+        ),
+        stat("Loss", "Mean training loss per token over the last steps.", Query("{0}", peer.LOSS_NATS), NATS),
+        stat(
+            "Tokens per second",
+            "What its inner steps train on now.",
+            Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS),
+            TOKENS_PER_SECOND,
+        ),
+        stat("Contributed", "Its tokens in the swarm's state.", Query("{0}", peer.TOKENS_TOTAL), "short"),
+        stat(
+            "Since the last round",
+            "Time since a round last succeeded here.",
+            Query("time() - {0}", peer.LAST_ROUND),
+            "s",
+        ),
+        stat("Known peers", "Live peers that it sees, itself too.", Query("{0}", peer.KNOWN_PEERS), "none"),
+        stat("Running for", "Time since it was started.", Query("time() - {0}", peer.START), "s"),
+    ),
+)
+TRAINING = Row(
+    "Training",
+    (
+        Panel(
+            "State",
+            "What the peer does over time.",
+            (Query("{0} == 1", peer.STATE, legend="{{state}}"),),
+            "none",
+            kind="state-timeline",
+            width=24,
+            height=6,
+        ),
+        graph(
+            "Loss",
+            "Training loss, and the loss on the part of its corpus that it holds out.",
+            Query("{0}", peer.LOSS_NATS, legend="training"),
+            Query("{0}", peer.HELDOUT_LOSS_NATS, legend="held out"),
+            unit=NATS,
+        ),
+        graph(
+            "Bits per byte",
+            "On the part of its corpus that it holds out.",
+            Query("{0}", peer.HELDOUT_BPB, legend="held out"),
+            unit=BITS,
+        ),
+        graph(
+            "Learning rate",
+            "Of the manifest's schedule.",
+            Query("{0}", peer.LEARNING_RATE, legend="learning rate"),
+            unit="sci",
+        ),
+    ),
+)
+STEPS = Row(
+    "Steps",
+    (
+        stacked(
+            "Where the time of a step goes",
+            "Mean time of each phase of an inner step. Much `data` means that the disk cannot keep up.",
+            Query(
+                f"sum by (phase) (rate({{0.sum}}{RECENT})) / sum by (phase) (rate({{0.count}}{RECENT}))",
+                peer.STEP_DURATION,
+                legend="{{phase}}",
+            ),
+            unit="s",
+        ),
+        graph(
+            "Slow steps",
+            "Each phase's time that 99 of 100 steps do not exceed.",
+            Query(
+                f"histogram_quantile(0.99, sum by (phase, le) (rate({{0.bucket}}{RECENT})))",
+                peer.STEP_DURATION,
+                legend="{{phase}}",
+            ),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Steps and tokens per second",
+            "Inner steps, and on the right the tokens that they train on.",
+            Query(f"rate({{0}}{RECENT})", peer.INNER_STEPS, legend="steps/s"),
+            Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS, legend="tokens/s"),
+            unit="short",
+            overrides=(override("tokens/s", custom__axisPlacement="right"),),
+        ),
+    ),
+)
+ROUNDS = Row(
+    "Rounds",
+    (
+        graph(
+            "Time of averaging",
+            "Matchmaking, all-reduce and outer step: median and slowest tenth, over 15 minutes.",
+            Query(
+                "histogram_quantile(0.5, sum by (le) (rate({0.bucket}[15m])))",
+                peer.AVERAGING_DURATION,
+                legend="median",
+            ),
+            Query(
+                "histogram_quantile(0.9, sum by (le) (rate({0.bucket}[15m])))",
+                peer.AVERAGING_DURATION,
+                legend="slowest tenth",
+            ),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Group size",
+            "Peers that averaged together in its last round.",
+            Query("{0}", peer.GROUP_SIZE, legend="peers"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        stacked(
+            "Averagings that failed",
+            "In 15 minutes, by reason, beside all. What it contributed is kept for the next round.",
+            Query("increase({0}[15m]) > 0", peer.AVERAGING_FAILED, legend="{{reason}}"),
+            Query("increase({0}[15m])", peer.AVERAGING_ROUNDS, legend="all"),
+            unit="none",
+            overrides=(
+                override("all", custom__stacking={"mode": "none", "group": "A"}, custom__fillOpacity=0),
+            ),
+        ),
+    ),
+)
+NETWORK = Row(
+    "Network",
+    (
+        graph(
+            "Traffic",
+            "Payload exchanged with other peers.",
+            Query(f"rate({{0}}{RECENT})", peer.NETWORK_RECEIVE, legend="received"),
+            Query(f"rate({{0}}{RECENT})", peer.NETWORK_TRANSMIT, legend="sent"),
+            unit="Bps",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Downloads of the state",
+            "Mean time of a download of a newer state, over an hour: who misses a round has to fetch it.",
+            Query(
+                "rate({0.sum}[1h]) / (rate({0.count}[1h]) > 0)", peer.DOWNLOAD_DURATION, legend="mean time"
+            ),
+            unit="s",
+            empty="None in the last hour",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Failures",
+            "In 15 minutes: downloads of the state that nobody could complete, and new starts of the network "
+            "process.",
+            Query("increase({0}[15m])", peer.DOWNLOADS_FAILED, legend="downloads"),
+            Query("increase({0}[15m])", peer.NODE_RESTARTS, legend="restarts: {{reason}}"),
+            unit="none",
+            defaults={"min": 0},
+        ),
+    ),
+)
+GPU = Row(
+    "GPU",
+    (
+        graph(
+            "Use",
+            "Part of the time in which the GPU computes, by any process.",
+            Query("{0}", peer.GPU_UTILIZATION, legend="GPU {{gpu}}"),
+            unit="percentunit",
+            width=6,
+            defaults={"min": 0, "max": 1},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Memory",
+            "In use by any process, and all there is.",
+            Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
+            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, all"),
+            unit="bytes",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Temperature",
+            "Of the GPU. Above 85 °C most slow down.",
+            Query("{0}", peer.GPU_TEMPERATURE, legend="GPU {{gpu}}"),
+            unit="celsius",
+            width=6,
+            empty=NO_GPU,
+        ),
+        graph(
+            "Power",
+            "Energy that the GPU uses per second.",
+            Query(f"rate({{0}}{RECENT})", peer.GPU_ENERGY, legend="GPU {{gpu}}"),
+            unit="watt",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+    ),
+)
+ABOUT = Row(
+    "About",
+    (
+        graph(
+            "Time paused",
+            "Part of the time in which it was paused.",
+            Query(f"rate({{0}}{RECENT})", peer.PAUSED, legend="paused"),
+            unit="percentunit",
+            defaults={"min": 0, "max": 1},
+        ),
+        graph(
+            "Age of the checkpoint",
+            "Time since it last saved.",
+            Query("time() - {0}", peer.CHECKPOINT_SAVED, legend="age"),
+            unit="s",
+            defaults={"min": 0},
+            empty="None saved yet",
+        ),
+        graph(
+            "Age of the last step",
+            "Time since an inner step ended. It grows while the peer is paused or waits.",
+            Query("time() - {0}", peer.LAST_STEP, legend="age"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        Panel(
+            "This peer",
+            "Who it is, and the software that it runs.",
+            (Query("{0}", peer.INFO, table=True), Query("{0}", peer.BUILD_INFO, table=True)),
+            "none",
+            kind="table",
+            width=24,
+            height=4,
+            transformations=columns(
+                "instance",
+                {
+                    "name": "Name",
+                    "role": "Role",
+                    "run": "Swarm",
+                    "peer_id": "Peer",
+                    "device": "Device",
+                    "version": "Version",
+                    "torch": "torch",
+                    "hivemind": "hivemind",
+                    "python": "Python",
+                },
+                hide=hidden("instance"),
+            ),
+        ),
+    ),
+)
+PEER = Dashboard(
+    "dupt-peer",
+    "Peer",
+    "One oracle from its own metrics (join --metrics-addr): state, steps, rounds, network, GPU.",
+    Choice("instance", "Peer", peer.INFO, "instance"),
+    (NOW, TRAINING, STEPS, ROUNDS, NETWORK, GPU, ABOUT),
+)

@@ -1,0 +1,71 @@
+"""A PromQL query whose metrics come from the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dupt_swarm.metrics.spec import MetricSpec
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class _Selector:
+    """Stands for a metric in a template.
+
+    ``{0}`` selects it, ``{0:role="oracle"}`` with more matchers; of a histogram, which has no series
+    of its own name, ``{0.bucket}``, ``{0.sum}`` and ``{0.count}`` do.
+    """
+
+    def __init__(self, name: str, common: str) -> None:
+        self._name, self._common = name, common
+
+    def __getattr__(self, part: str) -> _Selector:
+        return _Selector(f"{self._name}_{part}", self._common)
+
+    def __format__(self, matchers: str) -> str:
+        inside = ", ".join(filter(None, (self._common, matchers)))
+        return f"{self._name}{{{inside}}}" if inside else self._name
+
+
+def common_matchers(spec: MetricSpec) -> str:
+    """What every query of this metric selects by: the swarm or the peer that the dashboard shows."""
+    if "run" in spec.labels and spec.name.startswith("dupt_swarm_"):
+        return 'run="$run"'
+    return 'instance="$instance"' if spec.name.startswith("dupt_peer_") else ""
+
+
+class Query:
+    """One query of a panel.
+
+    Attributes:
+        expr: PromQL.
+        legend: Grafana's legend format; ``__auto`` shows all labels.
+        specs: the metrics in it.
+        table: only the newest values, as rows of a table.
+        history: as a table too, but with all values over time.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        *specs: MetricSpec,
+        legend: str = "__auto",
+        table: bool = False,
+        history: bool = False,
+    ) -> None:
+        """``template`` is PromQL with ``{0}``, ``{1}``, … for the metrics ``specs``."""
+        self.specs, self.legend, self.table, self.history = specs, legend, table, history
+        self.expr = template.format(*(_Selector(spec.name, common_matchers(spec)) for spec in specs))
+
+    def to_dict(self, letter: str) -> dict[str, Any]:
+        """As a target of a panel."""
+        return {
+            "refId": letter,
+            "datasource": DATASOURCE,
+            "expr": self.expr,
+            "legendFormat": self.legend,
+            "format": "table" if self.table or self.history else "time_series",
+            "instant": self.table,
+            "range": not self.table,
+            "editorMode": "code",
+        }

@@ -1,0 +1,229 @@
+"""Dashboard `swarm`: is it alive, does it learn, who contributes, what is wrong."""
+
+from __future__ import annotations
+
+from dupt_swarm.metrics import monitor, swarm
+from monitor.dashboards.board import Choice, Dashboard, Row
+from monitor.dashboards.health import HEALTH
+from monitor.dashboards.panel import (
+    BITS,
+    NATS,
+    TOKENS_PER_SECOND,
+    Panel,
+    columns,
+    graph,
+    override,
+    stacked,
+    stat,
+)
+from monitor.dashboards.query import Query
+
+AGES = ((None, "green"), (60.0, "yellow"), (120.0, "red"))
+
+NOW = Row(
+    "Now",
+    (
+        stat(
+            "Peers",
+            "Live peers of all roles. Training needs at least two oracles.",
+            Query("sum({0})", swarm.PEERS),
+            "none",
+            steps=((None, "red"), (2.0, "yellow"), (3.0, "green")),
+        ),
+        stat("Round", "Rounds that the swarm has ended.", Query("{0}", swarm.ROUND), "none"),
+        stat(
+            "Since the last round",
+            "Time since the monitor saw the round rise, as a part of the longest that the manifest allows; "
+            "red is more than twice that.",
+            Query("(time() - {0}) / {1}", swarm.LAST_ROUND_TIMESTAMP, swarm.ROUND_LIMIT_SECONDS),
+            "percentunit",
+            steps=((None, "green"), (1.0, "yellow"), (2.0, "red")),
+        ),
+        stat(
+            "Loss", "Mean training loss per token, by the oracles' word.", Query("{0}", swarm.LOSS_NATS), NATS
+        ),
+        stat(
+            "Bits per byte",
+            "On text that is not trained on: the evaluators' if there are any, else the oracles'. "
+            "Comparable between tokenizers.",
+            Query("min({0}) or {1}", swarm.EVAL_BPB, swarm.HELDOUT_BPB),
+            BITS,
+        ),
+        stat(
+            "Tokens per second",
+            "What entered the swarm's state in the last 15 minutes, over that time.",
+            Query("rate({0}[15m])", swarm.TOKENS_TOTAL),
+            TOKENS_PER_SECOND,
+        ),
+        stat(
+            "Failed averagings",
+            "Part of the averagings of the last hour that failed for an oracle. Its contribution is kept.",
+            Query(
+                "sum(increase({0}[1h])) / sum(increase({1}[1h]))",
+                swarm.AVERAGING_ROUNDS_FAILED,
+                swarm.AVERAGING_ROUNDS,
+            ),
+            "percentunit",
+            steps=((None, "green"), (0.1, "yellow"), (0.3, "red")),
+            empty="None yet",
+        ),
+        stat(
+            "Data age",
+            "Time since the monitor last read the swarm's records.",
+            Query("time() - ({0} and on (instance) {1})", monitor.LAST_REFRESH, swarm.RUN_INFO),
+            "s",
+            steps=AGES,
+            empty="No monitor",
+        ),
+    ),
+)
+LEARNING = Row(
+    "Learning",
+    (
+        graph(
+            "Loss and its spread",
+            "Mean training loss of the oracles, and the least and the greatest of any. A wide band is no "
+            "fault: corpora differ.",
+            Query("{0}", swarm.LOSS_MIN_NATS, legend="least"),
+            Query("{0}", swarm.LOSS_MAX_NATS, legend="greatest"),
+            Query("{0}", swarm.LOSS_NATS, legend="mean"),
+            Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
+            unit=NATS,
+            width=12,
+            overrides=(
+                override("greatest", custom__fillBelowTo="least", custom__fillOpacity=15),
+                override("mean", custom__lineWidth=2),
+            ),
+        ),
+        graph(
+            "Bits per byte",
+            "What independent evaluators measure, beside what the oracles say of their own held-out text. "
+            "If the evaluators' rises while the oracles' falls, the oracles learn by heart, or lie.",
+            Query("{0}", swarm.EVAL_BPB, legend="evaluator: {{dataset}}"),
+            Query("{0}", swarm.HELDOUT_BPB, legend="oracles"),
+            unit=BITS,
+            width=12,
+        ),
+    ),
+)
+ROUNDS = Row(
+    "Rounds",
+    (
+        graph(
+            "Fill of the round",
+            "Tokens trained on in this round, as a part of those that end it: a saw with a tooth per round.",
+            Query("{0} / {1}", swarm.ROUND_TOKENS, swarm.ROUND_TARGET_TOKENS, legend="fill"),
+            unit="percentunit",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Duration of rounds",
+            "Median over the oracles, and the limit by the manifest.",
+            Query("{0}", swarm.ROUND_DURATION_SECONDS, legend="last round"),
+            Query("{0}", swarm.ROUND_LIMIT_SECONDS, legend="limit"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Tokens per second",
+            "Tokens that entered the swarm's state, over the last 15 minutes.",
+            Query("rate({0}[15m])", swarm.TOKENS_TOTAL, legend="swarm"),
+            unit=TOKENS_PER_SECOND,
+            defaults={"min": 0},
+        ),
+    ),
+)
+AVERAGING = Row(
+    "Averaging",
+    (
+        stacked(
+            "Averagings by outcome",
+            "How averagings ended for the oracles, in 15 minutes.",
+            Query(
+                "sum(increase({0}[15m])) - sum(increase({1}[15m]))",
+                swarm.AVERAGING_ROUNDS,
+                swarm.AVERAGING_ROUNDS_FAILED,
+                legend="ended well",
+            ),
+            Query(
+                "sum by (reason) (increase({0}[15m])) > 0",
+                swarm.AVERAGING_ROUNDS_FAILED,
+                legend="{{reason}}",
+            ),
+            unit="none",
+        ),
+        graph(
+            "Duration of averaging",
+            "From the end of a round to the new state: the oracles' last ones.",
+            Query("{0}", swarm.AVERAGING_DURATION_SECONDS, legend="median"),
+            Query("{0}", swarm.AVERAGING_DURATION_MAX_SECONDS, legend="slowest"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Group sizes",
+            "How many averaged together, beside how many oracles are at work. Smaller groups than oracles "
+            "mean that some did not find the others in time.",
+            Query("{0}", swarm.GROUP_SIZE_MIN, legend="smallest group"),
+            Query("{0}", swarm.GROUP_SIZE_MAX, legend="largest group"),
+            Query('sum({0:role="oracle", state=~"training|averaging"})', swarm.PEERS, legend="oracles"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+    ),
+)
+_NAMES = {
+    "name": "Name",
+    "peer_id": "Peer",
+    "Value #B": "Tokens",
+    "Value #C": "Share",
+    "Value #D": "Loss",
+    "Value #E": "Round",
+    "Value #F": "Failed rounds",
+    "Value #G": "Last seen",
+    "role": "Role",
+    "device": "Device",
+    "version": "Version",
+}
+CONTRIBUTIONS = Row(
+    "Contributions",
+    (
+        Panel(
+            "Peers",
+            "The peers that contributed most, as many as the monitor's --max-peer-series. Names are the "
+            "peers' own choice.",
+            (
+                Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
+                Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),
+                Query("sum by (peer_id) ({0}) / scalar(sum({0}))", swarm.PEER_TOKENS_TOTAL, table=True),
+                Query("sum by (peer_id) ({0})", swarm.PEER_LOSS_NATS, table=True),
+                Query("sum by (peer_id) ({0})", swarm.PEER_ROUND, table=True),
+                Query("sum by (peer_id) ({0})", swarm.PEER_FAILED_ROUNDS_TOTAL, table=True),
+                Query("sum by (peer_id) ({0}) * 1000", swarm.PEER_LAST_SEEN, table=True),
+            ),
+            "none",
+            kind="table",
+            width=24,
+            height=10,
+            empty="–",
+            transformations=columns(
+                "peer_id",
+                _NAMES,
+                hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 8))),
+            ),
+            overrides=(
+                override("Tokens", unit="short"),
+                override("Share", unit="percentunit", min=0, max=1, custom__cellOptions={"type": "gauge"}),
+                override("Loss", unit=NATS, decimals=3),
+                override("Last seen", unit="dateTimeFromNow"),
+            ),
+        ),
+    ),
+)
+SWARM = Dashboard(
+    "dupt-swarm",
+    "Swarm",
+    "A dupt_swarm at a glance: is it alive, does it learn, who contributes, what is wrong.",
+    Choice("run", "Swarm", swarm.RUN_INFO, "run"),
+    (NOW, LEARNING, ROUNDS, AVERAGING, CONTRIBUTIONS, HEALTH),
+)

@@ -1,0 +1,179 @@
+"""What the monitor adds up: counters that must not fall when peers leave or the monitor restarts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.files import write_atomically
+from dupt_swarm.network.reasons import FAILURES, REFUSALS, REJECTIONS, by_reason
+from dupt_swarm.network.view import Peer, PeerRecord, View
+
+PEERS_REMEMBERED = 4096
+# A record says how often something happened since its peer started. Nobody does more between two readings.
+INCREASE_MAX = 1000
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+ByReason = dict[str, Count]
+
+logger = logging.getLogger(__name__)
+
+
+class Totals(BaseModel):
+    """All counters at one moment; also the form in which they are kept on disk.
+
+    Attributes:
+        tokens: most that the swarm's agreed state was seen to hold; None: none seen yet.
+        round: of that state when it was last seen.
+        round_time: when the monitor saw the round rise, seconds since the epoch.
+        averaged: rounds that ended well, summed over oracles, since the monitor watches.
+        failed: rounds that did not, by reason.
+        rejected: contributions that peers left out of an average, by reason.
+        refused: records that the monitor's node did not believe, by reason.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    tokens: Count | None = None
+    round: Count | None = None
+    round_time: float | None = None
+    averaged: Count = 0
+    failed: ByReason = Field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    rejected: ByReason = Field(default_factory=lambda: dict.fromkeys(REJECTIONS, 0))
+    refused: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
+
+
+def agreed(view: View) -> Peer | None:
+    """A peer with the newest state that half of the working peers have reached.
+
+    Not simply the newest: one peer that lies must not set a counter that never falls.
+    """
+    working = [peer for peer in view.peers if peer.record.state in ("training", "averaging")]
+    known = sorted(
+        working or view.peers,
+        key=lambda peer: (peer.record.swarm_tokens, peer.record.state_digest),
+        reverse=True,
+    )
+    return known[(len(known) - 1) // 2] if known else None
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What the series of one peer do not fall below: tokens contributed, rounds failed."""
+
+    tokens: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A peer as it was last seen."""
+
+    counts: Mapping[str, int]
+    floor: Floor
+
+
+class Tally:
+    """Adds what happened between one view and the next to `totals`. For one thread.
+
+    Attributes:
+        totals: replaced as a whole.
+    """
+
+    def __init__(self, totals: Totals | None = None) -> None:
+        """Go on from ``totals``, if there are some."""
+        self.totals = totals or Totals()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    def add(self, view: View) -> dict[str, Floor]:
+        """Take the next view into account; the floors of its peers."""
+        # Refused records are the node's own count; no peer id is empty.
+        increases = self._remember("", _with_prefix("refused", view.refused), Floor())
+        for peer in view.peers:
+            record = peer.record
+            before = self._known[peer.peer_id].floor if peer.peer_id in self._known else Floor()
+            floor = Floor(max(before.tokens, record.tokens_total), max(before.failed, record.failed_rounds))
+            increases.update(self._remember(peer.peer_id, _counts_of(record), floor))
+        self.totals = self.totals.model_copy(update=self._sums(increases) | self._position(view))
+        return {
+            peer.peer_id: self._known[peer.peer_id].floor
+            for peer in view.peers
+            if peer.peer_id in self._known
+        }
+
+    def _remember(self, peer_id: str, counts: Mapping[str, int], floor: Floor) -> Counter[str]:
+        """How much each count has risen since this peer was last seen; nothing at first sight."""
+        before = self._known.get(peer_id)
+        self._known[peer_id] = _Known(counts, floor)
+        self._known.move_to_end(peer_id)
+        if len(self._known) > PEERS_REMEMBERED:
+            self._known.popitem(last=False)
+        if before is None:
+            return Counter()
+        return Counter({name: _increase(before.counts.get(name, 0), count) for name, count in counts.items()})
+
+    def _sums(self, increases: Counter[str]) -> dict[str, object]:
+        before = self.totals
+        tables = {"failed": FAILURES, "rejected": REJECTIONS, "refused": REFUSALS}
+        sums = {
+            name: {
+                reason: getattr(before, name).get(reason, 0) + increases[f"{name} {reason}"]
+                for reason in reasons
+            }
+            for name, reasons in tables.items()
+        }
+        return {"averaged": before.averaged + increases["averaged"], **sums}
+
+    def _position(self, view: View) -> dict[str, object]:
+        best, before = agreed(view), self.totals
+        if best is None:
+            return {}
+        rose = before.round is None or best.record.round > before.round
+        return {
+            "tokens": max(best.record.swarm_tokens, before.tokens or 0),
+            "round": best.record.round,
+            "round_time": view.time if rose else before.round_time,
+        }
+
+
+def load_totals(path: Path) -> Totals | None:
+    """What `save_totals` wrote to ``path``; None if there is no such file, or it is damaged."""
+    try:
+        return Totals.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        logger.warning("%s: not readable, counters begin anew (%s)", path, error)
+        return None
+
+
+def save_totals(path: Path, totals: Totals) -> None:
+    """Write ``totals`` to ``path``, whole or not at all.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    write_atomically(path, lambda file: file.write_text(totals.model_dump_json()))
+
+
+def _increase(before: int, now: int) -> int:
+    # A count that fell belongs to a peer that started again: all of it is new.
+    return min(now - before if now >= before else now, INCREASE_MAX)
+
+
+def _counts_of(record: PeerRecord) -> dict[str, int]:
+    return (
+        {"averaged": record.averaged_rounds}
+        | _with_prefix("failed", by_reason(record.failures, FAILURES))
+        | _with_prefix("rejected", by_reason(record.rejections, REJECTIONS))
+    )
+
+
+def _with_prefix(name: str, counts: Mapping[str, int]) -> dict[str, int]:
+    return {f"{name} {reason}": count for reason, count in counts.items()}
