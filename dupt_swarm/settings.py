@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Role = Literal["oracle", "bootstrap", "observer"]
+Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")

@@ -15,6 +15,19 @@ Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Loss = Annotated[float, Field(ge=0, le=1e6)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
+DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+
+
+class EvaluationRecord(BaseModel):
+    """What an evaluator measured: the swarm's state of one round on text that no oracle trains on."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    dataset: str = Field(pattern=DATASET_PATTERN, description="what the evaluator calls its corpus")
+    bits_per_byte: float = Field(ge=0, le=1e6, description="of UTF-8, comparable between tokenizers")
+    loss_nats: Loss = Field(description="per token")
+    round: Count
+    time: float = Field(ge=0, le=1e11, description="when it was measured")
 
 
 class PeerRecord(BaseModel):
@@ -22,7 +35,7 @@ class PeerRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
-    role: Literal["oracle", "bootstrap"]
+    role: Literal["oracle", "bootstrap", "evaluator"]
     state: PeerState
     time: float = Field(ge=0, le=1e11)
     round: Count
@@ -36,6 +49,7 @@ class PeerRecord(BaseModel):
     group_size: int = Field(default=0, ge=0, le=1 << 20, description="peers in the last all-reduce")
     round_seconds: float = Field(default=0.0, ge=0, le=1e9, description="length of the last round")
     failed_rounds: Count = 0
+    evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)
     device: str = Field(default="", max_length=60)
@@ -100,6 +114,26 @@ class View:
         weights = [min(record.tokens_per_second, bound) + 1e-9 for record in known]
         pairs = zip(known, weights, strict=True)
         return sum((record.loss or 0.0) * weight for record, weight in pairs) / sum(weights)
+
+    @property
+    def evaluations(self) -> dict[str, EvaluationRecord]:
+        """By dataset, what its evaluators found of the newest round: the median, if there are several."""
+        best = self.best
+        newest: dict[str, list[EvaluationRecord]] = {}
+        for peer in self.peers:
+            found = peer.record.evaluation if peer.record.role == "evaluator" else None
+            # Nobody can have measured what the swarm has not reached.
+            if found is None or best is None or found.round > best.record.round:
+                continue
+            known = newest.setdefault(found.dataset, [])
+            if not known or found.round > known[0].round:
+                known[:] = [found]
+            elif found.round == known[0].round:
+                known.append(found)
+        return {
+            dataset: sorted(found, key=lambda one: one.bits_per_byte)[(len(found) - 1) // 2]
+            for dataset, found in sorted(newest.items())
+        }
 
     def holders(self, digest: str) -> list[str]:
         """Ids of the peers that hold the state ``digest``."""

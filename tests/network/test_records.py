@@ -65,6 +65,16 @@ def test_good_record(theirs, make_record, mine) -> None:
     assert (parsed.name, parsed.loss, parsed.round) == ("Zoë", 2.5, 3)
 
 
+def test_an_evaluators_record(theirs, make_record, mine) -> None:
+    """What an evaluator measured travels in its record."""
+    found = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+    record = make_record(role="evaluator", evaluation=found)
+    assert theirs.validate(record)
+    _, parsed = parse_record(owner_tag(mine), MSGPackSerializer.loads(theirs.strip_value(record)))
+    assert parsed.evaluation is not None
+    assert parsed.evaluation.model_dump() == found
+
+
 def test_largest_honest_record_fits(theirs, make_record) -> None:
     """The longest record that a peer can publish of itself is within the limit on records."""
     largest = make_record(
@@ -80,6 +90,13 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         group_size=2**19,
         round_seconds=1.1,
         failed_rounds=2**61,
+        evaluation={
+            "dataset": "x" * 40,
+            "bits_per_byte": 1.1,
+            "loss_nats": 1.1,
+            "round": 2**61,
+            "time": get_dht_time(),
+        },
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,

@@ -67,6 +67,40 @@ def test_loss_is_weighted_by_speed(make_peer) -> None:
     assert View(0.0, (make_peer("a", loss=3.0),)).loss == pytest.approx(3.0)
 
 
+def evaluation(bits: float, round: int = 3, dataset: str = "wiki") -> dict[str, object]:
+    return {"dataset": dataset, "bits_per_byte": bits, "loss_nats": 2.0, "round": round, "time": 999.0}
+
+
+def test_evaluations(make_peer) -> None:
+    """Of each dataset the newest round counts, of several evaluators the median; none from the future."""
+    peers = (
+        make_peer("a", role="evaluator", evaluation=evaluation(1.3)),
+        make_peer("b", role="evaluator", evaluation=evaluation(1.1)),
+        make_peer("c", role="evaluator", evaluation=evaluation(1.2)),
+        make_peer("d", role="evaluator", evaluation=evaluation(0.5, round=2)),
+        make_peer("e", role="evaluator", evaluation=evaluation(0.0, round=4)),
+        make_peer("f", role="evaluator", evaluation=evaluation(0.9, dataset="code", round=1)),
+        make_peer("g", role="evaluator"),
+        make_peer("h", evaluation=evaluation(0.1)),  # an oracle's word on its own work
+    )
+    found = View(0.0, peers).evaluations
+    assert {name: (one.bits_per_byte, one.round) for name, one in found.items()} == {
+        "code": (0.9, 1),
+        "wiki": (1.2, 3),
+    }
+    assert View(0.0, ()).evaluations == {}
+
+
+def test_evaluators_do_not_train(make_peer) -> None:
+    """An evaluator is no oracle: nobody waits for it, nobody averages with it."""
+    view = View(0.0, (make_peer("a", role="evaluator", state="training", loss=1.0),))
+    assert (view.oracles, view.companions(view.peers[0].record.state_digest, but=""), view.loss) == (
+        (),
+        (),
+        None,
+    )
+
+
 def test_json_shape(make_peer) -> None:
     """`status --json` has the swarm's state and all fields of all peers, as plain JSON."""
     view = View(5.0, (make_peer("a", loss=2.0, round=7, swarm_tokens=9, name="Ä"),))
@@ -165,6 +199,14 @@ def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) ->
         {"state_digest": "a" * 64 + "\n"},
         {"name": "x" * 41},
         {"role": "observer"},
+        {"evaluation": {"dataset": "wiki"}},
+        {"evaluation": evaluation(float("nan"))},
+        {"evaluation": evaluation(-1.0)},
+        {"evaluation": evaluation(1.0, dataset="")},
+        {"evaluation": evaluation(1.0, dataset="x" * 41)},
+        {"evaluation": evaluation(1.0, dataset="a b")},
+        {"evaluation": evaluation(1.0, dataset="a\n")},
+        {"evaluation": evaluation(1.0, round=-1)},
         {"state": "dancing"},
     ],
 )
