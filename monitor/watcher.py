@@ -12,6 +12,7 @@ from typing import Protocol
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import View
+from monitor.history import History, Point
 
 REFRESH_SECONDS = 5.0
 # A node that lost all its neighbours does not find them again by itself: it takes a new one.
@@ -87,6 +88,7 @@ class Watcher:
 
     Attributes:
         snapshot: replaced as a whole, so any thread may read it.
+        history: of the snapshots so far.
     """
 
     def __init__(self, connect: Connect, swarm_id: str = "", interval: float = REFRESH_SECONDS) -> None:
@@ -103,6 +105,7 @@ class Watcher:
         self._connect, self._interval = connect, interval
         self._source, manifest = connect(swarm_id)
         self.snapshot = Snapshot(manifest, View(time.time(), ()))
+        self.history = History()
         self._failures = 0
         self._stopped = threading.Event()
         self._replacing = threading.Lock()  # each node must be closed exactly once
@@ -141,6 +144,8 @@ class Watcher:
             logger.warning("the swarm is reachable again")
         self._failures = 0
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
+        if view.peers:
+            self.history.add(Point.of(view, self.snapshot.tokens_total or 0))
 
     def close(self) -> None:
         """Stop the thread and close the node."""
