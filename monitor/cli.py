@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 @click.version_option(VERSION)
 @command_errors
 def main(initial_peers: tuple[str, ...], swarm: str, host: str, port: int, max_peer_series: int) -> None:
-    """Watch a swarm and serve its metrics for Prometheus until stopped.
+    """Watch a swarm, and serve a page about it and its metrics for Prometheus until stopped.
 
-    Prints the URL that it serves. Ends with 0 on SIGTERM.
+    Prints the URL of the metrics; the page is at /, the same as JSON at /api/v1/swarm. Ends with 0 on
+    SIGTERM.
     """
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     # Raised wherever the main thread is, so that all with-statements clean up.
@@ -65,6 +66,7 @@ def _serve(
 
     from monitor.collector import SwarmCollector
     from monitor.server import MonitorServer, build_app
+    from monitor.site import Site
     from monitor.watcher import Watcher
 
     def connect(swarm_id: str) -> tuple[Source, Manifest]:
@@ -73,10 +75,12 @@ def _serve(
         return observe(initial_peers, swarm_id)
 
     registry = CollectorRegistry()
+    site = Site(lambda: watcher.snapshot, lambda: watcher.history, initial_peers)
     # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(*address, build_app(registry, lambda: watcher.alive)) as server:
+    with MonitorServer(*address, build_app(registry, lambda: watcher.alive, site.answer)) as server:
         click.echo("looking for the swarm", err=True)
         with Watcher(connect, swarm_id) as watcher:
             registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
             click.echo(f"{server.url}/metrics")
+            click.echo(f"the swarm's page: {server.url}/", err=True)
             server.serve_forever()
