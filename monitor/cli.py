@@ -64,9 +64,10 @@ def main(
     max_peer_series: int,
     state_dir: Path | None,
 ) -> None:
-    """Watch a swarm and serve its metrics for Prometheus until stopped.
+    """Watch a swarm, and serve a page about it and its metrics for Prometheus until stopped.
 
-    Prints the URL that it serves. Ends with 0 on SIGTERM.
+    Prints the URL of the metrics; the page is at /, the same as JSON at /api/v1/swarm. Ends with 0 on
+    SIGTERM.
     """
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     # Raised wherever the main thread is, so that all with-statements clean up.
@@ -78,7 +79,7 @@ def main(
 
         return Watcher(lambda swarm_id: _connect(initial_peers, swarm_id), swarm, state_dir=folder)
 
-    _serve(watch, (host, port), max_peer_series)
+    _serve(watch, initial_peers, (host, port), max_peer_series)
 
 
 def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Manifest]:
@@ -87,18 +88,26 @@ def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Man
     return observe(initial_peers, swarm_id)
 
 
-def _serve(watch: Callable[[], Watcher], address: tuple[str, int], max_peer_series: int) -> None:
+def _serve(
+    watch: Callable[[], Watcher],
+    initial_peers: tuple[str, ...],
+    address: tuple[str, int],
+    max_peer_series: int,
+) -> None:
     # Imported here, or --help would wait for torch.
     from prometheus_client import CollectorRegistry
 
     from monitor.collector import SwarmCollector
     from monitor.server import MonitorServer, build_app
+    from monitor.site import Site
 
     registry = CollectorRegistry()
+    site = Site(lambda: watcher.snapshot, lambda: watcher.history, initial_peers)
     # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(*address, build_app(registry, lambda: watcher.alive)) as server:
+    with MonitorServer(*address, build_app(registry, lambda: watcher.alive, site.answer)) as server:
         click.echo("looking for the swarm", err=True)
         with watch() as watcher:
             registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
             click.echo(f"{server.url}/metrics")
+            click.echo(f"the swarm's page: {server.url}/", err=True)
             server.serve_forever()

@@ -1,11 +1,12 @@
-"""The HTTP side: ``/metrics`` for Prometheus, ``/healthz`` for supervisors, ``/`` for people."""
+"""The HTTP side: ``/metrics`` for Prometheus, ``/healthz`` for supervisors, pages for people."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -15,10 +16,43 @@ from dupt_swarm.errors import UsageError
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-LANDING_PAGE = (
-    "<!doctype html><html lang=en><title>dupt-monitor</title>"
-    "<h1>dupt-monitor</h1><p><a href=/metrics>Metrics</a></html>\n"
-)
+# Everything comes from here, and nothing a peer calls itself could run even if it got into the page.
+SECURITY_HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+]
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer."""
+
+    content_type: str
+    body: bytes
+    cache_control: str = "no-store"
+    status: str = "200 OK"
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Those that belong to every answer."""
+        return [
+            ("Content-Type", self.content_type),
+            ("Content-Length", str(len(self.body))),
+            ("Cache-Control", self.cache_control),
+            ("Allow", "GET, HEAD"),
+        ]
+
+
+NOT_ALLOWED = Answer(TEXT, b"use GET\n", status="405 Method Not Allowed")
+NOT_FOUND = Answer(TEXT, b"not here; see / and /metrics\n", status="404 Not Found")
+Pages = Callable[[str, str], Answer | None]
 
 
 class _Handler(WSGIRequestHandler):
@@ -69,32 +103,40 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
 
-def build_app(registry: CollectorRegistry, healthy: Callable[[], bool]) -> WSGIApplication:
-    """The application: ``healthy`` says whether ``/healthz`` answers 200 or 503."""
+def build_app(
+    registry: CollectorRegistry, healthy: Callable[[], bool], pages: Pages = lambda *_: None
+) -> WSGIApplication:
+    """The application.
+
+    Args:
+        registry: what ``/metrics`` shows.
+        healthy: whether ``/healthz`` answers 200 or 503.
+        pages: answers everything else, from path and query; None: there is nothing.
+    """
     metrics_app = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, *SECURITY_HEADERS], *error)
+
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if path == "/metrics":
-            return metrics_app(environ, start_response)  # type: ignore[no-any-return]
-        status, kind, text = _page(path, healthy)
+            return metrics_app(environ, start)  # type: ignore[no-any-return]
         if method not in ("GET", "HEAD"):
-            status, kind, text = "405 Method Not Allowed", "text/plain", "use GET\n"
-        body = text.encode()
-        headers = [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(body)))]
-        start_response(status, headers)
-        return [] if method == "HEAD" else [body]
+            answer = NOT_ALLOWED
+        elif path == "/healthz":
+            answer = _health(healthy())
+        else:
+            answer = pages(path, environ.get("QUERY_STRING", "")) or NOT_FOUND
+        start(answer.status, answer.headers)
+        return [] if method == "HEAD" else [answer.body]
 
     return app
 
 
-def _page(path: str, healthy: Callable[[], bool]) -> tuple[str, str, str]:
-    """Status, content type and text of everything but ``/metrics``."""
-    if path == "/":
-        return "200 OK", "text/html", LANDING_PAGE
-    if path == "/healthz":
-        # An unreachable swarm is not this process's illness: restarting would not cure it.
-        if healthy():
-            return "200 OK", "text/plain", "ok\n"
-        return "503 Service Unavailable", "text/plain", "the monitor no longer watches the swarm\n"
-    return "404 Not Found", "text/plain", "not here; see /metrics\n"
+def _health(healthy: bool) -> Answer:
+    # An unreachable swarm is not this process's illness: restarting would not cure it.
+    if healthy:
+        return Answer(TEXT, b"ok\n")
+    text = b"the monitor no longer watches the swarm\n"
+    return Answer(TEXT, text, status="503 Service Unavailable")

@@ -13,6 +13,7 @@ from typing import Protocol
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.view import View
+from monitor.history import History, Point
 from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
 REFRESH_SECONDS = 5.0
@@ -101,6 +102,7 @@ class Watcher:
 
     Attributes:
         snapshot: replaced as a whole, so any thread may read it.
+        history: of the snapshots so far.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Watcher:
         totals = load_totals(self._state_file) if self._state_file else None
         tally = Tally(totals)
         self.snapshot = Snapshot(manifest, View(time.time(), ()), tally, tally.totals)
+        self.history = History()
         self._saved, self._save_failed = totals, False
         self._failures = 0
         self._stopped = threading.Event()
@@ -164,6 +167,8 @@ class Watcher:
         self._failures = 0
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
         self._save()
+        if view.peers:
+            self.history.add(Point.of(view, self.snapshot.tokens_total or 0))
 
     def close(self) -> None:
         """Stop the thread and close the node."""

@@ -91,7 +91,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         self,
         manifest: Manifest,
         node: DHTNode,
-        tell: Callable[[GroupFormed], None],
+        tell: Callable[[GroupFormed], None] = lambda _: None,
         bandwidth: Bandwidth | None = None,
     ) -> None:
         """``tell`` is called when a group has formed, before anything is sent in it."""

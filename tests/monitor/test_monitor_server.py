@@ -64,13 +64,6 @@ def test_chosen_metrics(site: Site) -> None:
     assert [line for line in text.splitlines() if not line.startswith("#")] == ["dupt_monitor_up 0.0"]
 
 
-def test_landing_page(site: Site) -> None:
-    """`/` is a page with a link to the metrics."""
-    status, kind, text = site.get("/")
-    assert (status, kind) == (200, "text/html; charset=utf-8")
-    assert "<a href=/metrics>" in text
-
-
 def test_health(site: Site) -> None:
     """`/healthz` says whether the monitor itself works."""
     assert site.get("/healthz")[::2] == (200, "ok\n")
@@ -81,7 +74,7 @@ def test_health(site: Site) -> None:
 def test_other_requests(site: Site) -> None:
     """Unknown paths are not found, nothing can be posted, and HEAD has no body."""
     assert site.get("/nothing")[0] == 404
-    assert site.get("/", "POST")[0] == 405
+    assert site.get("/healthz", "POST")[0] == 405
     assert site.get("/metrics", "POST")[0] == 405
     assert site.get("/healthz", "HEAD")[::2] == (200, "")
 

@@ -1,0 +1,122 @@
+"""Is the swarm well? A few checks, each with a verdict and one sentence that anybody understands."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.network.view import View
+from monitor import formats
+from monitor.watcher import REFRESH_SECONDS, Snapshot
+
+STALE_SECONDS = 6 * REFRESH_SECONDS
+# A round ends after `max_round_seconds` at the latest; finding the group and averaging come on top.
+STALLED_ROUNDS = 2.0
+
+Level = Literal["good", "warning", "critical"]
+
+
+class Check(BaseModel):
+    """One thing that may be well or not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Literal["data", "oracles", "rounds", "replicas", "reach"]
+    level: Level
+    text: str = Field(description="one sentence in English; may change")
+
+
+def check_health(snapshot: Snapshot, view: View, round_since: float | None, now: float) -> list[Check]:
+    """All checks of the live ``view`` at ``now``; ``round_since``: when the newest round was first seen."""
+    checks = [_data(snapshot, now)]
+    if checks[0].level == "critical" and not view.peers:
+        return checks  # whoever is there, we do not see them
+    checks.append(_oracles(view))
+    if view.oracles and round_since is not None:
+        checks.append(_rounds(snapshot, view, now - round_since))
+    if len(view.peers) > 1:
+        checks.append(_replicas(view))
+    if view.oracles:
+        checks.append(_reach(view))
+    return checks
+
+
+def worst(checks: list[Check]) -> Level:
+    """The gravest verdict."""
+    levels = {check.level for check in checks}
+    return "critical" if "critical" in levels else "warning" if "warning" in levels else "good"
+
+
+def disagreeing(view: View) -> int:
+    """How many peers hold another state than most of their round; who is of an older round is only late."""
+    rounds: dict[int, Counter[str]] = {}
+    for peer in view.peers:
+        rounds.setdefault(peer.record.round, Counter())[peer.record.state_digest] += 1
+    return sum(digests.total() - max(digests.values()) for digests in rounds.values())
+
+
+def _data(snapshot: Snapshot, now: float) -> Check:
+    age = math.inf if snapshot.last_refresh is None else max(0.0, now - snapshot.last_refresh)
+    if snapshot.last_refresh is None:
+        return Check(name="data", level="critical", text="The swarm has not been reached yet.")
+    if age > STALE_SECONDS:
+        return Check(
+            name="data",
+            level="critical",
+            text=f"The swarm has not answered for {formats.duration(age)}; what you see is old.",
+        )
+    if not snapshot.up:
+        return Check(name="data", level="warning", text="The last refresh failed; trying again.")
+    # No age in seconds: this sentence should not change at every refresh.
+    return Check(name="data", level="good", text="The swarm answers; the data is fresh.")
+
+
+def _oracles(view: View) -> Check:
+    working = sum(peer.record.state in ("training", "averaging") for peer in view.oracles)
+    if not view.oracles:
+        return Check(name="oracles", level="critical", text="No oracle is here; the line above starts one.")
+    others = len(view.oracles) - working
+    text = f"{formats.count(working, 'oracle trains', 'oracles train')}"
+    if others:
+        text += f", {others:,} {'is' if others == 1 else 'are'} starting, paused or leaving"
+    return Check(name="oracles", level="good" if working else "warning", text=f"{text}.")
+
+
+def _rounds(snapshot: Snapshot, view: View, age: float) -> Check:
+    rounds = snapshot.manifest.rounds
+    if (
+        age
+        > STALLED_ROUNDS * rounds.max_round_seconds + rounds.matchmaking_seconds + rounds.allreduce_seconds
+    ):
+        return Check(name="rounds", level="critical", text=f"No round has ended for {formats.duration(age)}.")
+    lengths = sorted(peer.record.round_seconds for peer in view.oracles if peer.record.round_seconds)
+    if lengths:
+        usual = formats.duration(lengths[len(lengths) // 2])
+        text = f"Rounds end in time; the last one took {usual}."
+    elif any(peer.record.round for peer in view.peers):
+        text = "Rounds end in time."
+    else:
+        text = "The first round is under way."
+    return Check(name="rounds", level="good", text=text)
+
+
+def _replicas(view: View) -> Check:
+    different = disagreeing(view)
+    if different:
+        who = formats.count(different, "peer holds", "peers hold")
+        text = f"{who} another state than most of the same round."
+        return Check(name="replicas", level="critical", text=text)
+    return Check(
+        name="replicas", level="good", text="All peers of a round hold the same parameters, bit for bit."
+    )
+
+
+def _reach(view: View) -> Check:
+    hidden = sum(peer.record.reach != "direct" for peer in view.oracles)
+    if hidden:
+        who = formats.count(hidden, "oracle is", "oracles are")
+        return Check(name="reach", level="good", text=f"{who} reached through others only.")
+    return Check(name="reach", level="good", text="Every oracle can be called directly.")

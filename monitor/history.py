@@ -1,0 +1,83 @@
+"""What the monitor remembers of the swarm since it started: the points of the loss curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dupt_swarm.network.view import View
+
+POINTS_MAX = 2000
+
+
+@dataclass(frozen=True)
+class Point:
+    """The swarm at one refresh; losses in nats per token, None where nobody said anything.
+
+    Attributes:
+        time: of the refresh, seconds since the epoch.
+        round: rounds in the newest replica state.
+        tokens: tokens in the newest replica state.
+        loss: mean training loss, oracles weighted by their speed.
+        loss_min: least training loss of any oracle.
+        loss_max: greatest training loss of any oracle.
+        heldout_loss: mean of the oracles on text of theirs that they do not train on.
+        evaluator_loss: an evaluator's, on text that no oracle trains on.
+    """
+
+    time: float
+    round: int
+    tokens: int
+    loss: float | None = None
+    loss_min: float | None = None
+    loss_max: float | None = None
+    heldout_loss: float | None = None
+    evaluator_loss: float | None = None
+
+    @classmethod
+    def of(cls, view: View, tokens: int) -> Point:
+        """The point of ``view``; ``tokens`` are the most that any replica state was seen to hold."""
+        losses = [peer.record.loss for peer in view.oracles if peer.record.loss is not None]
+        heldout = [peer.record.heldout_loss for peer in view.oracles if peer.record.heldout_loss is not None]
+        # One curve can show one dataset only: always the same.
+        evaluations = sorted(view.evaluations.items())
+        return cls(
+            time=view.time,
+            round=view.best.record.round if view.best else 0,
+            tokens=tokens,
+            loss=view.loss,
+            loss_min=min(losses, default=None),
+            loss_max=max(losses, default=None),
+            heldout_loss=sum(heldout) / len(heldout) if heldout else None,
+            evaluator_loss=evaluations[0][1].loss_nats if evaluations else None,
+        )
+
+
+class History:
+    """Points at even distances in time, from the first to the newest, in bounded memory.
+
+    When there are too many, every second one goes and the distance doubles: the curve is always whole.
+
+    Attributes:
+        points: oldest first; replaced as a whole, so any thread may read it.
+        round_since: when the newest round was first seen, seconds since the epoch; None: no point yet.
+    """
+
+    def __init__(self, points_max: int = POINTS_MAX) -> None:
+        """Remember nothing yet, and at most ``points_max`` points (at least 4)."""
+        self.points: tuple[Point, ...] = ()
+        self.round_since: float | None = None
+        self._points_max, self._distance = points_max, 0.0
+
+    def add(self, point: Point) -> None:
+        """Remember ``point``, which is newer than all others."""
+        points = self.points
+        if not points or points[-1].round != point.round:
+            self.round_since = point.time
+        # The newest point is always there; it makes way for the next one while it is too near.
+        if len(points) >= 2 and point.time - points[-2].time < self._distance:
+            points = points[:-1]
+        points = (*points, point)
+        if len(points) > self._points_max:
+            points = (*points[:-1:2], point)
+            self._distance = max(2 * self._distance, 2 * (point.time - points[0].time) / self._points_max)
+        self.points = points

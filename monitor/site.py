@@ -1,0 +1,132 @@
+"""What the monitor shows to people and their programs: the page, its files, and the JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from dupt_swarm.version import VERSION
+from monitor import chart, formats
+from monitor.health import Level, worst
+from monitor.history import History
+from monitor.joining import is_loopback, join_addresses, join_line
+from monitor.server import Answer
+from monitor.summary import Summary, summarise
+from monitor.watcher import REFRESH_SECONDS, Snapshot
+
+FOR_EVER = "public, max-age=31536000, immutable"
+FILES = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "favicon.svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The health of the swarm in two or three words."""
+
+    level: Level
+    text: str
+
+
+class Site:
+    """Answers ``/``, ``/api/v1/swarm`` with its ``/api/v1/schema``, and the files of the page."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        history: Callable[[], History],
+        initial_peers: Sequence[str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Show whatever ``snapshot()`` and ``history()`` return at each request.
+
+        Args:
+            snapshot: gives the latest one.
+            history: gives what came before it.
+            initial_peers: addresses that the monitor was given, for the line to join with.
+            clock: seconds since the epoch.
+        """
+        self._snapshot, self._history, self._clock = snapshot, history, clock
+        self._initial_peers = initial_peers
+        folder = Path(__file__).with_name("page")
+        self._files = {name: (folder / name).read_bytes() for name in FILES}
+        self._schema = json.dumps(Summary.model_json_schema(mode="serialization")).encode() + b"\n"
+        # Jinja escapes whatever it is given; a name that is misspelt in the template is an error.
+        environment = Environment(
+            loader=FileSystemLoader(folder),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {
+            name: getattr(formats, name) for name in ("short", "whole", "loss", "percent", "clock", "count")
+        }
+        environment.globals["asset"] = self._address_of
+        self._template = environment.get_template("page.html")
+
+    def answer(self, path: str, query: str = "") -> Answer | None:
+        """What lies at ``path``; None: nothing."""
+        if path == "/":
+            return Answer("text/html; charset=utf-8", self.page(query).encode())
+        if path == "/api/v1/swarm":
+            return Answer("application/json", self.summary().model_dump_json().encode() + b"\n")
+        if path == "/api/v1/schema":
+            return Answer("application/schema+json", self._schema)
+        name = path.removeprefix("/page/")
+        if path.startswith("/page/") and name in FILES:
+            return Answer(FILES[name], self._files[name], FOR_EVER)
+        return None
+
+    def summary(self) -> Summary:
+        """The swarm now."""
+        join = join_line(self._addresses())
+        return summarise(self._snapshot(), self._history(), join, self._clock())
+
+    def page(self, query: str = "") -> str:
+        """The page as HTML; ``by=tokens`` in the query draws the curve over tokens instead of time."""
+        summary = self.summary()
+        by_tokens = parse_qs(query).get("by") == ["tokens"]
+        return self._template.render(
+            s=summary,
+            verdict=verdict(summary),
+            chart=chart.draw(self._history().points, by_tokens),
+            by_tokens=by_tokens,
+            local=all(map(is_loopback, self._addresses())),
+            width=int(chart.WIDTH),
+            height=int(chart.HEIGHT),
+            refresh_seconds=REFRESH_SECONDS,
+            version=VERSION,
+        )
+
+    def _addresses(self) -> list[str]:
+        return join_addresses(self._initial_peers, self._snapshot().view)
+
+    def _address_of(self, name: str) -> str:
+        """A URL that changes with the file, so that browsers may keep it for ever."""
+        return f"/page/{name}?{hashlib.sha256(self._files[name]).hexdigest()[:12]}"
+
+
+def verdict(summary: Summary) -> Verdict:
+    """The gravest check decides."""
+    level = worst(summary.health)
+    first = next(check for check in summary.health if check.level == level)
+    if level == "good":
+        return Verdict(level, "Training")
+    texts = {
+        "data": "Out of reach",
+        "oracles": "Waiting for oracles",
+        "rounds": "Stalled",
+        "replicas": "Replicas disagree",
+        "reach": "Hard to reach",
+    }
+    return Verdict(level, texts[first.name])

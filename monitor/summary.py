@@ -1,0 +1,235 @@
+"""The swarm in public: what ``/api/v1/swarm`` answers and the page shows, from one snapshot.
+
+Whatever a peer says of itself is a stranger's word: bounded by the record's schema, cleaned of
+control characters here, and escaped by whoever puts it into a page.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.view import Peer, PeerState, View, round_progress
+from monitor.chart import thinned
+from monitor.families import clean
+from monitor.health import Check, check_health
+from monitor.history import History, Point
+from monitor.watcher import Snapshot
+
+PEERS_LISTED_MAX = 30
+EVALUATIONS_MAX = 5
+HISTORY_MAX = 300
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ModelSummary(_Part):
+    """What is trained."""
+
+    layers: int
+    width: int
+    context_length: int
+    vocabulary_size: int
+
+
+class RoundSummary(_Part):
+    """The round under way."""
+
+    number: int = Field(description="rounds in the newest replica state")
+    tokens: float = Field(description="trained on in this round so far, carried on to now")
+    target_tokens: int = Field(description="that end it; 0: no oracle works on it")
+    ratio: float = Field(description="how full it is, from 0 to 1")
+    since: float | None = Field(description="when the monitor first saw it, seconds since the epoch")
+
+
+class LossSummary(_Part):
+    """Nats per token; null where nobody said anything."""
+
+    training: float | None = Field(description="mean of the oracles, weighted by their speed")
+    training_min: float | None
+    training_max: float | None
+    heldout: float | None = Field(description="mean of the oracles, on text they do not train on")
+
+
+class EvaluationSummary(_Part):
+    """What evaluators measured on text that no oracle trains on."""
+
+    dataset: str
+    bits_per_byte: float
+    loss_nats: float
+    round: int
+    time: float
+
+
+class PeerSummary(_Part):
+    """One peer, in its own words; losses in nats per token."""
+
+    peer_id: str
+    name: str
+    role: str
+    state: str
+    reach: str
+    round: int
+    rounds_behind: int = Field(description="the newest state's round less this peer's")
+    share: float | None = Field(description="own speed ÷ that of all oracles, 0 to 1; null: no oracle")
+    tokens_total: int
+    tokens_per_second: float
+    loss: float | None
+    heldout_loss: float | None
+    version: str
+    device: str
+    last_seen: float = Field(description="time of its last record, seconds since the epoch")
+
+
+class PeersSummary(_Part):
+    """Who is there."""
+
+    total: int
+    oracles: int
+    states: dict[str, int] = Field(description="peers by state, all states")
+    listed: list[PeerSummary] = Field(description=f"the {PEERS_LISTED_MAX} with the greatest share")
+    unlisted: int = Field(description="how many more there are")
+
+
+class Summary(_Part):
+    """Version 1 of the public shape: fields may be added to it, none removed or changed in meaning."""
+
+    api_version: Literal[1] = 1
+    time: float = Field(description="of this answer, seconds since the epoch")
+    refreshed: float | None = Field(description="when the swarm was last reached; null: never")
+    swarm_id: str
+    name: str
+    manifest_sha256: str
+    model: ModelSummary
+    join: str = Field(description="the command that joins the swarm")
+    round: RoundSummary
+    tokens_total: int = Field(description="in the newest replica state that was ever seen")
+    tokens_per_second: float
+    loss: LossSummary
+    evaluations: list[EvaluationSummary]
+    peers: PeersSummary
+    health: list[Check]
+    history: dict[str, list[int | float | None]] = Field(
+        description=f"columns of at most {HISTORY_MAX} points since the monitor started, oldest first"
+    )
+
+
+def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Summary:
+    """Everything that is public about the swarm at ``now`` (seconds since the epoch)."""
+    manifest, view = snapshot.manifest, snapshot.live_view(now)
+    point = Point.of(view, snapshot.tokens_total or 0)
+    speeds = bounded_speeds(manifest, view)
+    return Summary(
+        time=now,
+        refreshed=snapshot.last_refresh,
+        swarm_id=manifest.swarm_id,
+        name=manifest.name,
+        manifest_sha256=manifest.sha256,
+        model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
+        join=join,
+        round=_round(manifest, view, history),
+        tokens_total=point.tokens,
+        tokens_per_second=sum(speeds.values()),
+        loss=LossSummary(
+            training=point.loss,
+            training_min=point.loss_min,
+            training_max=point.loss_max,
+            heldout=point.heldout_loss,
+        ),
+        evaluations=_evaluations(view),
+        peers=_peers(view, speeds),
+        health=check_health(snapshot, view, history.round_since, now),
+        history=columns(history.points),
+    )
+
+
+def bounded_speeds(manifest: Manifest, view: View) -> dict[str, float]:
+    """Tokens per second of each oracle by peer id: 0 for those that do not train now.
+
+    None is greater than an oracle's weight may be: one that claims a trillion would own every share.
+    """
+    speeds = {
+        peer.peer_id: peer.record.tokens_per_second if peer.record.state in ("training", "averaging") else 0.0
+        for peer in view.oracles
+    }
+    usual = statistics.median([speed for speed in speeds.values() if speed] or [0.0])
+    most = manifest.limits.max_weight_ratio * usual
+    return {peer_id: min(speed, most) for peer_id, speed in speeds.items()}
+
+
+def columns(points: Sequence[Point]) -> dict[str, list[int | float | None]]:
+    """The fields of the points by name, thinned."""
+    few = thinned(points, HISTORY_MAX)
+    return {name: [getattr(point, name) for point in few] for name in Point.__dataclass_fields__}
+
+
+def _round(manifest: Manifest, view: View, history: History) -> RoundSummary:
+    best = view.best
+    if best is None:
+        number = history.points[-1].round if history.points else 0
+        return RoundSummary(number=number, tokens=0, target_tokens=0, ratio=0, since=history.round_since)
+    working = view.companions(best.record.state_digest, but="")
+    tokens = round_progress(manifest, working, 0, view.time).tokens
+    # Not the progress' target: that counts one oracle more, the one that asks.
+    target = manifest.rounds.tokens_per_round * len(working)
+    return RoundSummary(
+        number=best.record.round,
+        tokens=tokens,
+        target_tokens=target,
+        ratio=min(1.0, tokens / target) if target else 0.0,
+        since=history.round_since,
+    )
+
+
+def _evaluations(view: View) -> list[EvaluationSummary]:
+    newest = sorted(view.evaluations.items())[:EVALUATIONS_MAX]
+    return [
+        EvaluationSummary(**record.model_dump(include=set(EvaluationSummary.model_fields)))
+        for _, record in newest
+    ]
+
+
+def _peers(view: View, speeds: dict[str, float]) -> PeersSummary:
+    best, total = view.best, sum(speeds.values())
+    states = Counter(peer.record.state for peer in view.peers)
+
+    def order(peer: Peer) -> tuple[Any, ...]:
+        is_oracle = peer.record.role == "oracle"
+        return not is_oracle, -speeds.get(peer.peer_id, 0.0), -peer.record.tokens_total, peer.peer_id
+
+    listed = sorted(view.peers, key=order)[:PEERS_LISTED_MAX]
+    return PeersSummary(
+        total=len(view.peers),
+        oracles=len(view.oracles),
+        states={state: states[state] for state in get_args(PeerState)},
+        listed=[_peer(peer, speeds, total, best.record.round if best else 0) for peer in listed],
+        unlisted=len(view.peers) - len(listed),
+    )
+
+
+def _peer(peer: Peer, speeds: dict[str, float], total: float, newest_round: int) -> PeerSummary:
+    record, speed = peer.record, speeds.get(peer.peer_id)
+    return PeerSummary(
+        peer_id=peer.peer_id,
+        name=clean(record.name),
+        role=record.role,
+        state=record.state,
+        reach=record.reach,
+        round=record.round,
+        rounds_behind=max(0, newest_round - record.round),
+        share=None if speed is None else speed / total if total else 0.0,
+        tokens_total=record.tokens_total,
+        tokens_per_second=record.tokens_per_second,
+        loss=record.loss,
+        heldout_loss=record.heldout_loss,
+        version=clean(record.version),
+        device=clean(record.device),
+        last_seen=record.time,
+    )

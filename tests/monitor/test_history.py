@@ -1,0 +1,81 @@
+import pytest
+from watched import MANIFEST, NOW, peer
+
+from dupt_swarm.network.view import EvaluationRecord, View
+from monitor.history import History, Point
+from monitor.watcher import Watcher
+
+
+def test_point() -> None:
+    """A point has the spread of the oracles' losses, the mean held-out loss and the evaluator's."""
+    evaluation = EvaluationRecord(dataset="news", bits_per_byte=1.5, loss_nats=4.5, round=3, time=NOW)
+    view = View(
+        NOW,
+        (
+            peer("a", loss=2.0, heldout_loss=3.0, tokens_per_second=100.0),
+            peer("b", loss=4.0, heldout_loss=5.0, tokens_per_second=100.0),
+            peer("c"),
+            peer("referee", role="evaluator", evaluation=evaluation),
+        ),
+    )
+    point = Point.of(view, 900)
+    assert point.loss == pytest.approx(3.0)
+    assert (point.time, point.round, point.tokens) == (NOW, 3, 900)
+    assert (point.loss_min, point.loss_max) == (2.0, 4.0)
+    assert (point.heldout_loss, point.evaluator_loss) == (4.0, 4.5)
+
+
+def test_nobody_said_anything() -> None:
+    """What no peer reports is None: there is no loss of zero."""
+    point = Point.of(View(NOW, (peer("first", role="bootstrap"),)), 900)
+    assert {point.loss, point.loss_min, point.loss_max, point.heldout_loss, point.evaluator_loss} == {None}
+    assert Point.of(View(NOW, ()), 0).round == 0
+
+
+def test_bounded() -> None:
+    """However long it runs, a history keeps few points, evenly spread from the first to the newest."""
+    history = History(points_max=100)
+    for number in range(12_345):
+        history.add(Point(5.0 * number, number, number))
+        assert history.points[-1].round == number
+    assert 40 <= len(history.points) <= 100
+    assert history.points[0].round == 0
+    *gaps, _ = [
+        later.time - point.time for point, later in zip(history.points, history.points[1:], strict=False)
+    ]
+    assert max(gaps) <= 2 * min(gaps)
+
+
+def test_all_points_while_there_are_few() -> None:
+    """Nothing is thrown away before the limit."""
+    history = History(points_max=100)
+    points = [Point(float(number), number, number) for number in range(100)]
+    for point in points:
+        history.add(point)
+    assert list(history.points) == points
+
+
+def test_round_since() -> None:
+    """It knows when the newest round was first seen."""
+    history = History()
+    assert history.round_since is None
+    for time, number in ((1.0, 4), (2.0, 5), (3.0, 5)):
+        history.add(Point(time, number, 0))
+    assert history.round_since == 2.0
+
+
+def test_watcher_remembers() -> None:
+    """Each refresh that finds peers adds a point; those that fail or find nobody add none."""
+    views = [View(1.0, (peer("a"),)), View(2.0, (peer("a", swarm_tokens=1800),)), View(3.0, ())]
+
+    class Node:
+        def refresh(self) -> View:
+            return views.pop(0)
+
+        def close(self) -> None:
+            pass
+
+    with Watcher(lambda _: (Node(), MANIFEST), interval=60) as watcher:
+        for _ in range(3):
+            watcher.refresh()
+        assert [(point.time, point.tokens) for point in watcher.history.points] == [(1.0, 900), (2.0, 1800)]

@@ -1,0 +1,229 @@
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from email.message import Message
+from html.parser import HTMLParser
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+from watched import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
+
+from dupt_swarm.network.view import View
+from monitor.history import History, Point
+from monitor.site import FILES, Site
+from monitor.watcher import Snapshot
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def site_of(snapshot: Snapshot, history: History | None = None, address: str = ADDRESS) -> Site:
+    return Site(lambda: snapshot, lambda: history or History(), [address], lambda: NOW)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A running monitor of a small swarm."""
+    site = site_of(seen(peer("a", loss=2.0)), remembered(Point(NOW, 3, 900, 2.0, 2.0, 2.0)))
+    with served(site) as url:
+        yield url
+
+
+def get(url: str, method: str = "GET") -> tuple[int, Message, str]:
+    """Status, headers and body."""
+    response: HTTPResponse | urllib.error.HTTPError
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5)
+    except urllib.error.HTTPError as error:
+        response = error
+    with response:
+        return response.status, response.headers, response.read().decode()
+
+
+def test_page_shows_the_swarm() -> None:
+    """Without any script the page has the name, the join line, the curve, the round and the peers."""
+    history = remembered(*(Point(NOW - 500 + 5 * n, 3, 900, 8 - n / 20, 3.0, 8.5, 8.1) for n in range(100)))
+    page = Tags(site_of(seen(peer("a", name="ada", loss=3.1, tokens_per_second=50.0)), history).page())
+    text = " ".join(page.text.split())
+    assert f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH" in text
+    for shown in (MANIFEST.swarm_id, "ada", "3.100", "100 %", "training", "nats per token"):
+        assert shown in text
+    assert {path["class"] for path in page.named("path")} == {"band", "line training", "line heldout"}
+    (plot,) = (svg for svg in page.named("svg") if svg.get("role") == "img")
+    assert str(plot["aria-label"]).startswith("Loss curve: training loss went from 8.000 to 3.050")
+    assert len(json.loads(str(plot["data-hover"]))) == 100
+
+
+def test_reloads_without_javascript() -> None:
+    """Browsers without scripts are told to load the page anew now and then."""
+    assert '<noscript><meta http-equiv="refresh" content="30"></noscript>' in site_of(seen(peer("a"))).page()
+
+
+def test_evaluation() -> None:
+    """An evaluator's figure takes the place of the oracles' own."""
+    evaluation: dict[str, Any] = {"dataset": "news", "bits_per_byte": 1.25, "loss_nats": 4.5, "round": 3}
+    judge = peer("e", role="evaluator", evaluation={**evaluation, "time": NOW})
+    text = Tags(site_of(seen(peer("a"), judge)).page()).text
+    assert "1.250" in text
+    assert "news" in text
+
+
+@pytest.mark.parametrize("by", ["", "by=tokens", "by=<script>", "by=tokens&by=x", "%ff=%00"])
+def test_axis_is_chosen_in_the_address(by: str) -> None:
+    """Only `by=tokens` means tokens; whatever else stands there is ignored and not repeated."""
+    history = remembered(Point(NOW - 60, 2, 600, 3.0), Point(NOW, 3, 900, 2.0))
+    html = site_of(seen(peer("a")), history).page(by)
+    assert ('x="0.0%" y="261" text-anchor="middle">600<' in html) == (by == "by=tokens")
+    assert "<script>" not in html
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        EVIL,
+        '"><img src=x onerror=alert(1)>',
+        "' onmouseover='alert(1)",
+        "{{ 7 * 7 }}{% raw %}",
+        "\u202eeman\u2066",
+        "a\x00b\x1b[31m\r\nc",
+        "W" * 40,
+        "﷽" * 40,
+        "&lt;b&gt;",
+    ],
+)
+def test_hostile_names(name: str) -> None:
+    """Whatever a peer calls itself is text: it adds no tag and no attribute, and no invisible mark."""
+    plain = Tags(site_of(seen(peer("a", name="ada", device="x"))).page())
+    html = site_of(seen(peer("a", name=name, device=name))).page()
+    page = Tags(html)
+    assert [(tag, set(attributes)) for tag, attributes in page.tags] == [
+        (tag, set(attributes)) for tag, attributes in plain.tags
+    ]
+    assert set("\x00\x1b\r\u202e\u2066") & set(html) == set()
+    shown = "".join(character if character.isprintable() else "�" for character in name)
+    assert page.text.count(shown) == 2
+
+
+def test_hostile_address() -> None:
+    """The line to join with is escaped too."""
+    html = site_of(seen(peer("a")), address=f"/ip4/1.2.3.4/tcp/1/{EVIL}/p2p/x").page()
+    assert EVIL not in html
+    assert len(Tags(html).named("script")) == 1
+
+
+def test_empty_swarm() -> None:
+    """Before anybody is there the page says what is going to be where."""
+    text = Tags(site_of(Snapshot(MANIFEST, View(NOW, ()))).page()).text
+    assert "No peer has been heard of" in text
+    assert "The curve begins when" in text
+    assert "Out of reach" in text
+
+
+def test_local_address_is_said_to_be_local() -> None:
+    """An address that works on one machine only is marked as such."""
+    local = "/ip4/127.0.0.1/tcp/1/p2p/x"
+    assert "own machine only" in site_of(seen(peer("a")), address=local).page()
+    assert "own machine only" not in site_of(seen(peer("a"))).page()
+
+
+def test_small_with_a_thousand_peers() -> None:
+    """Page, style and script together stay below 80 kB with a thousand peers and a long history."""
+    peers = [peer(f"Qm{n:044}", name="é" * 20, device="NVIDIA H100" * 3, loss=3.0) for n in range(1000)]
+    history = remembered(*(Point(NOW - 10_000 + 5 * n, 3, 900, 3.1, 3.0, 3.2, 3.4) for n in range(2000)))
+    site = site_of(seen(*peers), history)
+    html = site.page()
+    assert "and 970 more peers" in html
+    files = [site.answer(f"/page/{name}") for name in FILES]
+    assert len(html.encode()) < 60_000
+    assert len(html.encode()) + sum(len(file.body) for file in files if file) < 80_000
+
+
+def test_json(url: str) -> None:
+    """`/api/v1/swarm` is JSON that nobody keeps."""
+    status, headers, body = get(f"{url}/api/v1/swarm")
+    assert (status, headers["Content-Type"], headers["Cache-Control"]) == (
+        *(200, "application/json", "no-store"),
+    )
+    assert json.loads(body)["swarm_id"] == MANIFEST.swarm_id
+
+
+def test_schema(url: str) -> None:
+    """`/api/v1/schema` describes every field of the JSON, in all its parts."""
+    _, _, body = get(f"{url}/api/v1/swarm")
+    _, headers, schema = get(f"{url}/api/v1/schema")
+    described = json.loads(schema)
+    assert headers["Content-Type"] == "application/schema+json"
+    assert set(described["properties"]) == set(json.loads(body))
+    assert set(described["$defs"]["PeerSummary"]["properties"]) == set(json.loads(body)["peers"]["listed"][0])
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/swarm", "/healthz", "/metrics", "/page/page.css", "/nothing"])
+def test_security_headers(url: str, path: str) -> None:
+    """Every answer forbids foreign content, guessing of types, and being framed."""
+    _, headers, _ = get(url + path)
+    policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_files_of_the_page(url: str) -> None:
+    """Style, script and icon come from the monitor, and may be kept as their address changes with them."""
+    page = Tags(get(f"{url}/")[2])
+    addresses = [page.named("script")[0]["src"], *(link["href"] for link in page.named("link"))]
+    assert len(addresses) == len(FILES)
+    for address in addresses:
+        assert re.fullmatch(r"/page/[a-z]+\.(css|js|svg)\?[0-9a-f]{12}", str(address))
+        status, headers, body = get(f"{url}{address}")
+        assert (status, "immutable" in headers["Cache-Control"]) == (200, True)
+        assert body
+
+
+def test_nothing_inline() -> None:
+    """The policy forbids inline script and style, so the page must have none."""
+    html = site_of(seen(peer("a", loss=2.0)), remembered(Point(NOW, 3, 900, 2.0))).page()
+    page = Tags(html)
+    assert not page.named("style")
+    assert all(script.get("src") for script in page.named("script"))
+    attributes = {name for _, named in page.tags for name in named}
+    assert not {name for name in attributes if name == "style" or name.startswith("on")}
+
+
+@pytest.mark.parametrize("path", ["/page/../site.py", "/page/page.html", "/page/", "/page/%2e%2e/site.py"])
+def test_no_other_files(url: str, path: str) -> None:
+    """Only the three files of the page are served."""
+    assert get(url + path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_only_get(url: str, method: str) -> None:
+    """Nothing can be changed over HTTP, and the answer says what is possible."""
+    status, headers, _ = get(f"{url}/api/v1/swarm", method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_head(url: str) -> None:
+    """HEAD has the headers of GET without its body."""
+    status, headers, body = get(f"{url}/", "HEAD")
+    assert (status, body) == (200, "")
+    assert int(headers["Content-Length"]) == len(get(f"{url}/")[2].encode())

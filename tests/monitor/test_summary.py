@@ -1,0 +1,214 @@
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
+
+from dupt_swarm.network.view import EvaluationRecord, View
+from monitor.health import STALE_SECONDS, Check, worst
+from monitor.history import History, Point
+from monitor.joining import is_loopback, join_addresses, join_line
+from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
+from monitor.watcher import Snapshot
+
+PEER_ID = ADDRESS.rpartition("/")[2]
+LOCAL = f"/ip4/127.0.0.1/tcp/31330/p2p/{PEER_ID}"
+
+
+def summary_of(snapshot: Snapshot, history: History | None = None, now: float = NOW) -> Summary:
+    return summarise(snapshot, history or History(), "dupt-peer join", now)
+
+
+def checks_of(snapshot: Snapshot, history: History | None = None, now: float = NOW) -> dict[str, Check]:
+    return {check.name: check for check in summary_of(snapshot, history, now).health}
+
+
+def test_public_shape() -> None:
+    """The JSON has exactly the documented keys: whoever reads version 1 can rely on them."""
+    evaluation = EvaluationRecord(dataset="news", bits_per_byte=1.5, loss_nats=4.5, round=3, time=NOW)
+    snapshot = seen(peer("a", loss=2.0), peer("e", role="evaluator", evaluation=evaluation))
+    data = json.loads(summary_of(snapshot, remembered(Point(NOW, 3, 900))).model_dump_json())
+
+    def keys(part: Any) -> set[str]:
+        return set(part)
+
+    assert data["api_version"] == 1
+    assert keys(data) == {
+        *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
+        *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "peers", "health", "history"),
+    }
+    assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
+    assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
+    assert keys(data["loss"]) == {"training", "training_min", "training_max", "heldout"}
+    assert keys(data["evaluations"][0]) == {"dataset", "bits_per_byte", "loss_nats", "round", "time"}
+    assert keys(data["peers"]) == {"total", "oracles", "states", "listed", "unlisted"}
+    assert keys(data["peers"]["listed"][0]) == {
+        *("peer_id", "name", "role", "state", "reach", "round", "rounds_behind", "share", "tokens_total"),
+        *("tokens_per_second", "loss", "heldout_loss", "version", "device", "last_seen"),
+    }
+    assert keys(data["health"][0]) == {"name", "level", "text"}
+    assert keys(data["history"]) == {field.name for field in fields(Point)}
+
+
+def test_numbers() -> None:
+    """Losses, the round's progress and shares are those of the live oracles."""
+    summary = summary_of(
+        seen(
+            peer("a", loss=2.0, heldout_loss=3.0, tokens_per_second=300.0, round_tokens=2000),
+            peer("b", loss=6.0, heldout_loss=5.0, tokens_per_second=100.0, round_tokens=1000),
+            peer("late", round=1, state_digest="b" * 64, swarm_tokens=300),
+            peer("first", role="bootstrap"),
+        )
+    )
+    assert (summary.loss.training_min, summary.loss.training_max, summary.loss.heldout) == (2.0, 6.0, 4.0)
+    assert summary.loss.training == pytest.approx(3.0)
+    target = 2 * MANIFEST.rounds.tokens_per_round
+    assert summary.round.model_dump() == {
+        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": None}
+    }
+    assert (summary.peers.total, summary.peers.oracles) == (4, 3)
+    listed = {listed.peer_id: listed for listed in summary.peers.listed}
+    assert [listed[name].share for name in ("a", "b", "late", "first")] == [0.75, 0.25, 0.0, None]
+    assert [listed[name].rounds_behind for name in ("a", "late")] == [0, 2]
+
+
+def test_nobody_owns_every_share() -> None:
+    """A peer that claims a trillion tokens per second counts for no more than a weight may be."""
+    honest = [peer(f"p{number}", tokens_per_second=1000.0) for number in range(4)]
+    summary = summary_of(seen(*honest, peer("liar", tokens_per_second=1e12)))
+    shares = {listed.peer_id: listed.share for listed in summary.peers.listed}
+    assert shares["liar"] == pytest.approx(0.5)
+    assert summary.tokens_per_second == pytest.approx(8000.0)
+
+
+def test_who_does_not_train_has_no_share() -> None:
+    """The speed that a paused oracle had counts no more."""
+    summary = summary_of(
+        seen(peer("a", tokens_per_second=10.0), peer("b", tokens_per_second=99.0, state="paused"))
+    )
+    assert {listed.peer_id: listed.share for listed in summary.peers.listed} == {"a": 1.0, "b": 0.0}
+
+
+def test_many_peers() -> None:
+    """Those with the greatest share are listed, the others counted; the history is thinned."""
+    peers = [peer(f"p{number}", tokens_per_second=float(number)) for number in range(1000)]
+    history = remembered(*(Point(float(number), number, number) for number in range(2000)))
+    summary = summary_of(seen(*peers), history)
+    assert [listed.peer_id for listed in summary.peers.listed[:2]] == ["p999", "p998"]
+    assert len(summary.peers.listed) == PEERS_LISTED_MAX
+    assert summary.peers.unlisted == 1000 - PEERS_LISTED_MAX
+    assert {len(column) for column in summary.history.values()} <= set(range(1, HISTORY_MAX + 1))
+    assert len(summary.model_dump_json()) < 60_000
+    assert all(isinstance(number, int) for number in summary.history["round"])
+
+
+def test_names_are_cleaned() -> None:
+    """Control characters and marks that turn the reading direction are gone already in the JSON."""
+    summary = summary_of(seen(peer("a", name="x\u202egnp\x07", device="y\x1b[2J", version="1\n2")))
+    (listed,) = summary.peers.listed
+    assert (listed.name, listed.device, listed.version) == ("x�gnp�", "y�[2J", "1�2")
+
+
+def test_empty_swarm() -> None:
+    """Before anybody was heard of there are no numbers, and health says so."""
+    summary = summary_of(Snapshot(MANIFEST, View(NOW, ())))
+    assert summary.loss.training is None
+    assert summary.round.ratio == 0.0
+    assert [(check.name, check.level) for check in summary.health] == [("data", "critical")]
+
+
+def test_healthy() -> None:
+    """A swarm whose oracles train and agree is well in every respect."""
+    snapshot = seen(peer("a", round_seconds=24.0), peer("b"), peer("first", role="bootstrap"))
+    checks = checks_of(snapshot, remembered(Point(NOW, 3, 900)))
+    assert {name: check.level for name, check in checks.items()} == dict.fromkeys(
+        ("data", "oracles", "rounds", "replicas", "reach"), "good"
+    )
+    assert "24\xa0s" in checks["rounds"].text
+
+
+def test_first_round() -> None:
+    """Nothing is said of how long rounds take before one has ended."""
+    history = remembered(Point(NOW, 0, 0))
+    assert checks_of(seen(peer("a", round=0)), history)["rounds"].text == "The first round is under way."
+    assert checks_of(seen(peer("a", round=1)), history)["rounds"].text == "Rounds end in time."
+
+
+def test_stale_data() -> None:
+    """When the swarm does not answer, the page says how old its data is, and still knows the round."""
+    snapshot, history = seen(peer("a")), remembered(Point(NOW, 3, 900))
+    assert checks_of(snapshot.failed(3.0), history)["data"].level == "warning"
+    assert checks_of(snapshot, history, NOW + STALE_SECONDS + 1)["data"].level == "critical"
+
+    later = summary_of(snapshot.failed(3.0), history, NOW + 600)
+    assert "10\xa0min" in later.health[0].text
+    assert (later.round.number, later.peers.total, later.tokens_total) == (3, 0, 900)
+
+
+def test_no_oracles() -> None:
+    """A first peer alone waits for oracles; oracles that are paused do not count as training."""
+    assert checks_of(seen(peer("first", role="bootstrap")))["oracles"].level == "critical"
+    paused = checks_of(seen(peer("a", state="paused")))["oracles"]
+    assert (paused.level, paused.text) == (
+        "warning",
+        "0 oracles train, 1 is starting, paused or leaving.",
+    )
+
+
+def test_stalled() -> None:
+    """A round that should have ended long ago is a problem."""
+    snapshot = seen(peer("a"))
+    rounds = MANIFEST.rounds
+    limit = 2 * rounds.max_round_seconds + rounds.matchmaking_seconds + rounds.allreduce_seconds
+    assert checks_of(snapshot, remembered(Point(NOW - limit + 1, 3, 900)))["rounds"].level == "good"
+    assert checks_of(snapshot, remembered(Point(NOW - limit - 1, 3, 900)))["rounds"].level == "critical"
+
+
+def test_replicas_disagree() -> None:
+    """Different states of one round are a problem; a peer of an older round is only late."""
+    late = peer("late", round=2, state_digest="c" * 64)
+    assert checks_of(seen(peer("a"), peer("b"), late))["replicas"].level == "good"
+    wrong = checks_of(seen(peer("a"), peer("b"), peer("w", state_digest="d" * 64)))["replicas"]
+    assert (wrong.level, wrong.text) == (
+        "critical",
+        "1 peer holds another state than most of the same round.",
+    )
+
+
+def test_reach() -> None:
+    """Oracles that only others can reach are counted; that is no illness."""
+    check = checks_of(seen(peer("a"), peer("b", reach="relayed"), peer("c", reach="client")))["reach"]
+    assert (check.level, check.text) == ("good", "2 oracles are reached through others only.")
+
+
+def test_worst() -> None:
+    """The gravest check decides."""
+    checks = [Check(name="data", level=level, text="") for level in ("good", "critical", "warning")]
+    assert [worst(checks), worst(checks[:1]), worst([*checks[:1], *checks[2:]])] == [
+        *("critical", "good", "warning")
+    ]
+
+
+def test_addresses_to_join_by() -> None:
+    """Addresses that only work on this machine are given out only if there are no others."""
+    nobody = View(NOW, ())
+    assert join_addresses([LOCAL, ADDRESS], nobody) == [ADDRESS]
+    assert join_addresses([LOCAL], nobody) == [LOCAL]
+    assert join_addresses(["somewhere", ADDRESS], nobody) == [ADDRESS]
+    assert [is_loopback(address) for address in (LOCAL, ADDRESS)] == [True, False]
+
+
+def test_records_add_addresses_of_initial_peers_only() -> None:
+    """What an initial peer says of its own address helps; a stranger cannot put itself into the line."""
+    known = peer(PEER_ID, role="bootstrap", addresses=("/ip4/198.51.100.1/tcp/31330",))
+    stranger = peer("QmStranger", role="bootstrap", addresses=("/ip4/198.51.100.66/tcp/1",))
+    view = View(NOW, (known, stranger))
+    assert join_addresses([LOCAL], view) == [f"/ip4/198.51.100.1/tcp/31330/p2p/{PEER_ID}"]
+    assert join_addresses([ADDRESS], view) == [ADDRESS]
+
+
+def test_join_line() -> None:
+    """The line names each address, and is safe to paste into a shell."""
+    assert join_line([ADDRESS]) == f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH"
+    assert join_line(["a", "b;rm"]) == "dupt-peer join --initial-peers a --initial-peers 'b;rm' --corpus PATH"

@@ -1,0 +1,267 @@
+"""The monitor's page in a real browser: Debian's Chromium, headless, driven by Playwright."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from watched import ADDRESS, EVIL, TrainedSwarm, served
+
+from peers import new
+from peers.local import LocalProcesses
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
+
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+PATIENCE = 120_000  # milliseconds: processes start slowly where much runs at once
+ASSETS = 3
+
+Open = Callable[..., "Visit"]
+
+
+class Visit:
+    """A page in a browser, and what went wrong in it.
+
+    Attributes:
+        page: Playwright's.
+        complaints: errors and warnings of the console, uncaught exceptions, dialogs, failed requests.
+        hosts: everywhere that it sent requests to.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.hosts: set[str] = set()
+        page.on("console", self._note_message)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+        page.goto(url)
+
+    def _note_message(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def renew(self) -> None:
+        """What the script does every few seconds."""
+        self.page.evaluate("renew()")
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than the window."""
+        return int(self.page.evaluate("document.scrollingElement.scrollWidth - innerWidth"))
+
+
+@pytest.fixture
+def browser(nothing_left: None) -> Iterator[Browser]:  # noqa: ARG001 (its processes end before that looks)
+    """Chromium, or a reason to skip."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        reason = "chromium is not installed (Debian package chromium)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    # Root may not use Chromium's sandbox; it only visits our own page here.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Open:
+    """Opens a page; options are those of a Playwright context. Width first, as that is what varies."""
+
+    def visit(url: str, width: int = 1280, **options: Any) -> Visit:
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        return Visit(context.new_page(), url)
+
+    return visit
+
+
+def test_real_swarm(visit: Open, tmp_path: Path) -> None:
+    """While two oracles train, the open page draws their loss, goes on with it, and shows hostile names."""
+    with LocalProcesses(tmp_path / "logs") as processes:
+        url = start_swarm(processes, tmp_path)
+        seen = visit(url, java_script_enabled=True)
+        page = seen.page
+        page.evaluate("window.loadedOnce = true")
+        curve = page.locator("path.line.training")
+        expect(curve).to_have_count(1, timeout=PATIENCE)
+        first = curve.get_attribute("d")
+        expect(curve).not_to_have_attribute("d", str(first), timeout=PATIENCE)
+        expect(page.locator(".figure").first.locator("b")).not_to_have_text("0", timeout=PATIENCE)
+        expect(page.locator("tbody tr")).to_have_count(3)
+        expect(page.get_by_text(EVIL, exact=True)).to_be_visible()
+        expect(page.locator("#join-line")).to_contain_text("--initial-peers /ip4/127.0.0.1/tcp/")
+        box = curve.bounding_box()
+        assert box is not None
+        assert box["width"] > 0
+        assert page.evaluate("window.loadedOnce")
+        assert seen.complaints == []
+        assert seen.hosts == {url.split("/")[2]}
+
+
+def start_swarm(processes: LocalProcesses, folder: Path) -> str:
+    """Start a first peer, two oracles and the monitor; the URL of the page."""
+    for name in ("argparse", "typing"):
+        (folder / name).mkdir()
+        shutil.copy(Path(os.__file__).with_name(f"{name}.py"), folder / name)
+    run = folder / "run.toml"
+    new.write(run, "tiny", str(folder / "argparse"), field="text", name="watched", seed=0)
+    small = {
+        "layers = 4": "layers = 1",
+        "width = 256": "width = 64",
+        "hidden_width = 1024": "hidden_width = 128",
+    }
+    text = run.read_text().replace("tokens_per_round = 20480", "tokens_per_round = 8192")
+    for large, little in small.items():
+        text = text.replace(large, little)
+    run.write_text(text)
+    listen = ("--host-maddrs", LOOPBACK, "--state-dir")
+    bootstrap = processes.start(
+        "bootstrap", "dupt-peer", "bootstrap", str(run), "--json", *listen, str(folder / "first")
+    )
+    address = json.loads(processes.first_line(bootstrap))["addresses"][0]
+    monitor = processes.start("monitor", "dupt-monitor", "--initial-peers", address, "--port", "0")
+    for corpus, name in (("argparse", EVIL), ("typing", "W" * 40)):
+        processes.start(
+            corpus,
+            *("dupt-peer", "join", "--initial-peers", address, "--corpus", str(folder / corpus)),
+            *("--name", name, *listen, str(folder / f"state-{corpus}")),
+        )
+    return processes.first_line(monitor).removesuffix("metrics")
+
+
+@pytest.mark.parametrize("width", [320, 390, 820, 1280, 2560])
+def test_fits_the_window(visit: Open, width: int) -> None:
+    """From the smallest phone to a wide screen nothing sticks out, whatever the names are."""
+    with served(TrainedSwarm().site()) as url:
+        seen = visit(url, width)
+        assert seen.overflow() <= 0
+        plot, curve = (seen.page.locator(one).bounding_box() for one in (".plot", "path.line.training"))
+        assert plot is not None
+        assert curve is not None
+        assert 0 < plot["x"] < plot["x"] + plot["width"] < width
+        assert curve["width"] == pytest.approx(plot["width"], abs=6)
+        for row in seen.page.locator("tbody tr").all():
+            box = row.bounding_box()
+            assert box is not None
+            assert box["height"] < 70
+        assert seen.complaints == []
+
+
+CONTRASTS = """() => {
+    const luminance = (color) => {
+        const [r, g, b] = color.match(/[\\d.]+/g).map(Number).map((v) => v / 255)
+            .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (element) => {
+        for (; element; element = element.parentElement) {
+            const color = getComputedStyle(element).backgroundColor;
+            if (!/^rgba\\(.*, [\\d.]+\\)$/.test(color)) return color;
+        }
+    };
+    const texts = "h1, h2, small, dt, dd b, .note, .hint, td, th, .role, button, code, nav a, .legend li, a";
+    return [...document.querySelectorAll(texts)].map((element) => {
+        const colors = [getComputedStyle(element).color, behind(element)];
+        const [a, b] = colors.map(luminance).sort((a, b) => b - a);
+        return [(a + 0.05) / (b + 0.05), element.outerHTML.slice(0, 80)];
+    });
+}"""
+
+
+LAYOUT_SHIFT = """() => new Promise((done) => {
+    const add = (list) => done(list.getEntries().reduce((sum, entry) => sum + entry.value, 0));
+    new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+    setTimeout(() => done(0), 500);
+})"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(visit: Open, scheme: Any) -> None:
+    """Both schemes are what their names say, and all text has the contrast of WCAG 2 AA."""
+    with served(TrainedSwarm().site()) as url:
+        page = visit(url, color_scheme=scheme).page
+        background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        brightness = sum(int(part) for part in background[4:-1].split(","))
+        assert (brightness > 3 * 128) == (scheme == "light")
+        assert [text for ratio, text in page.evaluate(CONTRASTS) if ratio < 4.5] == []
+
+
+def test_without_javascript(visit: Open) -> None:
+    """With scripts off, the curve, the figures and the table are all there."""
+    with served(TrainedSwarm().site()) as url:
+        page = visit(url, java_script_enabled=False).page
+        expect(page.locator("path.line.training")).to_be_visible()
+        expect(page.locator("tbody tr")).to_have_count(7)
+        expect(page.get_by_role("button")).to_have_count(0)
+        page.get_by_role("link", name="tokens").click()
+        expect(page.locator("nav a[aria-current]")).to_have_text("tokens")
+
+
+def test_renews_in_place(visit: Open) -> None:
+    """New numbers appear without a reload and without the rest moving; selections stay."""
+    swarm = TrainedSwarm()
+    with served(swarm.site()) as url:
+        seen = visit(url)
+        page = seen.page
+        page.evaluate("getSelection().selectAllChildren(document.getElementById('join-line'))")
+        before = page.locator("path.line.training").get_attribute("d")
+        swarm.train()
+        seen.renew()
+        expect(page.locator(".figure b").first).to_have_text("4")
+        expect(page.locator("path.line.training")).not_to_have_attribute("d", str(before))
+        assert page.evaluate("String(getSelection())").startswith("dupt-peer join")
+        # The verdict may become wider; what Web Vitals calls a good page is ten times this.
+        assert page.evaluate(LAYOUT_SHIFT) < 0.01
+        assert seen.complaints == []
+
+
+def test_monitor_goes_away(visit: Open) -> None:
+    """When the monitor no longer answers, the page says so and keeps what it has."""
+    with served(TrainedSwarm().site()) as url:
+        seen = visit(url)
+        expect(seen.page.locator("#lost")).to_be_hidden()
+    seen.renew()
+    expect(seen.page.locator("#lost")).to_be_visible()
+    expect(seen.page.locator("tbody tr")).to_have_count(7)
+
+
+def test_values_under_the_pointer(visit: Open) -> None:
+    """The pointer on the curve shows the losses there, and takes them along when it leaves."""
+    with served(TrainedSwarm().site()) as url:
+        page = visit(url).page
+        page.locator(".plot").hover(position={"x": 300, "y": 100})
+        tip = page.locator(".tip")
+        expect(tip).to_contain_text("training")
+        expect(tip).to_contain_text("round 3")
+        page.locator("h1").hover()
+        expect(tip).to_have_count(0)
+
+
+def test_copies_the_join_line(visit: Open) -> None:
+    """The button puts the whole command into the clipboard."""
+    with served(TrainedSwarm().site()) as url:
+        page = visit(url, permissions=["clipboard-read", "clipboard-write"]).page
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("button")).to_have_text("Copied")
+        line = page.evaluate("navigator.clipboard.readText()")
+        assert line == f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH"
+
+
+def test_few_requests(visit: Open) -> None:
+    """Opening the page takes the page and its three files, all from the monitor."""
+    asked: list[str] = []
+    with served(TrainedSwarm().site()) as url:
+        seen = visit("about:blank")
+        seen.hosts.clear()
+        seen.page.on("request", lambda request: asked.append(request.url))
+        seen.page.goto(url, wait_until="networkidle")
+    assert len(asked) <= 1 + ASSETS
+    assert seen.hosts == {url.split("/")[2]}
