@@ -24,8 +24,8 @@ USER = 10001
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 # With PyTorch for CPUs, and the base; 1490 when this was written.
 MEGABYTES_MAX = 1700
-# Docker gives 64 MB, of which nothing is needed: these are two pages.
-SHARED_MEMORY = "8k"
+# Docker gives 64 MB. hivemind's locks take nine pages of it, 36 KB; the model's parameters alone would take 2 MB.
+SHARED_MEMORY = "128k"
 ROUNDS = 2
 DEADLINE_SECONDS = 300
 
@@ -65,7 +65,7 @@ class Image:
     shared: Path
 
     def popen(self, *arguments: str, stderr: Any) -> subprocess.Popen[str]:
-        """Start a command as the image's user, with next to no shared memory."""
+        """Start a command as the image's user, with little shared memory."""
         container = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", CONTAINER, "sh")
         environment = dict(variable.split("=", 1) for variable in self.config["Env"])
         marks = {"DUPT_TEST_RUN": os.environ["DUPT_TEST_RUN"], "OMP_NUM_THREADS": "1", "HOME": "/state"}
@@ -201,7 +201,7 @@ def test_help_comes_out_of_the_image(image: Image) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
-    """Two joins from the image train two rounds together, without shared memory, and leave on SIGTERM."""
+    """Two joins from the image train two rounds together, in little shared memory, and leave on SIGTERM."""
     image.dupt("new", "/state/run.toml", "--preset", "tiny", "--corpus", "/corpus")
     make_smaller(image.shared / "state" / "run.toml")
     with ExitStack() as running:
