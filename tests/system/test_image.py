@@ -24,7 +24,7 @@ USER = 10001
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 # With PyTorch for CPUs, and the base; 1490 when this was written.
 MEGABYTES_MAX = 1700
-# Docker gives 64 MB. hivemind's locks take nine pages of it, 36 KB; the model's parameters alone would take 2 MB.
+# Docker gives 64 MB, of which hivemind's locks take nine pages, 36 KB; the parameters alone would take 1 MB.
 SHARED_MEMORY = "128k"
 ROUNDS = 2
 DEADLINE_SECONDS = 300
