@@ -61,6 +61,7 @@ FROM runtime AS peer
 LABEL org.opencontainers.image.title=dupt-peer \
       org.opencontainers.image.description="Trains one GPT together with others, each on a corpus of its own"
 ENV DUPT_PEER_JOIN_CORPUS=/corpus \
+    DUPT_PEER_CHECK_CORPUS=/corpus \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 VOLUME /state /corpus
 # The first peer's port; an oracle takes any, unless --host-maddrs names one.
