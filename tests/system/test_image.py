@@ -212,7 +212,9 @@ def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
 
         bootstrap = start("bootstrap", "bootstrap", "/state/run.toml")
         assert bootstrap.stdout is not None
-        address = json.loads(bootstrap.stdout.readline())["addresses"][0]
+        about = bootstrap.stdout.readline()
+        assert about, (tmp_path / "bootstrap").read_text()
+        address = json.loads(about)["addresses"][0]
         oracles = {
             name: start(name, "join", "--initial-peers", address, "--name", name) for name in ("one", "two")
         }
