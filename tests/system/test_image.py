@@ -200,6 +200,14 @@ def test_help_comes_out_of_the_image(image: Image) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_preflight_finds_the_image_fit(image: Image) -> None:
+    """`docker run IMAGE check` has no complaint: libp2p starts, and the corpus of `join` is found."""
+    said = image.dupt("check", *LISTEN)
+    assert "libp2p: starts" in said
+    assert "corpus: 4 files" in said
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
     """Two joins from the image train two rounds together, in little shared memory, and leave on SIGTERM."""
     image.dupt("new", "/state/run.toml", "--preset", "tiny", "--corpus", "/corpus")
@@ -220,6 +228,9 @@ def test_two_peers_train_in_the_image(image: Image, tmp_path: Path) -> None:
         }
         for name, oracle in oracles.items():
             wait_for_rounds(oracle, tmp_path / name)
+            # The image's HEALTHCHECK, which looks in the default state folder: here each peer has its own.
+            healthcheck = image.config["Healthcheck"]["Test"][1:]
+            assert "round" in image.run(*healthcheck, "--state-dir", f"/state/{name}")
         summaries = [json.loads(docker_stop(oracle)) for oracle in oracles.values()]
         docker_stop(bootstrap)
         assert [process.returncode for process in (*oracles.values(), bootstrap)] == [0, 0, 0]
