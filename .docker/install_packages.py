@@ -12,7 +12,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-# Of PyTorch: headers and tests, and in `bin` all programs but one; a quarter of its size for CPUs, unused here.
+# Of PyTorch: headers and tests, and in `bin` all programs but one; a quarter of its size, unused at run time.
 UNUSED = ("include", "test")
 USED_PROGRAM = "torch_shm_manager"
 
