@@ -47,19 +47,27 @@ LABEL org.opencontainers.image.version=${VERSION} \
 FROM runtime AS monitor
 LABEL org.opencontainers.image.title=dupt-monitor \
       org.opencontainers.image.description="Watches a DUPT swarm, and exports what it sees to Prometheus"
-COPY --from=monitor-packages /opt/dupt /opt/dupt
-COPY --from=program /program /opt/dupt
 ENV DUPT_MONITOR_HOST=0.0.0.0
-USER 10001:10001
 VOLUME /state
 EXPOSE 9464
 HEALTHCHECK --interval=30s --timeout=10s --start-period=3m \
     CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9464/healthz', timeout=5)"]
 ENTRYPOINT ["tini", "--", "dupt-monitor"]
+COPY --from=monitor-packages /opt/dupt /opt/dupt
+COPY --from=program /program /opt/dupt
+USER 10001:10001
 
 FROM runtime AS peer
 LABEL org.opencontainers.image.title=dupt-peer \
       org.opencontainers.image.description="Trains one GPT together with others, each on a corpus of its own"
+ENV DUPT_PEER_JOIN_CORPUS=/corpus \
+    DUPT_PEER_CHECK_CORPUS=/corpus \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+VOLUME /state /corpus
+# The first peer's port; an oracle takes any, unless --host-maddrs names one.
+EXPOSE 31330/tcp 31330/udp
+HEALTHCHECK --interval=1m --timeout=30s --start-period=15m CMD ["dupt-peer", "status", "--health"]
+ENTRYPOINT ["tini", "--", "dupt-peer"]
 COPY --from=peer-packages /opt/dupt /opt/dupt
 # Triton, which comes with PyTorch for CUDA only, compiles its launchers with a C compiler.
 RUN if [ -d /opt/dupt/lib/python3*/site-packages/triton ]; then \
@@ -68,11 +76,4 @@ RUN if [ -d /opt/dupt/lib/python3*/site-packages/triton ]; then \
         && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log; \
     fi
 COPY --from=program /program /opt/dupt
-ENV DUPT_PEER_JOIN_CORPUS=/corpus \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001
-VOLUME /state /corpus
-# The first peer's port; an oracle takes any, unless --host-maddrs names one.
-EXPOSE 31330/tcp 31330/udp
-HEALTHCHECK --interval=1m --timeout=30s --start-period=15m CMD ["dupt-peer", "status", "--health"]
-ENTRYPOINT ["tini", "--", "dupt-peer"]

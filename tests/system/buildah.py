@@ -10,6 +10,8 @@ from typing import Any
 
 # Of what a command says before it fails, so much is worth reading.
 TAIL = 4000
+# Before it runs anything, buildah copies itself into sealed memory, which a busy kernel refuses now and then.
+BUSY, TRIES = "sealing memfd copy: Device or resource busy", 3
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class Buildah:
     def __call__(self, *arguments: str, timeout: float = 120) -> str:
         """Run a command to its end; its output, without white space around it."""
         command = self.command(*arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        for _ in range(TRIES):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+            if BUSY not in done.stderr:
+                break
         said = done.stdout + done.stderr
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.returncode}\n{said[-TAIL:]}"
         return done.stdout.strip()
