@@ -22,6 +22,7 @@ class NodeSettings:
         device: shown to the others, such as ``NVIDIA H100``.
         initial_peers: multiaddrs ending in ``/p2p/<peer id>``; none only for the first peer.
         host_maddrs: where to listen, as in hivemind.
+        announce_maddrs: where others find this peer, if not there: a router forwards its ports.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
         checkpoint: a saved replica state to go on from, if there is one.
@@ -34,6 +35,7 @@ class NodeSettings:
     device: str = ""
     initial_peers: tuple[str, ...] = ()
     host_maddrs: tuple[str, ...] = LISTEN_EVERYWHERE
+    announce_maddrs: tuple[str, ...] = ()
     swarm_id: str = ""
     identity_path: Path | None = None
     checkpoint: Path | None = None

@@ -76,3 +76,21 @@ def _rank(way: str) -> tuple[int, bool, str]:
     else:
         kind = 3 if host.is_loopback else 2
     return kind, "/udp/" in way, way
+
+
+def keep_ports(host_maddrs: Sequence[str], addresses: Sequence[str]) -> tuple[str, ...]:
+    """``host_maddrs`` with the ports that were free (from our own ``addresses``) in place of port 0."""
+    return tuple(
+        address.replace(f"/{protocol}/0", f"/{protocol}/{port}", 1) if port else address
+        for address in host_maddrs
+        for protocol in ("udp" if "/udp/" in address else "tcp",)
+        for port in (_port_of(protocol, addresses),)
+    )
+
+
+def _port_of(protocol: str, addresses: Sequence[str]) -> str:
+    for address in addresses:
+        match = re.match(rf"/[^/]+/[^/]+/{protocol}/(\d+)", address)
+        if match and not is_relayed(address):
+            return match.group(1)
+    return ""

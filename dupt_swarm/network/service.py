@@ -17,6 +17,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.addresses import split
 from dupt_swarm.network.averager import Average, SwarmAverager
+from dupt_swarm.network.dialback import DialBack
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.identity import load_identity
 from dupt_swarm.network.introduction import Introduction, get_tokenizer, introduce
@@ -24,8 +25,9 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
+from dupt_swarm.network.reach import Started, start_reachable, tell_addresses_for_ever
 from dupt_swarm.network.records import build_validator
+from dupt_swarm.network.relays import known_relays
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.aggregation import weight_limit
@@ -46,6 +48,7 @@ class NodeService:
 
     _settings: NodeSettings
     _p2p: P2P
+    _started: Started
     _dht: DHTNode
     _member: Membership
     _keeper: StateKeeper
@@ -84,7 +87,8 @@ class NodeService:
         identity = settings.identity_path or self._run_dir / "identity"
         self._settings = settings = replace(settings, identity_path=identity)
         key = load_identity(identity)
-        self._p2p = await start_daemon(settings, self._run_dir)
+        self._started = await start_reachable(settings, self._run_dir)
+        self._p2p = self._started.p2p
         self._exchange = Exchange(self._p2p)
         await self._exchange.start()
         reached = await connect(self._p2p, settings.initial_peers) if settings.initial_peers else []
@@ -101,8 +105,8 @@ class NodeService:
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
-        await tell_addresses(self._p2p, self._member)
-        self._start(tell_addresses_for_ever(self._p2p, self._member))
+        await DialBack(self._p2p, lambda: known_relays(self._member.view)).start()
+        self._start(tell_addresses_for_ever(self._started, self._member))
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
@@ -184,7 +188,8 @@ class NodeService:
             p2p=self._p2p,
             # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
             initial_peers=[f"/p2p/{split(address)[1]}" for address in initial_peers] or None,
-            client_mode=self._settings.role == "observer",
+            # Whom nobody can call must not be asked for records either.
+            client_mode=self._settings.role == "observer" or self._started.reach == "client",
             record_validator=build_validator(self._manifest, key),
         )
         self._member = Membership(self._manifest, self._dht, key, self._on_view)
