@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hivemind.p2p import P2P, PeerID
 
@@ -75,14 +76,19 @@ async def start_reachable(settings: NodeSettings, run_dir: Path) -> Started:
     return Started(p2p, True, "direct")
 
 
-async def tell_addresses_for_ever(started: Started, member: Membership) -> None:
-    """Put into the record where others find this peer, again and again: relays come and go."""
+async def whereabouts(started: Started) -> dict[str, Any]:
+    """Fields of the record: how, and at which addresses, others call this peer now."""
+    addresses = await _own_addresses(started.p2p)
+    reach = reach_of(addresses, dialled=started.dialled)
+    return {"reach": reach, "addresses": worth_telling(addresses)}
+
+
+async def tell_whereabouts_for_ever(started: Started, member: Membership) -> None:
+    """Keep them in the record: relays come and go."""
     while True:
-        with contextlib.suppress(Exception):  # p2pd may be about to be replaced
-            addresses = await _own_addresses(started.p2p)
-            reach = reach_of(addresses, dialled=started.dialled)
-            member.update(addresses=worth_telling(addresses), reach=reach)
         await asyncio.sleep(ADDRESSES_SECONDS)
+        with contextlib.suppress(Exception):  # p2pd may be about to be replaced
+            member.update(**await whereabouts(started))
 
 
 async def _start_hidden(p2p: P2P, settings: NodeSettings, run_dir: Path, relays: tuple[str, ...]) -> Started:

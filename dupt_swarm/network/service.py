@@ -25,7 +25,7 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.reach import Started, start_reachable, tell_addresses_for_ever
+from dupt_swarm.network.reach import Started, start_reachable, tell_whereabouts_for_ever, whereabouts
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.relays import known_relays
 from dupt_swarm.network.transport import connect, start_daemon
@@ -104,9 +104,10 @@ class NodeService:
         self._averager = SwarmAverager(self._manifest, self._dht)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
-        self._announce(state="starting" if settings.role == "oracle" else "syncing")
+        first = "starting" if settings.role == "oracle" else "syncing"
+        self._announce(state=first, **await whereabouts(self._started))
         await DialBack(self._p2p, lambda: known_relays(self._member.view)).start()
-        self._start(tell_addresses_for_ever(self._started, self._member))
+        self._start(tell_whereabouts_for_ever(self._started, self._member))
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
