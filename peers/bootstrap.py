@@ -16,6 +16,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
+from peers.addresses import address_options
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ LOG_SECONDS = 10.0
 
 @click.command("bootstrap")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@options.host_maddrs(LISTEN)
+@address_options(LISTEN)
 @options.state_dir
 @options.name
 @options.as_json

@@ -12,6 +12,7 @@ import click
 from dupt_swarm.command_line import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.addresses import address_options
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     help="How often to save.",
 )
 @options.swarm_id
-@options.host_maddrs(LISTEN_EVERYWHERE)
+@address_options(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.name
 @options.as_json
