@@ -68,7 +68,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path) -> Started:
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check --announce-maddrs", ", ".join(own))
         return await _start_hidden(p2p, settings, run_dir, relays)
-    announced = settings.announce_maddrs or _with_observed(own, answers)
+    announced = settings.announce_maddrs or with_observed(own, answers)
     if any(_is_public(address) for address in announced or own):
         await p2p.shutdown()
         p2p = await start_relay(settings, run_dir, announced)
@@ -135,7 +135,7 @@ def _could_dial(answer: Answer) -> bool:
     return "" in answer.reasons.values()
 
 
-def _with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
+def with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
     """Own addresses with the public one that others dialled, if it is not among them; else nothing."""
     for answer in answers:
         host = host_of(f"/ip4/{answer.observed}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
@@ -41,7 +42,7 @@ async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
             _, reader, writer = await p2p._client.stream_open(relay, [HOP])
             try:
                 writer.write(RESERVE)
-                return _read_limit(await _read_message(reader))
+                return limit_of(await _read_message(reader))
             finally:
                 writer.close()
     except Exception:
@@ -122,13 +123,15 @@ async def _read_message(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-def _read_limit(answer: bytes) -> float:
+def limit_of(answer: bytes) -> float:
     """Bytes that a relay's answer to `RESERVE` allows: 0 if it refuses, infinity without a limit."""
-    fields = _fields(answer)
-    if fields.get(STATUS_FIELD) != STATUS_OK:
+    try:
+        fields = _fields(answer)
+        if fields.get(STATUS_FIELD) != STATUS_OK:
+            return 0
+        return float(_fields(fields.get(LIMIT_FIELD, b"")).get(DATA_FIELD, math.inf))
+    except (DecodeError, TypeError, ValueError):
         return 0
-    limit = fields.get(LIMIT_FIELD)
-    return float(_fields(limit).get(DATA_FIELD, 0)) or math.inf if isinstance(limit, bytes) else math.inf
 
 
 def _fields(message: bytes) -> dict[int, Any]:
