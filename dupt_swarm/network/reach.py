@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,9 @@ from dupt_swarm.network.view import Reach
 from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
+LOST_SECONDS = 60.0
 ASKED_MAX = 3
+KNOWN_MAX = 12
 RESERVE_SECONDS = 10.0
 LOOK_SECONDS = 0.1
 
@@ -45,11 +48,12 @@ class Started:
     reach: Reach
 
 
-async def start_reachable(settings: NodeSettings, run_dir: Path) -> Started:
+async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence[str] = ()) -> Started:
     """Start the daemon such that others can call it, directly or else over relays.
 
-    Initial peers are asked to dial back. Who cannot be dialled uses them, and peers that they know, as
-    relays; who can be dialled at a public address relays for others.
+    Initial peers are asked to dial back, or else those at ``known``. Who cannot be dialled uses them, and
+    peers that they know, as relays; who can be dialled at a public address relays for others. If nobody
+    is there to ask, it counts as dialled: whoever finds it has done so.
 
     Raises:
         UsageError: as `start_daemon`.
@@ -60,19 +64,19 @@ async def start_reachable(settings: NodeSettings, run_dir: Path) -> Started:
         return Started(p2p, True, "direct")
     own = await _own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
-    reached = await _connect(p2p, settings.initial_peers)
+    reached = await _connect(p2p, settings.initial_peers) or await _connect(p2p, known[:KNOWN_MAX])
     answers = await _ask(p2p, reached, own)
-    if settings.initial_peers and not (answers and all(_could_dial(answer) for answer in answers)):
+    if reached and not (answers and all(_could_dial(answer) for answer in answers)):
         candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
         relays = await choose_relays(p2p, candidates)
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check --announce-maddrs", ", ".join(own))
-        return await _start_hidden(p2p, settings, run_dir, relays)
+        return await _start_hidden(p2p, replace(settings, initial_peers=tuple(reached)), run_dir, relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
     if any(_is_public(address) for address in announced or own):
         await p2p.shutdown()
         p2p = await start_relay(settings, run_dir, announced)
-        await _connect(p2p, settings.initial_peers)
+        await _connect(p2p, reached)
     return Started(p2p, True, "direct")
 
 
@@ -83,12 +87,18 @@ async def whereabouts(started: Started) -> dict[str, Any]:
     return {"reach": reach, "addresses": worth_telling(addresses)}
 
 
-async def tell_whereabouts_for_ever(started: Started, member: Membership) -> None:
-    """Keep them in the record: relays come and go."""
-    while True:
+async def tell_whereabouts(started: Started, member: Membership) -> None:
+    """Keep them in the record; ends when all relays are lost for long: a new daemon may find others."""
+    lost_at = None
+    while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
         with contextlib.suppress(Exception):  # p2pd may be about to be replaced
-            member.update(**await whereabouts(started))
+            fields = await whereabouts(started)
+            member.update(**fields)
+            if fields["reach"] == started.reach:
+                lost_at = None
+            elif lost_at is None:
+                lost_at = time.monotonic()
 
 
 async def _start_hidden(p2p: P2P, settings: NodeSettings, run_dir: Path, relays: tuple[str, ...]) -> Started:

@@ -25,7 +25,7 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.reach import Started, start_reachable, tell_whereabouts_for_ever, whereabouts
+from dupt_swarm.network.reach import Started, start_reachable, tell_whereabouts, whereabouts
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.relays import known_relays
 from dupt_swarm.network.transport import connect, start_daemon
@@ -107,7 +107,7 @@ class NodeService:
         first = "starting" if settings.role == "oracle" else "syncing"
         self._announce(state=first, **await whereabouts(self._started))
         await DialBack(self._p2p, lambda: known_relays(self._member.view)).start()
-        self._start(tell_whereabouts_for_ever(self._started, self._member))
+        self._start(tell_whereabouts(self._started, self._member))
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
