@@ -16,9 +16,9 @@ from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.addresses import host_of, is_relayed, keep_ports, reach_of, split, worth_telling
-from dupt_swarm.network.dialback import ADDRESSES_MAX, Answer, ask_to_dial
+from dupt_swarm.network.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.membership import Membership
-from dupt_swarm.network.relays import choose_relays, start_relay
+from dupt_swarm.network.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.network.transport import Door, connect, start_daemon
 from dupt_swarm.network.view import Reach
 from dupt_swarm.settings import NodeSettings
@@ -87,8 +87,8 @@ async def whereabouts(started: Started) -> dict[str, Any]:
     return {"reach": reach, "addresses": worth_telling(addresses)}
 
 
-async def tell_whereabouts(started: Started, member: Membership) -> None:
-    """Keep them in the record; ends when all relays are lost for long: a new daemon may find others."""
+async def tell_whereabouts(started: Started, member: Membership) -> str:
+    """Keep them in the record, until a new daemon is needed; says why."""
     lost_at = None
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
@@ -99,6 +99,12 @@ async def tell_whereabouts(started: Started, member: Membership) -> None:
                 lost_at = None
             elif lost_at is None:
                 lost_at = time.monotonic()
+    return "no relay carries calls to this peer any more"
+
+
+async def dial_others_back(started: Started, member: Membership) -> None:
+    """Begin to dial back those who ask for it, and tell them of relays."""
+    await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 
 async def _start_hidden(p2p: P2P, settings: NodeSettings, run_dir: Path, relays: tuple[str, ...]) -> Started:

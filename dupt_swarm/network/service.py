@@ -17,7 +17,6 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.addresses import split
 from dupt_swarm.network.averager import Average, SwarmAverager
-from dupt_swarm.network.dialback import DialBack
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.identity import load_identity
 from dupt_swarm.network.introduction import Introduction, get_tokenizer, introduce
@@ -25,9 +24,14 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.reach import Started, start_reachable, tell_whereabouts, whereabouts
+from dupt_swarm.network.reach import (
+    Started,
+    dial_others_back,
+    start_reachable,
+    tell_whereabouts,
+    whereabouts,
+)
 from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.relays import known_relays
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.aggregation import weight_limit
@@ -106,8 +110,8 @@ class NodeService:
         self._serve()
         first = "starting" if settings.role == "oracle" else "syncing"
         self._announce(state=first, **await whereabouts(self._started))
-        await DialBack(self._p2p, lambda: known_relays(self._member.view)).start()
-        self._start(tell_whereabouts(self._started, self._member))
+        await dial_others_back(self._started, self._member)
+        self._start(self._tell_whereabouts())
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
@@ -286,6 +290,9 @@ class NodeService:
             self._fetching = False
             newer = self._keeper.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    async def _tell_whereabouts(self) -> None:
+        logger.error(await tell_whereabouts(self._started, self._member))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
