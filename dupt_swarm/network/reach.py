@@ -102,8 +102,9 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
     return "no relay carries calls to this peer any more"
 
 
-async def dial_others_back(started: Started, member: Membership) -> None:
-    """Begin to dial back those who ask for it, and tell them of relays."""
+async def open_up(started: Started, member: Membership) -> None:
+    """Put whereabouts into the record, dial back from now on those who ask for it, and tell them of relays."""
+    member.update(**await whereabouts(started))
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 

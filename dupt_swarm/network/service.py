@@ -24,13 +24,7 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.reach import (
-    Started,
-    dial_others_back,
-    start_reachable,
-    tell_whereabouts,
-    whereabouts,
-)
+from dupt_swarm.network.reach import Started, open_up, start_reachable, tell_whereabouts
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
@@ -108,9 +102,8 @@ class NodeService:
         self._averager = SwarmAverager(self._manifest, self._dht)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
-        first = "starting" if settings.role == "oracle" else "syncing"
-        self._announce(state=first, **await whereabouts(self._started))
-        await dial_others_back(self._started, self._member)
+        self._announce(state="starting" if settings.role == "oracle" else "syncing")
+        await open_up(self._started, self._member)
         self._start(self._tell_whereabouts())
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
