@@ -103,7 +103,7 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
 
 
 async def open_up(started: Started, member: Membership) -> None:
-    """Put whereabouts into the record, dial back from now on those who ask for it, and tell them of relays."""
+    """Put whereabouts into the record, and from now on dial back those who ask for it."""
     member.update(**await whereabouts(started))
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
