@@ -24,6 +24,7 @@ class NodeSettings:
         device: shown to the others, such as ``NVIDIA H100``.
         initial_peers: multiaddrs ending in ``/p2p/<peer id>``; none only for the first peer.
         host_maddrs: where to listen, as in hivemind.
+        announce_maddrs: where others find this peer, if not there: a router forwards its ports.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
         address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
@@ -39,6 +40,7 @@ class NodeSettings:
     device: str = ""
     initial_peers: tuple[str, ...] = ()
     host_maddrs: tuple[str, ...] = LISTEN_EVERYWHERE
+    announce_maddrs: tuple[str, ...] = ()
     swarm_id: str = ""
     identity_path: Path | None = None
     address_book: Path | None = None

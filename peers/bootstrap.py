@@ -17,6 +17,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
+from peers.addresses import address_options
 from peers.control.actions import PeerControl
 from peers.control.server import serve_control
 from peers.interruption import Interruption
@@ -34,7 +35,7 @@ LOG_SECONDS = 10.0
 
 @click.command("bootstrap")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@options.host_maddrs(LISTEN)
+@address_options(LISTEN)
 @options.max_disk
 @options.nice
 @options.state_dir

@@ -14,6 +14,7 @@ from dupt_swarm.command_line import command_errors
 from dupt_swarm.hours import Hours
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.addresses import address_options
 from peers.control.actions import PeerControl
 from peers.control.server import serve_control
 from peers.interruption import Interruption
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 @options.max_disk
 @options.nice
 @options.swarm_id
-@options.host_maddrs(LISTEN_EVERYWHERE)
+@address_options(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.name
 @options.max_upload

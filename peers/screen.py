@@ -130,6 +130,7 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
         "tokens/s": f"{status.tokens_per_second:,.0f}",
         "share": share(status, view, peer_id),
         "oracles": str(len(view.oracles)),
+        "reach": reach(view, peer_id),
         "last round": last_round(status),
     }
 
@@ -158,6 +159,11 @@ def share(status: Status, view: View, peer_id: str) -> str:
     others = [peer for peer in view.oracles if peer.peer_id != peer_id]
     total = status.tokens_per_second + sum(peer.record.tokens_per_second for peer in others)
     return percent(status.tokens_per_second, total)
+
+
+def reach(view: View, peer_id: str) -> str:
+    """How others call this peer."""
+    return next((peer.record.reach for peer in view.peers if peer.peer_id == peer_id), "–")
 
 
 def last_round(status: Status) -> str:

@@ -77,7 +77,8 @@ def peer_table(view: View) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("peer", "role", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest"):
+    words = ("peer", "role", "reach", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest")
+    for heading in words:
         table.add_column(heading, justify="right" if heading in ("round", "tokens", "tokens/s") else "left")
     for peer in view.peers:
         table.add_row(*(escape(cell) for cell in _cells(peer)))
@@ -91,6 +92,7 @@ def _cells(peer: Peer) -> tuple[str, ...]:
     return (
         record.name or peer.peer_id[-8:],
         record.role,
+        record.reach,
         record.state,
         str(record.round),
         f"{record.tokens_total:,}" if trains else "",

@@ -1,6 +1,7 @@
 """An oracle as somebody would write one with the library's public face; run by tests as a process.
 
-Arguments: address, state folder, seed of its data, round to stop at, oracles to wait for.
+Arguments: address, state folder, seed of its data, round to stop at, oracles to wait for, and
+addresses to listen on if not on loopback only.
 Prints a JSON line after each round that it took part in.
 """
 
@@ -18,8 +19,8 @@ SETTLE_SECONDS = 3.0
 
 
 def main() -> None:
-    address, folder, seed, rounds, oracles = sys.argv[1:]
-    settings = NodeSettings("oracle", name=seed, host_maddrs=("/ip4/127.0.0.1/tcp/0",))
+    address, folder, seed, rounds, oracles, *listen = sys.argv[1:]
+    settings = NodeSettings("oracle", name=seed, host_maddrs=tuple(listen) or ("/ip4/127.0.0.1/tcp/0",))
     generator = torch.Generator().manual_seed(int(seed))
     with Swarm.join([address], Path(folder), settings) as swarm:
         model = GPT(swarm.manifest.model)

@@ -21,7 +21,6 @@ from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedMemory
 from dupt_swarm.network.transport import connect
 from dupt_swarm.replica.state import Layout
-from dupt_swarm.settings import Role
 
 STATE_SECONDS = 60.0
 SEARCH_SECONDS = 0.5
@@ -52,14 +51,14 @@ async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, 
 
 
 async def enter_dht(
-    p2p: P2P, reached: list[str], role: Role, record_validator: RecordValidatorBase
+    p2p: P2P, reached: list[str], record_validator: RecordValidatorBase, *, client_mode: bool
 ) -> DHTNode:
-    """A DHT node with the peers at ``reached`` as its first neighbours."""
+    """A DHT node with the peers at ``reached`` as its first neighbours; a client only asks others."""
     return await DHTNode.create(
         p2p=p2p,
         # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
         initial_peers=[f"/p2p/{split(address)[1]}" for address in reached] or None,
-        client_mode=role == "observer",
+        client_mode=client_mode,
         record_validator=record_validator,
     )
 

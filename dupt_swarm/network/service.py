@@ -28,10 +28,10 @@ from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedMemory
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.network.neighbours import Neighbours
-from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
+from dupt_swarm.network.reach import Started, open_up, start_reachable, tell_whereabouts
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.rounds import Rounds
-from dupt_swarm.network.transport import daemon_failure, start_daemon
+from dupt_swarm.network.transport import daemon_failure
 from dupt_swarm.network.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import Layout, ReplicaState
@@ -49,6 +49,7 @@ class NodeService:
 
     _settings: NodeSettings
     _p2p: P2P
+    _started: Started
     _dht: DHTNode
     _member: Membership
     _keeper: StateKeeper
@@ -91,17 +92,21 @@ class NodeService:
         identity = settings.identity_path or self._run_dir / "identity"
         self._settings = settings = replace(settings, identity_path=identity)
         key = load_identity(identity)
-        self._p2p = await start_daemon(settings, self._run_dir)
+        book = AddressBook(settings.address_book)
+        self._started = await start_reachable(settings, self._run_dir, book.addresses)
+        self._p2p = self._started.p2p
         self._start(self._guard_daemon())
         bandwidth = Bandwidth.of(settings)
         self._exchange = Exchange(self._p2p, bandwidth)
         await self._exchange.start()
-        book = AddressBook(settings.address_book)
         alone = memory is not None or (settings.role == "bootstrap" and settings.checkpoint is not None)
         reached = await reach(self._p2p, settings.initial_peers, book, alone=alone)
         introduction = await introduce(self._exchange, settings, reached)
         self._manifest = introduction.manifest
-        self._dht = await enter_dht(self._p2p, reached, settings.role, build_validator(self._manifest, key))
+        # Whom nobody can call must not be asked for records either.
+        client_mode = settings.role == "observer" or self._started.reach == "client"
+        validator = build_validator(self._manifest, key)
+        self._dht = await enter_dht(self._p2p, reached, validator, client_mode=client_mode)
         self._member = Membership(self._manifest, self._dht, key, self._on_view)
         if settings.role == "observer":
             return await self._joined(b"")
@@ -116,8 +121,8 @@ class NodeService:
         self._neighbours = Neighbours(self._p2p, self._dht, settings.initial_peers, book)
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
-        await tell_addresses(self._p2p, self._member)
-        self._start(tell_addresses_for_ever(self._p2p, self._member))
+        await open_up(self._started, self._member)
+        self._start(self._tell_whereabouts())
         self._start(self._neighbours.keep_for_ever())
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
@@ -256,6 +261,10 @@ class NodeService:
             self._follower.follow(view, self._adopt if self._settings.role == "bootstrap" else lambda: None)
         self._tell(view)
         self._tell(self._p2p.traffic.read())
+
+    async def _tell_whereabouts(self) -> None:
+        logger.error("a new daemon is needed: %s", await tell_whereabouts(self._started, self._member))
+        self._give_up()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

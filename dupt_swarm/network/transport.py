@@ -6,8 +6,10 @@ import asyncio
 import re
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
@@ -22,9 +24,37 @@ STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
 DIAL_SECONDS = 10
 PROBE_SECONDS = 2.0
 PROBE_ANSWER_SECONDS = 5.0
+# hivemind's own let a relay carry 128 KiB in two minutes, or reserve 32 MiB of memory for each connection.
+RELAY_FLAGS = {
+    "relayDiscovery": False,  # it would take minutes, and look for four relays before it uses one
+    "relayBufferSize": 1 << 17,
+    "relayDataLimit": 1 << 50,
+    "relayTimeLimit": "720h",
+    "relayMaxCircuits": 256,
+    "relayMaxReservations": 512,
+}
 
 
-async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
+@dataclass(frozen=True)
+class Door:
+    """How a daemon lets others in.
+
+    Attributes:
+        reachability: ``public``: it relays for others; ``private``: it asks ``relays`` to relay for it.
+            None: neither, until libp2p finds out by itself.
+        relays: addresses with peer ids.
+        announced: addresses to announce in place of those that it listens on.
+    """
+
+    reachability: Literal["public", "private"] | None = None
+    relays: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
+
+
+OPEN = Door()
+
+
+async def start_daemon(settings: NodeSettings, run_dir: Path, door: Door = OPEN) -> P2P:
     """Start ``p2pd`` with its sockets in ``run_dir``.
 
     Raises:
@@ -33,15 +63,26 @@ async def start_daemon(settings: NodeSettings, run_dir: Path) -> P2P:
     """
     for address in settings.host_maddrs:
         check_port_free(address)
-    # The class attribute is the only place where hivemind lets one choose the folder of the sockets.
-    local: Any = type("LocalP2P", (MeteredP2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/"})
+    # hivemind lets one choose neither the folder of the sockets nor the daemon's less usual flags.
+    local: Any = type(
+        "LocalP2P",
+        (MeteredP2P,),
+        {
+            "_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/",
+            "_make_process_args": staticmethod(partial(P2P._make_process_args, **RELAY_FLAGS)),
+        },
+    )
     try:
         return await local.create(
             host_maddrs=settings.host_maddrs,
+            announce_maddrs=door.announced or settings.announce_maddrs or None,
             identity_path=str(settings.identity_path) if settings.identity_path else None,
             nat_port_map=not all("/127.0.0.1/" in address for address in settings.host_maddrs),
             no_listen=settings.role == "observer",
             dht_mode="client" if settings.role == "observer" else "server",
+            force_reachability=door.reachability,
+            use_auto_relay=bool(door.relays),
+            trusted_relays=door.relays or None,
             startup_timeout=STARTUP_SECONDS,
         )
     except Exception as error:

@@ -38,7 +38,7 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
         limited.upload, limited.download = CountingBucket(RATE), CountingBucket(RATE)
         async with stations(2, manifest) as peers:
             averagers = [
-                SwarmAverager(manifest, peer.dht, bandwidth)
+                SwarmAverager(manifest, peer.dht, bandwidth=bandwidth)
                 for peer, bandwidth in zip(peers, (limited, None), strict=True)
             ]
             for averager, peer in zip(averagers, peers, strict=True):

@@ -135,6 +135,7 @@ def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        addresses=("/" + "1" * 159, "/" + "1" * 159),
     )
     assert theirs.validate(largest)
 

@@ -7,7 +7,7 @@ import pytest
 
 from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.network.messages import Downloading, RoundResult, StateName
-from dupt_swarm.network.view import Peer, PeerRecord, RoundProgress, View
+from dupt_swarm.network.view import Peer, PeerRecord, Reach, RoundProgress, View
 from dupt_swarm.status import Status
 from peers.bootstrap import join_address
 from peers.screen import Log, bar, company, describe, describe_download, last_round
@@ -15,7 +15,7 @@ from peers.screen import Log, bar, company, describe, describe_download, last_ro
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
 
 
-def oracle(peer_id: str, tokens_per_second: float) -> Peer:
+def oracle(peer_id: str, tokens_per_second: float, reach: Reach = "direct") -> Peer:
     record = PeerRecord(
         role="oracle",
         state="training",
@@ -24,6 +24,7 @@ def oracle(peer_id: str, tokens_per_second: float) -> Peer:
         state_digest="a" * 64,
         swarm_tokens=1,
         tokens_per_second=tokens_per_second,
+        reach=reach,
     )
     return Peer(peer_id, record)
 
@@ -47,7 +48,7 @@ def status(last: RoundResult | None) -> Status:
 def test_everything_is_there_at_a_glance() -> None:
     """State, round and how full it is, losses, speed, share, oracles and the last round."""
     result = RoundResult(StateName(7, 1, "a" * 64), "", 1000, ("other",), 0.61)
-    view = View(0.0, (oracle("me", 90.0), oracle("other", 300.0)))
+    view = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
     assert describe(status(result), view, "me") == {
         "state": "training",
         "round": "7",
@@ -57,6 +58,7 @@ def test_everything_is_there_at_a_glance() -> None:
         "tokens/s": "100",
         "share": "25 %",
         "oracles": "2",
+        "reach": "relayed",
         "last round": "averaged with 1 other in 0.6 s",
     }
 

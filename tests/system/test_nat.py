@@ -1,0 +1,161 @@
+"""Peers behind routers that nobody can call, as people run them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from namespaces import Host, Net, missing
+
+BIN = Path(sys.executable).parent
+PROGRAM = Path(__file__).parents[1] / "swarm_program.py"
+ROUNDS = 8
+SECONDS = 150
+Rounds = dict[int, dict[str, Any]]
+Statuses = dict[str, dict[str, Any]]
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of real text: modules of the standard library."""
+    folder = tmp_path_factory.mktemp("text")
+    for module in ("argparse", "inspect"):
+        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        (folder / f"{module}.py").write_text(source, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with short rounds."""
+    path = tmp_path_factory.mktemp("run") / "run.toml"
+    command = [str(BIN / "dupt-peer"), "new", str(path), "--preset", "tiny", "--corpus", str(text)]
+    subprocess.run([*command, "--seed", "3"], check=True, capture_output=True, timeout=120)
+    small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
+    lines = [
+        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
+        for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+class Programs:
+    """Processes on the hosts of a network, with a log file for each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[subprocess.Popen[str]] = []
+
+    def bootstrap(self, host: Host, manifest: Path, *options: str) -> str:
+        """Start ``dupt-peer bootstrap`` on ``host``; the address to join it with."""
+        command = [str(BIN / "dupt-peer"), "bootstrap", str(manifest), "--json", "--name", "first", *options]
+        process = self._start(host, "first", [*command, "--state-dir", str(self._folder / "first")])
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, self.log("first")
+        return str(json.loads(line)["addresses"][0])
+
+    def oracle(self, host: Host, address: str, seed: int, oracles: int) -> subprocess.Popen[str]:
+        """Start an oracle on ``host``: it prints a line after each of `ROUNDS` rounds."""
+        state, listen = str(self._folder / str(seed)), ["/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1"]
+        program = [
+            sys.executable,
+            str(PROGRAM),
+            address,
+            state,
+            str(seed),
+            str(ROUNDS),
+            str(oracles),
+            *listen,
+        ]
+        return self._start(host, str(seed), program)
+
+    def rounds(self, oracle: subprocess.Popen[str], seed: int) -> Rounds:
+        """What the oracle said of each round, by round; when it has ended well."""
+        output, _ = oracle.communicate(timeout=SECONDS)
+        assert oracle.returncode == 0, self.log(str(seed))
+        return {line["round"]: line for line in map(json.loads, output.splitlines())}
+
+    def status(self, host: Host, address: str) -> dict[str, dict[str, Any]]:
+        """The peers by name, as ``dupt-peer status`` on ``host`` sees them."""
+        argv = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
+        done = subprocess.run(host.command(argv), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return {peer["name"]: peer for peer in json.loads(done.stdout)["peers"]}
+
+    def log(self, name: str) -> str:
+        """What the peer ``name`` said so far."""
+        return (self._folder / f"{name}.log").read_text()
+
+    def close(self) -> None:
+        """Stop them all."""
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            process.communicate(timeout=30)
+
+    def _start(self, host: Host, name: str, argv: list[str]) -> subprocess.Popen[str]:
+        with (self._folder / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(host.command(argv), stdout=subprocess.PIPE, stderr=log, text=True)
+        self._running.append(process)
+        return process
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    """No programs yet."""
+    programs = Programs(tmp_path)
+    yield programs
+    programs.close()
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    """An empty network."""
+    if reason := missing():
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with Net() as net:
+        yield net
+
+
+def together(programs: Programs, manifest: Path, server: Host, homes: list[Host]) -> Statuses:
+    """Train with an oracle at each of ``homes``; all agree after each round, and nobody was left out.
+
+    Returns:
+        what `dupt-peer status` says of each while they train.
+    """
+    address = programs.bootstrap(server, manifest)
+    oracles = {
+        seed: programs.oracle(home, address, seed, len(homes)) for seed, home in enumerate(homes, start=1)
+    }
+    statuses: Statuses = {}
+    while len(statuses) <= len(homes) and all(oracle.poll() is None for oracle in oracles.values()):
+        statuses = programs.status(server, address)
+    told = [programs.rounds(oracle, seed) for seed, oracle in oracles.items()]
+    for rounds in told:
+        assert len(rounds) >= ROUNDS - 1
+        assert [line["mates"] for line in rounds.values()] == [len(homes) - 1] * len(rounds)
+    for number in set.intersection(*map(set, told)):
+        assert len({rounds[number]["digest"] for rounds in told}) == 1
+    return statuses
+
+
+def test_two_oracles_behind_two_routers(net: Net, programs: Programs, manifest: Path) -> None:
+    """Two peers that nobody can call average with each other over the first peer, and stay equal."""
+    homes = [net.nat(f"router{number}").host(f"home{number}") for number in (1, 2)]
+    statuses = together(programs, manifest, net.host("server"), homes)
+    assert {name: peer["reach"] for name, peer in statuses.items()} == {
+        "first": "direct",
+        "1": "relayed",
+        "2": "relayed",
+    }
+    assert all("/p2p-circuit" in statuses[name]["addresses"][0] for name in "12")
