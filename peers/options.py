@@ -14,7 +14,7 @@ Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 # Slower than this not even one chunk at a time arrives within the time limits.
-RATE_MIN = 50e3
+RATE_MIN = 100e3
 _UNITS = {"": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
@@ -37,7 +37,7 @@ class Rate(click.ParamType):  # type: ignore[type-arg]  # generic in newer versi
             )
         rate = float(match[1]) * _UNITS[match[2] or ""]
         if rate < RATE_MIN:
-            self.fail(f"{value!r} is less than 50kB per second, too little to take part", param, ctx)
+            self.fail(f"{value!r} is less than 100kB per second, too little to take part", param, ctx)
         return rate
 
 

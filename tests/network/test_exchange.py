@@ -1,7 +1,7 @@
 import asyncio
 import json
 import os
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +13,7 @@ from dupt_swarm.network import download as download_module
 from dupt_swarm.network import exchange as exchange_module
 from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.exchange import Exchange, Hello
-from dupt_swarm.network.serving import PLACES
+from dupt_swarm.network.serving import PLACES, SMALL_BYTES
 from dupt_swarm.network.transport import connect
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 
@@ -240,6 +240,7 @@ def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, monkey
 def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
     """A peer that asks and then stops reading keeps nobody from downloading, and is dropped after a while."""
     monkeypatch.setattr(exchange_module, "SEND_SECONDS", 1.0)
+    monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
     large = Blob.build({}, [bytes(12 * CHUNK_BYTES)])
 
     async def scenario() -> None:
@@ -264,6 +265,25 @@ def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
     run(scenario())
 
 
+def test_a_tokenizer_does_not_wait_for_states(blob) -> None:
+    """When all places are taken by downloads of something large, something small is served all the same."""
+    large = Blob.build({}, [bytes(SMALL_BYTES + 1)])
+
+    async def scenario() -> None:
+        others: dict[str, Neighbour] = {}
+        donor = Neighbour("donor", others)
+        donor.publish(HELLO, [large, blob])
+        with ExitStack() as stack:
+            for number in range(PLACES):
+                stack.enter_context(donor._places.taken_by(number))
+            fetched = await Neighbour("a", others).fetch(Assembly(blob.index), known("donor"), 30)
+            assert fetched.digest == blob.digest
+            with pytest.raises(NodeError, match="donor: it was busy"):
+                await Neighbour("b", others).fetch(Assembly(large.index), known("donor"), 0.5)
+
+    run(scenario())
+
+
 class Neighbour(Exchange):
     """An exchange that reaches others of its kind directly, by name, without libp2p."""
 
@@ -283,6 +303,7 @@ class Neighbour(Exchange):
 def test_ten_joiners_at_once_share_one_donor(blob, monkeypatch) -> None:
     """All ten get the state from one donor that serves few at a time and keeps to its rate."""
     monkeypatch.setattr(download_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
     total = sum(blob.index.sizes)
 
     async def scenario() -> None:
