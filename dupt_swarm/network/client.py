@@ -205,7 +205,8 @@ class Node:
             self.catching_up = event
         elif isinstance(event, Downloading):
             self.downloading = event
-            self._on_download(event)
+            with contextlib.suppress(Exception):  # a screen that fails must not end this thread
+                self._on_download(event)
 
     def _fail(self, number: int) -> None:
         future = self._waiting.pop(number, None)

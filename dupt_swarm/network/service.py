@@ -98,6 +98,8 @@ class NodeService:
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
         self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
         await self._get_state(introduction)
+        if settings.role == "oracle":
+            bandwidth.check(self._manifest, self._keeper.current.anchor.numel())
         self._averager = SwarmAverager(self._manifest, self._dht, bandwidth)
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
