@@ -121,20 +121,16 @@ def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
     """A swarm of ``count`` peers that hold the state, while the block lasts; addresses to join it."""
     manifest = manifest_of(f"bench-{count}").canonical_bytes().decode()
     with ExitStack() as stack:
-        addresses: list[str] = []
-        for number in range(count):
+
+        def start(number: int, initial_peers: list[str]) -> subprocess.Popen[str]:
             host = net.host(f"give{count}-{number}", RATE)
-            donor = stack.enter_context(
-                peer(
-                    host,
-                    do="give",
-                    manifest=manifest,
-                    checkpoint=str(checkpoint),
-                    initial_peers=addresses[:1],
-                )
-            )
-            addresses += answer(donor)["addresses"]
-        yield addresses[:1]
+            about = {"manifest": manifest, "checkpoint": str(checkpoint)}
+            return stack.enter_context(peer(host, do="give", initial_peers=initial_peers, **about))
+
+        first: list[str] = answer(start(0, []))["addresses"][:1]
+        for other in [start(number, first) for number in range(1, count)]:
+            answer(other)
+        yield first
 
 
 def measure(hosts: list[Host], initial_peers: list[str]) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class Panel:
     """The facts one below the other, with a bar for the round."""
 
     def __init__(self, live: Live) -> None:
-        self._live = live
+        self._live, self._showing = live, False
 
     def say(self, message: str) -> None:
         """See `Screen`."""
@@ -98,6 +98,8 @@ class Panel:
 
     def downloading(self, progress: Downloading) -> None:
         """See `Screen`."""
+        if self._showing:
+            return  # a newer state is fetched while the oracle trains: its facts stay in sight
         full = bar(progress.bytes_done / max(progress.bytes_total, 1))
         self._live.update(f"fetching the state  {full} {describe_download(progress)}")
 
@@ -110,6 +112,7 @@ class Panel:
         from rich.table import Table
         from rich.text import Text
 
+        self._showing = True
         table = Table.grid(padding=(0, 2))
         for key, value in describe(status, view, peer_id).items():
             cell = f"{bar(status.progress.ratio)} {value}" if key == "round full" else value

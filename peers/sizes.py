@@ -13,7 +13,7 @@ else:
     _IntType = click.ParamType  # only newer versions of click have it generic
 
 # Slower than this not even one chunk at a time arrives within the time limits.
-RATE_MIN = 50_000
+RATE_MIN = 100_000
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -73,7 +73,7 @@ class RateType(BytesType):
                 ctx,
             )
         if rate < RATE_MIN:
-            self.fail(f"`{value}` is less than 50kB per second, too little to take part", param, ctx)
+            self.fail(f"`{value}` is less than 100kB per second, too little to take part", param, ctx)
         return rate
 
 

@@ -114,12 +114,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 
     async def open(self, p2p: P2P, numel: int) -> None:
-        """Begin to answer other peers' requests, for vectors of ``numel`` values.
-
-        Raises:
-            UsageError: the bandwidth allowed is too little to end a round in time.
-        """
-        self._bandwidth.check(self._manifest, numel)
+        """Begin to answer other peers' requests, for vectors of ``numel`` values."""
         self._p2p = p2p
         self._pending_groups_registered = asyncio.Event()
         self._pending_groups_registered.set()

@@ -209,7 +209,8 @@ class Node:
             self.group = event
         elif isinstance(event, Downloading):
             self.downloading = event
-            self._on_download(event)
+            with contextlib.suppress(Exception):  # a screen that fails must not end this thread
+                self._on_download(event)
         elif isinstance(event, Traffic):
             self.traffic = event
         self.on_event(event)

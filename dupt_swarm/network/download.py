@@ -97,7 +97,7 @@ class Download:
         self._tasks: dict[PeerID, asyncio.Task[None]] = {}
         self._busy: set[PeerID] = set()
         self._reasons: dict[PeerID, str] = {}
-        self._speed = Speed()
+        self._speed, self._reported = Speed(), 0.0
         self._changed = asyncio.Event()
 
     async def run(self, donors: Donors, seconds: float) -> None:
@@ -140,7 +140,8 @@ class Download:
             self._hire()
             if not self._working:
                 raise self._failure()
-            self._report()
+            if time.monotonic() - self._reported > REPORT_SECONDS:
+                self._report()
             await self._change(REPORT_SECONDS)
         self._report()
 
@@ -242,6 +243,7 @@ class Download:
         self._pulse()
 
     def _report(self) -> None:
+        self._reported = time.monotonic()
         total = sum(self._assembly.index.sizes)
         done = total - self._assembly.bytes_missing
         self._tell(Downloading(done, total, self._speed.per_second, len(self._giving)))

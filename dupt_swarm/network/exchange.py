@@ -17,7 +17,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.bandwidth import Bandwidth
 from dupt_swarm.network.download import Avoided, Donors, Download, NotHeldError, reason_of
 from dupt_swarm.network.messages import Downloading
-from dupt_swarm.network.serving import Places, Shelf
+from dupt_swarm.network.serving import SMALL_BYTES, SMALL_PLACES, Places, Shelf
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 
 HELLO_SECONDS = 10.0
@@ -64,7 +64,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._bandwidth = bandwidth or Bandwidth()
         self._hello: Hello | None = None
         self._shelf = Shelf()
-        self._places = Places(self._bandwidth.upload.rate)
+        self._places, self._small_places = Places.within(self._bandwidth.upload.rate), Places(SMALL_PLACES)
         self._avoided = Avoided()
 
     async def start(self) -> None:
@@ -98,7 +98,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         numbers = list(dict.fromkeys(wanted["numbers"]))
         if len(numbers) > REQUEST_CHUNKS_MAX:
             raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
-        with self._places.taken_by(context.remote_id) as free:
+        small = sum(blob.index.sizes) <= SMALL_BYTES
+        with (self._small_places if small else self._places).taken_by(context.remote_id) as free:
             if not free:
                 yield BytesValue()
                 return

@@ -135,7 +135,12 @@ class StateKeeper:
         async def peers() -> list[PeerID]:
             return [PeerID.from_base58(donor) for donor in await donors()]
 
-        index = await self._exchange.fetch_index(digest, await peers())
+        try:
+            known = await peers()
+        except Exception as error:
+            # The DHT may fail in any way that libp2p knows.
+            raise NodeError(f"the peers that hold the state could not be looked up: {error!r}") from error
+        index = await self._exchange.fetch_index(digest, known)
         names = self._outer.buffer_names
         try:
             layout = self._state.layout if self._state else self._layout_of(index)

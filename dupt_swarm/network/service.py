@@ -114,6 +114,8 @@ class NodeService:
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
         self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
         await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
+        if settings.role == "oracle":
+            bandwidth.check(self._manifest, self._keeper.current.anchor.numel())
         averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
         await averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._rounds = Rounds(self._manifest, self._keeper, self._member, averager)

@@ -11,7 +11,10 @@ from dupt_swarm.replica.blob import Blob
 
 LINGER_SECONDS = 120.0
 LINGERING_MAX = 2
-PLACES = 6
+PLACES = 4
+# What is small is served beside the places: a tokenizer must not wait for the downloads of whole states.
+SMALL_BYTES = 16 << 20
+SMALL_PLACES = 64
 # Downloads have two requests under way; a connection that broke may not have been noticed yet.
 STREAMS_PER_PEER = 4
 # A chunk of 1 MiB must reach each of those who are served at once within `download.SILENCE_SECONDS`.
@@ -54,11 +57,16 @@ class Places:
     There is no queue: who finds no place hears so at once, and asks another donor or again later.
     """
 
-    def __init__(self, max_upload: float | None = None) -> None:
-        """``max_upload``: bytes per second that all downloads share."""
-        share = PLACES if max_upload is None else int(max_upload // BYTES_PER_SECOND_PER_PLACE)
-        self._count = max(1, min(PLACES, share))
+    def __init__(self, count: int) -> None:
+        """``count``: how many peers at once."""
+        self._count = count
         self._streams: Counter[Hashable] = Counter()
+
+    @classmethod
+    def within(cls, max_upload: float | None) -> Places:
+        """As many as can share ``max_upload`` bytes per second, and no more than `PLACES`."""
+        share = PLACES if max_upload is None else int(max_upload // BYTES_PER_SECOND_PER_PLACE)
+        return cls(max(1, min(PLACES, share)))
 
     @contextmanager
     def taken_by(self, peer: Hashable) -> Iterator[bool]:

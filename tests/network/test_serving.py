@@ -53,7 +53,7 @@ def test_blobs_under_way_are_few() -> None:
 
 def test_places_are_few_and_come_free_again() -> None:
     """Who finds none hears so at once; a place is free again when its last request ends."""
-    places = Places()
+    places = Places(PLACES)
     inside = [places.taken_by(number) for number in range(PLACES)]
     assert [place.__enter__() for place in inside] == [True] * PLACES
     again = places.taken_by(0)
@@ -70,7 +70,7 @@ def test_places_are_few_and_come_free_again() -> None:
 
 def test_one_peer_has_few_requests_at_once() -> None:
     """A peer that opens requests without end occupies one place, and is refused itself."""
-    places = Places()
+    places = Places(PLACES)
     streams = [places.taken_by("greedy") for _ in range(STREAMS_PER_PEER + 3)]
     assert [stream.__enter__() for stream in streams] == [True] * STREAMS_PER_PEER + [False] * 3
     with places.taken_by("other") as free:
@@ -81,7 +81,7 @@ def test_a_small_rate_is_shared_by_few() -> None:
     """With little upload fewer are served at once, so that each gets its chunks in time; one always is."""
 
     def served(rate: float) -> int:
-        places = Places(rate)
+        places = Places.within(rate)
         with ExitStack() as inside:
             return sum(inside.enter_context(places.taken_by(number)) for number in range(PLACES + 2))
 

@@ -24,7 +24,7 @@ def program(**chosen: int | None) -> None:
         ("2GB", 2_000_000_000),
         ("2MB/s", 2_000_000),
         ("123456", 123456),
-        ("50000B", 50_000),
+        ("100000B", 100_000),
     ],
 )
 def test_rates_are_bytes_per_second(text: str, rate: int) -> None:
@@ -46,9 +46,9 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 def test_too_little_is_refused() -> None:
     """A rate at which no chunk would arrive in time is refused at once."""
-    result = CliRunner().invoke(program, ["--max-upload", "10kB"])
+    result = CliRunner().invoke(program, ["--max-upload", "99kB"])
     assert result.exit_code == 2
-    assert "less than 50kB per second" in result.output
+    assert "less than 100kB per second" in result.output
 
 
 def test_help_says_bytes() -> None:

@@ -206,6 +206,7 @@ def test_an_oracle_stops_after_the_rounds_asked_for(
         *("--state-dir", str(tmp_path / "oracle"), "--rounds", "4", "--json"),
     )
     assert done.returncode == 0, done.stderr
+    assert "fetching the state: 100 %" in done.stderr
     summary = json.loads(done.stdout)
     assert summary["rounds"] == 4
     assert summary["heldout_loss_after"] < summary["heldout_loss_before"]

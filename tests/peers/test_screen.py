@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from dupt_swarm.network.messages import Downloading, RoundResult, StateName
 from dupt_swarm.network.view import Peer, PeerRecord, Reach, RoundProgress, View
 from dupt_swarm.status import Status
 from peers.bootstrap import join_address
-from peers.screen import Log, bar, company, describe, describe_download, last_round
+from peers.screen import Log, Panel, bar, company, describe, describe_download, last_round
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
 
@@ -104,6 +105,18 @@ def test_a_download_shows_bytes_rate_and_donors(capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) <= 2
     assert lines[-1].endswith("fetching the state: 100 %  936 of 936 MB  11.8 MB/s  1 donor")
+
+
+def test_on_a_terminal_a_bar_moves_until_the_oracle_trains() -> None:
+    """A bar while joining; later downloads do not replace the oracle's facts."""
+    half = Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1)
+    shown: list[object] = []
+    panel = Panel(SimpleNamespace(update=shown.append))  # type: ignore[arg-type]
+    panel.downloading(half)
+    assert f"{'█' * 12}{'░' * 12} 50 %" in str(shown[0])
+    panel.show(status(None), View(0.0, ()), "me")
+    panel.downloading(half)
+    assert len(shown) == 2
 
 
 @pytest.mark.parametrize(("others", "words"), [(0, "alone"), (1, "with 1 other"), (3, "with 3 others")])
