@@ -13,6 +13,7 @@ COMMANDS = {
     "new": "Write a manifest and train its tokenizer.",
     "bootstrap": "Start the first peer of a swarm, and print the line to join it with.",
     "join": "Train on your own corpus as an oracle of a swarm.",
+    "check": "See whether this machine is fit to join.",
     "pause": "Have a peer of this machine stop training for a while.",
     "resume": "Have a paused peer go on training.",
     "finish": "Have a peer contribute at the end of this round, then leave.",

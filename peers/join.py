@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, also .gz. It never leaves this machine.",
 )
-@click.option(
-    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
-)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
-@click.option(
-    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
-)
+@options.field
+@options.device
+@options.batch_size
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
 @click.option(

@@ -19,12 +19,13 @@ from typing import Any
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.memory import SharedVectors, anonymous_file
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.messages import CatchingUp, Checkup, Joined, RoundResult, StateName
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
+CHECK_SECONDS = 120.0
 JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
@@ -83,6 +84,11 @@ class Node:
             "discover", DISCOVER_SECONDS, initial_peers=initial_peers, swarm_id=swarm_id
         )
         return manifest
+
+    def check(self, settings: NodeSettings) -> Checkup:
+        """Look around with these settings, without joining; see `Checkup`."""
+        checkup: Checkup = self._call("check", CHECK_SECONDS, settings=settings)
+        return checkup
 
     def log_to(self, log: Path) -> None:
         """Append the messages of the node and its daemon to ``log``; before that they are dropped."""

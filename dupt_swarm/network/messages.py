@@ -67,3 +67,35 @@ class CatchingUp:
 
     fetching: bool
     newer: StateName | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the peer at an address said to a call before joining.
+
+    Attributes:
+        problem: why it said nothing, or empty; then the rest is empty too.
+        version: of its program.
+        manifest: its canonical bytes.
+        ahead_seconds: how far its clock is ahead of ours at least; None: it did not tell the time.
+    """
+
+    problem: str
+    version: str = ""
+    manifest: bytes = b""
+    ahead_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What a look around before joining found.
+
+    Attributes:
+        ports: why each address to listen on cannot be used, or an empty string.
+        problem: why libp2p's daemon does not start, or empty.
+        answers: what each initial peer said, by its address.
+    """
+
+    ports: dict[str, str]
+    problem: str
+    answers: dict[str, Answer]

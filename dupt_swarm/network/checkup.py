@@ -1,0 +1,61 @@
+"""A look around before joining: are our ports free, who answers at which address, what do they tell?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from hivemind.p2p import P2P, PeerID
+
+from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.network.exchange import Exchange
+from dupt_swarm.network.messages import Answer, Checkup
+from dupt_swarm.network.transport import check_port_free, connect, start_daemon
+from dupt_swarm.settings import NodeSettings
+
+
+async def look_around(settings: NodeSettings, run_dir: Path) -> Checkup:
+    """Start libp2p as a peer with these settings would, and call its initial peers; joins nothing."""
+    ports = {address: _port_problem(address) for address in settings.host_maddrs}
+    free = tuple(address for address, problem in ports.items() if not problem)
+    # With no port to listen on, one can still call others.
+    settings = replace(settings, host_maddrs=free) if free else replace(settings, role="observer")
+    try:
+        p2p = await start_daemon(settings, run_dir)
+    except NodeError as error:
+        return Checkup(ports, str(error), {})
+    try:
+        exchange = Exchange(p2p)
+        answers = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
+    finally:
+        await p2p.shutdown()
+    return Checkup(ports, "", dict(zip(settings.initial_peers, answers, strict=True)))
+
+
+def _port_problem(address: str) -> str:
+    try:
+        check_port_free(address)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
+    """What the peer at ``address`` says, or why it says nothing."""
+    try:
+        await connect(p2p, [address])
+    except UnreachableError as error:
+        return Answer(error.reasons[address])
+    peer = PeerID.from_base58(address.rpartition("/p2p/")[2])
+    called = time.time()
+    try:
+        hello = await exchange.hello(peer)
+    except Exception as error:
+        # Another program may listen there, or a peer that has only just started.
+        return Answer(f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})")
+    answered = time.time()
+    # Their clock was read between the two; libp2p's own work makes the way there the longer one.
+    ahead = max(hello.clock - answered, 0.0) + min(hello.clock - called, 0.0) if hello.clock else None
+    return Answer("", hello.version, hello.manifest.encode(), ahead)
