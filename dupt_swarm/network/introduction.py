@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivemind.p2p import PeerID
-from hivemind.utils.multiaddr import Multiaddr
 
 from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.addresses import split
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.settings import NodeSettings
 
@@ -83,7 +83,7 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
 async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hello]:
     hellos, reasons = {}, {}
     for address in addresses:
-        peer_id = str(Multiaddr(address)["p2p"])
+        _, peer_id = split(address)
         try:
             hellos[peer_id] = await exchange.hello(PeerID.from_base58(peer_id))
         except Exception as error:

@@ -18,7 +18,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.identity import peer_id_of
 from dupt_swarm.network.view import PeerRecord
 
-RECORD_BYTES_MAX = 1024
+RECORD_BYTES_MAX = 1536  # an honest one has 300 to 700; 2700 of the largest fit into one answer of the DHT
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
 

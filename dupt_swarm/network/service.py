@@ -15,6 +15,7 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.addresses import split
 from dupt_swarm.network.averager import Average, SwarmAverager
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.identity import load_identity
@@ -23,6 +24,7 @@ from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedVectors
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.network.reach import tell_addresses, tell_addresses_for_ever
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.transport import connect, start_daemon
 from dupt_swarm.network.view import View
@@ -99,6 +101,8 @@ class NodeService:
         await self._averager.open(self._p2p, self._keeper.current.anchor.numel())
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
+        await tell_addresses(self._p2p, self._member)
+        self._start(tell_addresses_for_ever(self._p2p, self._member))
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
@@ -178,7 +182,8 @@ class NodeService:
     async def _enter_dht(self, initial_peers: list[str], key: RSAPrivateKey) -> None:
         self._dht = await DHTNode.create(
             p2p=self._p2p,
-            initial_peers=initial_peers or None,
+            # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
+            initial_peers=[f"/p2p/{split(address)[1]}" for address in initial_peers] or None,
             client_mode=self._settings.role == "observer",
             record_validator=build_validator(self._manifest, key),
         )

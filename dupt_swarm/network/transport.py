@@ -14,6 +14,7 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from hivemind.utils.multiaddr import Multiaddr
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.network.addresses import split
 from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
@@ -65,8 +66,7 @@ async def _dial(p2p: P2P, text: str) -> str:
     """Why the peer at ``text`` cannot be reached, or an empty string if it can."""
     try:
         Multiaddr(text)  # checks every part of it
-        # The last peer is meant: those before it are relays on the way.
-        way, _, peer = text.rpartition("/p2p/")
+        way, peer = split(text)
         peer_id, route = PeerID.from_base58(peer), Multiaddr(way)
     except Exception:
         # multiaddr, its codecs and base58 each raise errors of their own

@@ -13,6 +13,8 @@ from dupt_swarm.manifest import Manifest
 PeerState = Literal["starting", "syncing", "training", "averaging", "paused", "stopping"]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Loss = Annotated[float, Field(ge=0, le=1e6)]
+Reach = Literal["direct", "relayed", "client"]
+Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 
 
 class PeerRecord(BaseModel):
@@ -37,6 +39,10 @@ class PeerRecord(BaseModel):
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)
     device: str = Field(default="", max_length=60)
+    reach: Reach = Field(default="direct", description="how others can call this peer")
+    addresses: tuple[Address, ...] = Field(
+        default=(), max_length=3, description="multiaddrs without the peer id, the best first"
+    )
 
 
 @dataclass(frozen=True)

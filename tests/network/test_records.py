@@ -83,6 +83,8 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        reach="relayed",
+        addresses=("/" + "1" * 159, "/" + "1" * 159),
     )
     assert len(theirs.strip_value(largest)) <= RECORD_BYTES_MAX
     assert theirs.validate(largest)
@@ -123,6 +125,12 @@ def test_signature_is_needed(theirs, make_record) -> None:
         {"state": ""},
         {"name": "x" * 41},
         {"name": ["x"]},
+        {"reach": "everywhere"},
+        {"addresses": "/ip4/192.0.2.1/tcp/1"},
+        {"addresses": ("/ip4/192.0.2.1/tcp/1",) * 4},
+        {"addresses": ("/dns4/" + "x" * 155,)},
+        {"addresses": ("no multiaddr",)},
+        {"addresses": ("/ip4/192.0.2.1/tcp/1\n/x",)},
     ],
 )
 def test_implausible_content(theirs, make_record, fields) -> None:
@@ -131,7 +139,7 @@ def test_implausible_content(theirs, make_record, fields) -> None:
 
 
 def test_oversized(theirs, make_record) -> None:
-    """A record of more than a kilobyte is refused, also where the surplus is in a field that nobody reads."""
+    """Too large a record is refused, also where the surplus is in a field that nobody reads."""
     assert theirs.validate(make_record(junk="x" * 100))
     assert not theirs.validate(make_record(junk="x" * RECORD_BYTES_MAX))
 
