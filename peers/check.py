@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import ManifestError
 from dupt_swarm.folders import default_state_dir
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
@@ -57,7 +58,7 @@ def run_checks(
     from dupt_swarm.network.client import Node
     from peers.checks import swarm
 
-    own = Manifest.load(manifest) if manifest else None
+    own, misread = _read_manifest(manifest)
     with Node() as node:
         checkup = node.check(
             NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs, swarm_id=swarm_id)
@@ -67,9 +68,17 @@ def run_checks(
     return [
         *swarm.check_network(checkup),
         *swarm.check_peers(answers),
-        about_manifest,
+        misread or about_manifest,
         *_check_machine(known, **machine),
     ]
+
+
+def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
+    """The manifest at ``path``, or what is wrong with it."""
+    try:
+        return (Manifest.load(path) if path else None), None
+    except ManifestError as error:
+        return None, Check("manifest", False, str(error), exit_code=report.MISMATCH)
 
 
 def _check_machine(

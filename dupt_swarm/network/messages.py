@@ -94,8 +94,11 @@ class Checkup:
         ports: why each address to listen on cannot be used, or an empty string.
         problem: why libp2p's daemon does not start, or empty.
         answers: what each initial peer said, by its address.
+        dialled: why a peer that was asked to call us back could not at each TCP port, or an empty
+            string if it could; nothing at all if no peer does that.
     """
 
     ports: dict[str, str]
     problem: str
     answers: dict[str, Answer]
+    dialled: dict[str, str]

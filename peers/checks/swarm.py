@@ -30,7 +30,7 @@ def check_network(checkup: Checkup) -> list[Check]:
             checks.append(Check(f"peer {address}", False, answer.problem, hint, UNREACHABLE))
         else:
             checks.append(Check(f"peer {address}", True, "answers"))
-    return checks
+    return [*checks, *_check_reach(checkup)] if reached else checks
 
 
 def check_peers(answers: Sequence[Answer]) -> list[Check]:
@@ -64,6 +64,19 @@ def check_manifest(
         detail = f"the swarm is {manifest.swarm_id}, not {swarm_id}"
         return Check("manifest", False, detail, "check --swarm", MISMATCH), manifest
     return Check("manifest", True, manifest.swarm_id), manifest
+
+
+def _check_reach(checkup: Checkup) -> list[Check]:
+    """Not being reachable is no failure: other peers relay then."""
+    hint = "others reach you over a relay; forward the port in your router to be called directly"
+    if not checkup.dialled:
+        return [Check("reachable", None, "no peer dialled back")]
+    return [
+        Check(f"reachable {way}", None, reason, hint)
+        if reason
+        else Check(f"reachable {way}", True, "from outside")
+        for way, reason in checkup.dialled.items()
+    ]
 
 
 def _check_clock(answers: Sequence[Answer]) -> Check:
