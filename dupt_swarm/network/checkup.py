@@ -18,15 +18,17 @@ from dupt_swarm.network.dialback import dial_back
 from dupt_swarm.network.exchange import Exchange
 from dupt_swarm.network.messages import Answer, Checkup
 from dupt_swarm.network.transport import check_port_free, connect, start_daemon
-from dupt_swarm.settings import NodeSettings
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 
 
 async def look_around(settings: NodeSettings, run_dir: Path) -> Checkup:
     """Start libp2p as a peer with these settings would, and call its initial peers; joins nothing."""
     ports = {address: _port_problem(address) for address in settings.host_maddrs}
     free = tuple(address for address, problem in ports.items() if not problem)
-    # With no port to listen on, one can still call others.
-    settings = replace(settings, host_maddrs=free) if free else replace(settings, role="observer")
+    # With no port to listen on, one can still call others: an observer does not listen.
+    settings = replace(
+        settings, role=settings.role if free else "observer", host_maddrs=free or LISTEN_EVERYWHERE
+    )
     try:
         p2p = await start_daemon(settings, run_dir)
     except NodeError as error:
@@ -35,9 +37,8 @@ async def look_around(settings: NodeSettings, run_dir: Path) -> Checkup:
         exchange = Exchange(p2p)
         said = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
         answers = dict(zip(settings.initial_peers, said, strict=True))
-        dialled = await _have_us_dialled(
-            p2p, [peer for peer, answer in answers.items() if not answer.problem]
-        )
+        ready = [peer for peer, answer in answers.items() if free and not answer.problem]
+        dialled = await _have_us_dialled(p2p, ready) if ready else {}
     finally:
         await p2p.shutdown()
     return Checkup(ports, "", answers, dialled)
@@ -77,7 +78,7 @@ async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:
         {match[1] for address in listening if (match := re.match(r"/ip4/[^/]+/tcp/(\d+)", address))}
     )
     ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in ports]  # at the IP that the other side sees
-    for address in peers if ways else ():
+    for address in peers:
         with contextlib.suppress(ValueError, TimeoutError):  # an older program, or one asked too often
             return await dial_back(p2p, PeerID.from_base58(split(address)[1]), ways)
     return {}

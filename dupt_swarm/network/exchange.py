@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -34,7 +34,7 @@ class Hello:
     manifest: str
     tokenizer_blob: str
     state_digest: str
-    time: str = ""
+    time: str = field(default="", compare=False)
 
     @property
     def clock(self) -> float:

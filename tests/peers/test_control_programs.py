@@ -75,7 +75,7 @@ def state_of(observer: Node, name: str) -> str:
 def test_an_oracle_is_resumed_paused_and_finished(
     bootstrap: dict[str, Any], oracle: subprocess.Popen[str], observer: Node, tmp_path: Path, name: str
 ) -> None:
-    """Paused it makes no tokens, and its record says so; resumed it makes some; finished it leaves a checkpoint."""
+    """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
     folder = tmp_path / "oracle" / bootstrap["swarm_id"]
     wait_for(lambda: state_of(observer, name) == "paused")
     assert dupt_peer("resume", "--name", name).returncode == 0  # found wherever its folder is
