@@ -25,7 +25,7 @@ from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
-CHECK_SECONDS = 120.0
+CHECKUP_SECONDS = 120.0
 JOIN_SECONDS = 900.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 SAVE_SECONDS = 300.0
@@ -87,7 +87,7 @@ class Node:
 
     def check(self, settings: NodeSettings) -> Checkup:
         """Look around with these settings, without joining; see `Checkup`."""
-        checkup: Checkup = self._call("check", CHECK_SECONDS, settings=settings)
+        checkup: Checkup = self._call("check", CHECKUP_SECONDS, settings=settings)
         return checkup
 
     def log_to(self, log: Path) -> None:
