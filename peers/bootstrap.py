@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line import command_errors
-from dupt_swarm.errors import ManifestError
+from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
@@ -116,7 +116,10 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
             logged, logged_at = line, now
         if now - saved_at > CHECKPOINT_SECONDS:
             if view.best is not None and view.best.record.state_digest != saved.digest:
-                saved = _save(swarm)
+                try:
+                    saved = _save(swarm)
+                except CheckpointError as error:
+                    click.echo(f"{error}; the swarm goes on, and the next minute tries again", err=True)
             saved_at = now
     _save(swarm)
 

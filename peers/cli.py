@@ -14,6 +14,7 @@ COMMANDS = {
     "bootstrap": "Start the first peer of a swarm, and print the line to join it with.",
     "join": "Train on your own corpus as an oracle of a swarm.",
     "evaluate": "Measure each new state of a swarm on a corpus of your own.",
+    "check": "See whether this machine is fit to join.",
     "pause": "Have a peer of this machine stop training for a while.",
     "resume": "Have a paused peer go on training.",
     "finish": "Have a peer contribute at the end of this round, then leave.",

@@ -27,6 +27,13 @@ def _initial_peers(*, required: bool) -> Decorator:
 
 initial_peers = _initial_peers(required=True)
 initial_peers_if_any = _initial_peers(required=False)
+field = click.option(
+    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
+)
+device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
+batch_size = click.option(
+    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
+)
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )

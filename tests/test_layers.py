@@ -15,7 +15,7 @@ PLAIN = {
     *("hours", "pausing", "disk"),
     *("reproducible", "command_line", "metrics", "_explain", "_toml"),
 }
-COMPOSITION = {"swarm", "optimizer", "oracle", "status", "evaluator"}
+COMPOSITION = {"swarm", "optimizer", "oracle", "status", "evaluator", "footprint"}
 BELOW_PROGRAMS = {"plain", "learning", "replica", "network", "composition", "package"}
 MAY_IMPORT = {
     "plain": {"plain"},

@@ -18,6 +18,7 @@ from dupt_swarm.network.link import Link
 from dupt_swarm.network.memory import SharedMemory, anonymous_file
 from dupt_swarm.network.messages import (
     CatchingUp,
+    Checkup,
     Downloading,
     GroupFormed,
     Joined,
@@ -30,6 +31,7 @@ from dupt_swarm.settings import NodeSettings
 
 DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
+CHECKUP_SECONDS = 120.0
 REJOIN_SECONDS = 120.0
 JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
@@ -97,6 +99,11 @@ class Node:
             "discover", DISCOVER_SECONDS, initial_peers=initial_peers, swarm_id=swarm_id
         )
         return manifest
+
+    def check(self, settings: NodeSettings) -> Checkup:
+        """Look around with these settings, without joining; see `Checkup`."""
+        checkup: Checkup = self._call("check", CHECKUP_SECONDS, settings=settings)
+        return checkup
 
     def log_to(self, log: Path) -> None:
         """Append the messages of the node and its daemon to ``log``; before that they are dropped."""

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -31,13 +33,26 @@ REQUEST_CHUNKS_MAX = 64
 
 @dataclass(frozen=True)
 class Hello:
-    """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON."""
+    """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON.
+
+    ``time`` is its clock when it answers, seconds since the epoch; empty if it does not tell.
+    """
 
     version: str
     swarm_id: str
     manifest: str
     tokenizer_blob: str
     state_digest: str
+    time: str = field(default="", compare=False)
+
+    @property
+    def clock(self) -> float:
+        """``time`` as a number; 0 if it does not tell or tells nonsense."""
+        try:
+            clock = float(self.time)
+        except ValueError:
+            return 0.0
+        return clock if math.isfinite(clock) else 0.0
 
     @classmethod
     def parse(cls, data: bytes) -> Hello:
@@ -48,7 +63,7 @@ class Hello:
         """
         try:
             tree = json.loads(data)
-            hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__})
+            hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a hello of a dupt_swarm peer: {error}") from error
         if not all(isinstance(value, str) for value in asdict(hello).values()):
@@ -78,7 +93,9 @@ class Exchange(ServicerBase):  # type: ignore[misc]
 
     async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
         """Who we are; empty while we do not know yet."""
-        return BytesValue(value=json.dumps(asdict(self._hello)).encode() if self._hello else b"")
+        if self._hello is None:
+            return BytesValue()
+        return BytesValue(value=json.dumps(asdict(self._hello) | {"time": str(time.time())}).encode())
 
     async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
         """The index of a blob, or nothing if we do not hold it."""

@@ -119,3 +119,38 @@ class Downloading:
     bytes_total: int
     bytes_per_second: float
     donors: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the peer at an address said to a call before joining.
+
+    Attributes:
+        problem: why it said nothing, or empty; then the rest is empty too.
+        version: of its program.
+        manifest: its canonical bytes.
+        ahead_seconds: how far its clock is ahead of ours at least; None: it did not tell the time.
+    """
+
+    problem: str
+    version: str = ""
+    manifest: bytes = b""
+    ahead_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What a look around before joining found.
+
+    Attributes:
+        ports: why each address to listen on cannot be used, or an empty string.
+        problem: why libp2p's daemon does not start, or empty.
+        answers: what each initial peer said, by its address.
+        dialled: why a peer that was asked to call us back could not at each TCP port, or an empty
+            string if it could; nothing at all if no peer does that.
+    """
+
+    ports: dict[str, str]
+    problem: str
+    answers: dict[str, Answer]
+    dialled: dict[str, str]

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from dupt_swarm.errors import DuptError, NodeError
+from dupt_swarm.network.checkup import look_around
 from dupt_swarm.network.service import NodeService
 
 CLOSE_SECONDS = 5.0
@@ -33,7 +34,7 @@ class CommandLoop:
     """Runs the parent's commands as they come, each a task of its own."""
 
     def __init__(self, pipe: Connection, run_dir: Path) -> None:
-        self._pipe = pipe
+        self._pipe, self._run_dir = pipe, run_dir
         self._stopped = asyncio.Event()
         self._service = NodeService(run_dir, self._tell, _end_group)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,7 +69,10 @@ class CommandLoop:
 
     async def _execute(self, number: int, command: str, arguments: dict[str, Any]) -> None:
         try:
-            value, error = await getattr(self._service, command)(**arguments), None
+            if command == "check":  # needs no service, and makes none
+                value, error = await look_around(run_dir=self._run_dir, **arguments), None
+            else:
+                value, error = await getattr(self._service, command)(**arguments), None
         except DuptError as problem:
             value, error = None, problem
         except Exception as problem:

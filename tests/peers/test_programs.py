@@ -1,85 +1,17 @@
 """The programs as people use them: real processes, their output and exit codes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-BIN = Path(sys.executable).parent
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
+from programs import LISTEN, NOBODY, dupt_peer, start, wait_for_line
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    command = [str(BIN / "dupt-peer"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | environment, check=False
-    )
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """Start it, and let it run."""
-    command = [str(BIN / "dupt-peer"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read its stderr until a line has ``text``."""
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if text in line:
-            return
-    raise AssertionError(f"it ended without saying {text!r}: {''.join(seen)}")
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of real text: modules of the standard library."""
-    folder = tmp_path_factory.mktemp("text")
-    for module in ("argparse", "inspect", "typing", "tarfile"):
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest made by `new`, with a smaller model and shorter rounds than the preset's."""
-    path = tmp_path_factory.mktemp("run") / "run.toml"
-    done = dupt_peer("new", str(path), "--preset", "tiny", "--corpus", str(text), "--seed", "3")
-    assert done.returncode == 0, done.stderr
-    small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
-    lines = [
-        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
-        for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
-    ]
-    path.write_text("\n".join(lines))
-    return path
-
-
-@pytest.fixture
-def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """A running first peer; what it says of itself, and its process."""
-    state = str(tmp_path / "bootstrap")
-    process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
-    assert process.stdout is not None
-    about = json.loads(process.stdout.readline())
-    yield about | {"address": about["addresses"][0]}
-    process.terminate()
-    process.communicate(timeout=15)
-    assert process.returncode == 0
 
 
 def test_help_needs_neither_torch_nor_hivemind() -> None:

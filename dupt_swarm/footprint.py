@@ -1,0 +1,70 @@
+"""What a swarm's model takes of a machine, estimated before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.outer import build_outer
+
+FLOAT = 4  # bytes of an fp32 number
+PROGRAM = 600e6  # of a process that has PyTorch, or hivemind and PyTorch, loaded
+GPU_PROGRAM = 700e6  # CUDA's context, on the GPU
+STATES_AT_ONCE = 3  # the current one, the last one while others download it, and a newer one
+CHECKPOINTS_AT_ONCE = 3  # two that are kept, and the one being written
+VECTORS_SHARED = 2  # anchor and contribution, between trainer and node
+VECTORS_AVERAGING = 2  # parts and average of an all-reduce
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Estimates in bytes, good to about a third.
+
+    Attributes:
+        parameters: how many weights the model has; a number, not bytes.
+        device: what training takes on its device: parameters, gradients, optimizer, activations.
+        node: what the node takes of the main memory: replica states, and what is under way.
+        disk: checkpoints; the tokens of the corpus come on top.
+    """
+
+    parameters: int
+    device: float
+    node: float
+    disk: float
+
+
+def estimate_footprint(manifest: Manifest, batch_size: int, device: str) -> Footprint:
+    """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once."""
+    with torch.device("meta"):
+        parameters = GPT(manifest.model).parameter_count()
+    vector = FLOAT * parameters
+    moments = 2 if manifest.inner.optimizer == "adamw" else 0
+    # Parameters and gradients; diloco: anchor and what was sent, gradient: their sums; and two in between.
+    training = (2 + 2 + 2 + moments) * vector
+    state = (1 + len(build_outer(manifest).buffer_names)) * vector
+    sequences, _ = cut_step(manifest, batch_size)
+    activations = sequences * _activation_bytes(manifest, device)
+    return Footprint(
+        parameters,
+        device=training + activations + (GPU_PROGRAM if device == "cuda" else 0),
+        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector,
+        disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
+    )
+
+
+def _activation_bytes(manifest: Manifest, device: str) -> float:
+    """What one sequence leaves for the backward pass, counted as fp32 on CPUs and bf16 on GPUs."""
+    model = manifest.model
+    size = 2 if device == "cuda" else FLOAT
+    # Two residual sums in fp32; two norms, query, key, value, attention, projection; the hidden layer twice.
+    layer = (2 * FLOAT + 7 * size) * model.width + 2 * size * model.hidden_width
+    if device != "cuda":
+        layer += 2 * size * model.heads * model.context_length  # attention's probabilities
+    if model.dropout:
+        layer += 3 * size * model.width
+    logits = 2 * size * model.vocabulary_size
+    return float(model.context_length * (model.layers * layer + logits))

@@ -1,0 +1,109 @@
+"""``dupt-peer check``: is this machine fit to join? Nothing is joined, and nothing is left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dupt_swarm.command_line import command_errors
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.folders import default_state_dir
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
+from peers import options
+from peers.checks import report
+from peers.checks.report import Check
+
+
+@click.command("check")
+@options.initial_peers_if_any
+@click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
+@click.option("--corpus", default=None, metavar="PATH", help="What `join` would train on.")
+@options.field
+@options.device
+@options.batch_size
+@options.max_disk
+@options.swarm_id
+@options.host_maddrs(LISTEN_EVERYWHERE)
+@options.state_dir
+@options.as_json
+@command_errors
+def command(as_json: bool, **chosen: Any) -> None:
+    """Check device, memory, disk and ports; with --initial-peers the way to the swarm, too.
+
+    Give it the options that you would give `join`. The exit code is that of the gravest problem: 10
+    manifest or version, 11 no peer reachable, 13 device or memory, 1 anything else.
+    """
+    checks = run_checks(**chosen)
+    if as_json:
+        click.echo(report.to_json(checks))
+    else:
+        for check in checks:
+            click.echo(str(check))
+    sys.exit(report.exit_code(checks))
+
+
+def run_checks(
+    *,
+    initial_peers: tuple[str, ...],
+    host_maddrs: tuple[str, ...],
+    manifest: Path | None,
+    swarm_id: str,
+    **machine: Any,
+) -> list[Check]:
+    """All checks, the network's first: from there comes the manifest that the machine is held against."""
+    from dupt_swarm.network.client import Node
+    from peers.checks import swarm
+
+    own, misread = _read_manifest(manifest)
+    with Node() as node:
+        checkup = node.check(
+            NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs, swarm_id=swarm_id)
+        )
+    answers = [answer for answer in checkup.answers.values() if not answer.problem]
+    about_manifest, known = swarm.check_manifest(own, answers, swarm_id)
+    return [
+        *swarm.check_network(checkup),
+        *swarm.check_peers(answers),
+        misread or about_manifest,
+        *_check_machine(known, **machine),
+    ]
+
+
+def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
+    """The manifest at ``path``, or what is wrong with it."""
+    try:
+        return (Manifest.load(path) if path else None), None
+    except ManifestError as error:
+        return None, Check("manifest", False, str(error), exit_code=report.MISMATCH)
+
+
+def _check_machine(
+    manifest: Manifest | None,
+    *,
+    corpus: str | None,
+    field: str,
+    device: str,
+    batch_size: int,
+    max_disk: int | None,
+    state_dir: Path | None,
+) -> list[Check]:
+    from dupt_swarm.footprint import estimate_footprint
+    from peers.checks import machine
+
+    about_device, kind = machine.check_device(device)
+    checks, needed = [about_device], None
+    footprint = estimate_footprint(manifest, batch_size, kind or "cpu") if manifest else None
+    if kind:
+        checks += machine.check_memory(kind, device, footprint)
+    text_bytes = 0
+    if corpus is not None:
+        about_corpus, text_bytes = machine.check_corpus(corpus, field)
+        checks.append(about_corpus)
+    if manifest and footprint:
+        needed = footprint.disk + machine.token_bytes(text_bytes, manifest)
+    swarm_id = manifest.swarm_id if manifest else ""
+    return [*checks, machine.check_disk(state_dir or default_state_dir(), swarm_id, needed, max_disk)]

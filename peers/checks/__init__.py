@@ -1,0 +1,1 @@
+"""What `dupt-peer check` looks at, before a peer joins."""

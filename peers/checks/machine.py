@@ -1,0 +1,127 @@
+"""Checks of this machine: its device, memory and disk, and the corpus."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dupt_swarm.disk import folder_bytes, format_bytes
+from dupt_swarm.errors import CorpusError, DeviceError
+from dupt_swarm.manifest import Manifest
+from peers.checks.report import UNSUITABLE, Check
+
+if TYPE_CHECKING:
+    from dupt_swarm.footprint import Footprint
+
+TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def check_device(name: str) -> tuple[Check, str]:
+    """Whether the device is there; and its kind: cpu, cuda or mps, or empty if it is not."""
+    from dupt_swarm.learning.device import choose_device
+
+    try:
+        device = choose_device(name)
+    except DeviceError as error:
+        return Check("device", False, str(error), exit_code=UNSUITABLE), ""
+    return Check("device", True, _describe(str(device))), device.type
+
+
+def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Check]:
+    """Whether the model fits: on the GPU, if that is one, and in the main memory.
+
+    Args:
+        device: its kind.
+        name: as given, such as ``cuda:1``.
+        footprint: of the model; None: it is not known yet.
+    """
+    from dupt_swarm.footprint import PROGRAM
+
+    free = free_memory()
+    if footprint is None:
+        hint = "give --manifest or --initial-peers to see whether a model fits"
+        return [Check("memory", None, f"{format_bytes(free)} free", hint)]
+    # On a Mac the GPU has the main memory; a trainer takes some itself, wherever it trains.
+    checks, needed = [], PROGRAM + footprint.node
+    if device == "cuda":
+        import torch
+
+        gpu_free, _ = torch.cuda.mem_get_info(torch.device("cuda" if name == "auto" else name))
+        checks.append(_memory("GPU memory", footprint.device, gpu_free, "choose a smaller --batch-size"))
+    else:
+        needed += footprint.device
+    remedy = "close other programs" + ("" if device == "cuda" else ", or choose a smaller --batch-size")
+    return [*checks, _memory("memory", needed, free, remedy)]
+
+
+def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: int | None) -> Check:
+    """Whether the state folder can be written, and holds what will be kept there.
+
+    Args:
+        state_dir: of all swarms.
+        swarm_id: of this one; empty if it is not known yet.
+        needed: bytes of checkpoints and tokens; None: not known.
+        max_disk: what the swarm's folder may take, if that is limited.
+    """
+    place = state_dir
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return Check("disk", False, f"{state_dir} cannot be written", "choose another --state-dir")
+    free = shutil.disk_usage(place).free
+    if needed is None:
+        return Check("disk", True, f"{format_bytes(free)} free for {state_dir}")
+    there = folder_bytes(state_dir / swarm_id) if swarm_id else 0
+    detail = f"about {format_bytes(needed)} needed, {format_bytes(free + there)} to be had for {state_dir}"
+    if needed > free + there:
+        return Check("disk", False, detail, "free some space, or choose another --state-dir")
+    if max_disk is not None and needed > max_disk:
+        return Check("disk", False, f"{detail}, but --max-disk is {format_bytes(max_disk)}", "raise it")
+    return Check("disk", True, detail)
+
+
+def check_corpus(corpus: str, field: str) -> tuple[Check, int]:
+    """Whether the corpus can be read, and how many bytes of text it has."""
+    from dupt_swarm.learning.documents import find_sources, read_pieces
+
+    try:
+        sources = find_sources(corpus)
+        if next(read_pieces(sources, field), None) is None:
+            return Check("corpus", False, f"{corpus} holds no text", "give one that does"), 0
+    except CorpusError as error:
+        return Check("corpus", False, str(error)), 0
+    size = sum(source.size for source in sources)
+    return Check("corpus", True, f"{len(sources)} files, {format_bytes(size)}"), size
+
+
+def token_bytes(text_bytes: int, manifest: Manifest) -> float:
+    """About what the tokens of so much text take."""
+    return text_bytes / TEXT_BYTES_PER_TOKEN * (2 if manifest.model.vocabulary_size <= 1 << 16 else 4)
+
+
+def free_memory() -> int:
+    """Bytes of main memory to be had; in a container no more than it may take."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    try:
+        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return int(free)  # no container, or one without a limit
+    return min(int(free), limit - used)
+
+
+def _memory(name: str, needed: float, free: float, remedy: str) -> Check:
+    detail = f"about {format_bytes(needed)} needed, {format_bytes(free)} free"
+    return Check(name, True, detail) if needed <= free else Check(name, False, detail, remedy, UNSUITABLE)
+
+
+def _describe(device: str) -> str:
+    import torch
+
+    if device.startswith("cuda"):
+        return f"{device}, {torch.cuda.get_device_name(device)}"
+    return f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
