@@ -100,7 +100,7 @@ def of_peers(view: View) -> Iterator[Samples]:
     unreachable = sum(peer.record.reach == "client" for peer in view.peers)
     yield metrics.PEERS_UNREACHABLE, one(unreachable)
     yield metrics.PEER_VERSIONS, _versions(view)
-    yield metrics.DIGESTS_DISAGREEING, one(_disagreeing(view))
+    yield metrics.DIGESTS_DISAGREEING, one(disagreeing(view))
 
 
 def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:
@@ -154,7 +154,7 @@ def _versions(view: View) -> list[Sample]:
     return [((version,), float(count)) for version, count in shown.items()]
 
 
-def _disagreeing(view: View) -> int:
+def disagreeing(view: View) -> int:
     """Peers of an older round are merely late; those of one round must hold the same bits."""
     rounds: dict[int, Counter[str]] = {}
     for peer in view.peers:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.view import View
 from monitor import formats
+from monitor.families import disagreeing
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
 STALE_SECONDS = 6 * REFRESH_SECONDS
@@ -48,14 +48,6 @@ def worst(checks: list[Check]) -> Level:
     """The gravest verdict."""
     levels = {check.level for check in checks}
     return "critical" if "critical" in levels else "warning" if "warning" in levels else "good"
-
-
-def disagreeing(view: View) -> int:
-    """How many peers hold another state than most of their round; who is of an older round is only late."""
-    rounds: dict[int, Counter[str]] = {}
-    for peer in view.peers:
-        rounds.setdefault(peer.record.round, Counter())[peer.record.state_digest] += 1
-    return sum(digests.total() - max(digests.values()) for digests in rounds.values())
 
 
 def _data(snapshot: Snapshot, now: float) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dupt_swarm.network.view import View
+from monitor.tally import agreed
 
 POINTS_MAX = 2000
 
@@ -36,13 +37,14 @@ class Point:
     @classmethod
     def of(cls, view: View, tokens: int) -> Point:
         """The point of ``view``; ``tokens`` are the most that any replica state was seen to hold."""
+        best = agreed(view)
         losses = [peer.record.loss for peer in view.oracles if peer.record.loss is not None]
         heldout = [peer.record.heldout_loss for peer in view.oracles if peer.record.heldout_loss is not None]
         # One curve can show one dataset only: always the same.
         evaluations = sorted(view.evaluations.items())
         return cls(
             time=view.time,
-            round=view.best.record.round if view.best else 0,
+            round=best.record.round if best else 0,
             tokens=tokens,
             loss=view.loss,
             loss_min=min(losses, default=None),

@@ -19,6 +19,7 @@ from monitor.chart import thinned
 from monitor.families import clean
 from monitor.health import Check, check_health
 from monitor.history import History, Point
+from monitor.tally import agreed
 from monitor.watcher import Snapshot
 
 PEERS_LISTED_MAX = 30
@@ -171,7 +172,7 @@ def columns(points: Sequence[Point]) -> dict[str, list[int | float | None]]:
 
 
 def _round(manifest: Manifest, view: View, history: History) -> RoundSummary:
-    best = view.best
+    best = agreed(view)
     if best is None:
         number = history.points[-1].round if history.points else 0
         return RoundSummary(number=number, tokens=0, target_tokens=0, ratio=0, since=history.round_since)
@@ -197,7 +198,7 @@ def _evaluations(view: View) -> list[EvaluationSummary]:
 
 
 def _peers(view: View, speeds: dict[str, float]) -> PeersSummary:
-    best, total = view.best, sum(speeds.values())
+    best, total = agreed(view), sum(speeds.values())
     states = Counter(peer.record.state for peer in view.peers)
 
     def order(peer: Peer) -> tuple[Any, ...]:

@@ -35,6 +35,7 @@ LOG_SECONDS = 10.0
 
 @click.command("bootstrap")
 @click.argument("manifest", type=click.Path(path_type=Path))
+@options.initial_peers_if_any
 @address_options(LISTEN)
 @options.max_disk
 @options.nice
@@ -49,7 +50,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """Start the first peer of the swarm of MANIFEST, and print the line to join it with.
 
     It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
-    there.
+    there. With --initial-peers it is one more such peer of a swarm that is there already.
     """
     run = Manifest.load(manifest)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))

@@ -71,3 +71,11 @@ def _cpu_has_bf16() -> bool:
 def _triton_works() -> bool:
     compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
     return importlib.util.find_spec("triton") is not None and any(map(shutil.which, compilers))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that a device or the machine has no memory left."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        word in str(error).lower() for word in words
+    )

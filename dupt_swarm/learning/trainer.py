@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.device import autocast
+from dupt_swarm.errors import CheckpointError, DeviceError
+from dupt_swarm.learning.device import autocast, is_out_of_memory
 from dupt_swarm.learning.phases import Observer, Stopwatch, build_stopwatch
 
+SEQUENCES_MAX = 1 << 30  # as many as a batch has, until the memory does not suffice
 Batch = tuple[Tensor, Tensor]
+
+logger = logging.getLogger(__name__)
 
 
 class Optimizer(Protocol):
@@ -71,6 +75,7 @@ class Trainer:
         self._batches = batches
         self._position = batches.state_dict()
         self._next: list[Batch] = []
+        self._sequences = SEQUENCES_MAX
         self._watch = Stopwatch()
 
     def observe(self, observer: Observer) -> None:
@@ -84,15 +89,9 @@ class Trainer:
         self.model.train()
         step_batches = self._next or self._fetch()
         tokens = sum(targets.numel() for _, targets in step_batches)
-        loss = torch.zeros((), device=self.device)
         watch.lap("data")
-        for inputs, targets in step_batches:
-            with autocast(self.device):
-                part = self.model(inputs, targets) * (targets.numel() / tokens)
-            watch.lap("forward")
-            part.backward()
-            loss += part.detach()
-            watch.lap("backward")
+        while (loss := self._accumulate(step_batches, tokens)) is None:
+            self._shrink(max(len(inputs) for inputs, _ in step_batches))
         # A GPU is still busy with the above while the CPU reads what comes next.
         self._position = self._batches.state_dict()
         self._next = self._fetch()
@@ -122,6 +121,48 @@ class Trainer:
             ) from error
         self._batches.load_state_dict(position)
         self._position, self._next = position, []
+
+    def _accumulate(self, step_batches: list[Batch], tokens: int) -> Tensor | None:
+        """The mean loss, with its gradients in the parameters; None if the memory did not suffice."""
+        loss = torch.zeros((), device=self.device)
+        try:
+            for inputs, targets in self._pieces(step_batches):
+                with autocast(self.device):
+                    part = self.model(inputs, targets) * (targets.numel() / tokens)
+                self._watch.lap("forward")
+                part.backward()
+                loss += part.detach()
+                self._watch.lap("backward")
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+        return loss
+
+    def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
+        for inputs, targets in step_batches:
+            yield from zip(
+                torch.split(inputs, self._sequences), torch.split(targets, self._sequences), strict=True
+            )
+
+    def _shrink(self, sequences: int) -> None:
+        """Go on with half as many sequences at once: the step stays the same, only slower.
+
+        Raises:
+            DeviceError: there is not even room for one.
+        """
+        self.optimizer.zero_grad()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        tried = min(self._sequences, sequences)
+        if tried == 1:
+            raise DeviceError(f"{self.device}: out of memory with one sequence; use a larger device")
+        self._sequences = tried // 2
+        logger.warning(
+            "out of memory: going on with %d sequences at once (--batch-size %d avoids this)",
+            self._sequences,
+            self._sequences,
+        )
 
     def _fetch(self) -> list[Batch]:
         return [self._to_device(next(self._batches)) for _ in range(self.micro_batches)]

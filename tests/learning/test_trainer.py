@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.model import GPT
@@ -148,3 +148,55 @@ def test_another_state_is_refused(state: dict[str, Any]) -> None:
     model = tiny()
     with pytest.raises(CheckpointError, match="not the state of a trainer"):
         Trainer(model, Adam(model), Source(2), CPU).load_state_dict(state)
+
+
+class Cramped(GPT):
+    """Has memory for so many sequences only."""
+
+    room = 2
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        if len(inputs) > self.room:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return super().forward(inputs, targets)
+
+
+def test_out_of_memory_makes_micro_batches_smaller(caplog: pytest.LogCaptureFixture) -> None:
+    """When the memory does not suffice, the step is done in smaller pieces, with the same result."""
+    config = Model(
+        vocabulary_size=300, context_length=8, layers=1, heads=2, width=16, hidden_width=32, dropout=0.0
+    )
+    results = []
+    for kind in (GPT, Cramped):
+        model = kind(config)
+        model.init_weights(0)
+        optimizer = KeepGradients()
+        trainer = Trainer(model, optimizer, Source(5, 3), CPU, micro_batches=2)
+        optimizer.zero_grad = model.zero_grad  # type: ignore[method-assign]
+        step = trainer.step
+        kept: list[torch.Tensor] = []
+
+        def keep(*, tokens: int, model: GPT = model, kept: list[torch.Tensor] = kept) -> None:
+            assert tokens == 64
+            kept.extend(parameter.grad.clone() for parameter in model.parameters())  # type: ignore[union-attr]
+
+        optimizer.step = keep  # type: ignore[method-assign]
+        results.append((step().loss, kept))
+    (loss, gradients), (loss_in_pieces, gradients_in_pieces) = results
+    torch.testing.assert_close(loss_in_pieces, loss)
+    for in_pieces, whole in zip(gradients_in_pieces, gradients, strict=True):
+        assert (in_pieces - whole).norm() <= 0.02 * whole.norm()  # bf16 rounds each piece by itself
+    assert "--batch-size 2 avoids this" in caplog.text
+
+
+def test_no_room_for_one_sequence_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If not even one sequence fits, the device does not suit the model; other errors stay what they are."""
+    monkeypatch.setattr(Cramped, "room", 0)
+    config = Model(vocabulary_size=300, context_length=8, layers=1, heads=2, width=16, hidden_width=32)
+    trainer = Trainer(Cramped(config), KeepGradients(), Source(4), CPU)
+    with pytest.raises(DeviceError, match="out of memory with one sequence"):
+        trainer.step()
+    broken = Trainer(GPT(config), KeepGradients(), Source(4), CPU)
+    broken.model = torch.nn.Linear(1, 1)
+    with pytest.raises(TypeError):
+        broken.step()
