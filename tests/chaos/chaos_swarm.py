@@ -53,6 +53,7 @@ class PeerProcess:
     def __init__(self, folder: Path, role: str, listen: str, initial_peers: tuple[str, ...]) -> None:
         self.folder, self.role, self.listen, self.initial_peers = folder, role, listen, initial_peers
         self.environment: dict[str, str] = {}
+        self.wrap: Callable[[list[str]], list[str]] = lambda command: command
         self._lives = 0
         self.popen: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +67,7 @@ class PeerProcess:
         path = os.pathsep.join([str(HERE / "hooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._output.open("wb") as output, self._errors.open("ab") as errors:
             self.popen = subprocess.Popen(
-                [*program, str(self.folder / "state"), self.listen, *self.initial_peers],
+                self.wrap([*program, str(self.folder / "state"), self.listen, *self.initial_peers]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -81,6 +82,11 @@ class PeerProcess:
     def _errors(self) -> Path:
         return self.folder / "stderr"
 
+    @property
+    def errors(self) -> str:
+        """What it said on stderr in all its lives."""
+        return self._errors.read_text()
+
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of this kind in its present life."""
         lines = self._output.read_text().split("\n")[:-1]  # the last one may not be whole yet
@@ -89,7 +95,7 @@ class PeerProcess:
     def joined(self) -> dict[str, Any]:
         """Wait until it has joined."""
         wait_for(lambda: bool(self.events("joined")) or not self.alive, f"{self.folder.name} joins")
-        assert self.alive, f"{self.folder.name} ended: {self._errors.read_text()[-2000:]}"
+        assert self.alive, f"{self.folder.name} ended: {self.errors[-2000:]}"
         return self.events("joined")[0]
 
     @property

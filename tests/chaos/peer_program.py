@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm.errors import CheckpointError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 
@@ -41,7 +42,13 @@ def main() -> None:
     else:
         swarm = Swarm.join(initial_peers, Path(folder), settings)
     with swarm:
-        tell("joined", peer_id=swarm.peer_id, address=swarm.addresses[0], round=swarm.state.round)
+        tell(
+            "joined",
+            peer_id=swarm.peer_id,
+            address=swarm.addresses[0],
+            addresses=swarm.addresses,
+            round=swarm.state.round,
+        )
         if role == "bootstrap":
             keep(swarm)
         else:
@@ -50,8 +57,12 @@ def main() -> None:
 
 def keep(swarm: Swarm) -> None:
     while not stopped.wait(2.0):
-        with swarm.folder.new_checkpoint() as path:
-            swarm.save_replica(path)
+        try:
+            with swarm.folder.new_checkpoint() as path:
+                swarm.save_replica(path)
+            tell("saved")
+        except CheckpointError as error:
+            print(error, file=sys.stderr, flush=True)
 
 
 def train(swarm: Swarm) -> None:

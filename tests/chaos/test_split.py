@@ -1,0 +1,142 @@
+"""What needs a network or a disk of its own: a swarm that is cut in two, and a disk that is full."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chaos_swarm import PeerProcess, wait_for
+from namespaces import Host, Net, missing
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
+LISTEN = "/ip4/0.0.0.0/tcp/31330"
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    """A network, if one can be built here."""
+    reason = missing()
+    if reason:
+        assert not os.environ.get("CI"), reason
+        pytest.skip(reason)
+    with Net() as net:
+        yield net
+
+
+class Half:
+    """Some peers, each on a host of its own."""
+
+    def __init__(self, folder: Path, net: Net) -> None:
+        self._folder, self._net = folder, net
+        self.hosts: list[Host] = []
+        self.peers: list[PeerProcess] = []
+
+    def start(self, name: str, role: str, *initial_peers: str) -> PeerProcess:
+        """A new peer on a new host."""
+        host = self._net.host(name)
+        peer = PeerProcess(self._folder / name, role, LISTEN, initial_peers)
+        peer.wrap = host.command
+        peer.start()
+        self.hosts.append(host)
+        self.peers.append(peer)
+        return peer
+
+    @property
+    def oracles(self) -> list[PeerProcess]:
+        return [peer for peer in self.peers if peer.role == "oracle"]
+
+    def reaches(self, number: int) -> bool:
+        """Whether all its oracles hold one and the same state of round ``number`` or later."""
+        states = [
+            {(event["round"], event["digest"]) for event in peer.events("state")} for peer in self.oracles
+        ]
+        return any(number <= round for round, _ in set.intersection(*states))
+
+    @property
+    def round(self) -> int:
+        """The newest round of any of its oracles."""
+        return max((event["round"] for peer in self.oracles for event in peer.events("state")), default=0)
+
+    def digests(self, number: int) -> set[str]:
+        """Of the states of round ``number`` here."""
+        events = [event for peer in self.oracles for event in peer.events("state")]
+        return {event["digest"] for event in events if event["round"] == number}
+
+
+def end(peers: list[PeerProcess]) -> None:
+    """End them all in an orderly way."""
+    for peer in peers:
+        if peer.popen is not None:
+            peer.popen.terminate()
+    for peer in peers:
+        assert peer.popen is not None
+        try:
+            peer.popen.wait(30)
+        except subprocess.TimeoutExpired:
+            peer.signal(signal.SIGKILL)
+            peer.popen.wait()
+
+
+def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
+    """Cut in two, both halves train on; when the cut is healed, all hold one state again."""
+    one, other = Half(tmp_path, net), Half(tmp_path, net)
+    try:
+        address = next(
+            address
+            for address in one.start("first", "bootstrap").joined()["addresses"]
+            if "/127." not in address
+        )
+        for half, names in ((one, ("a", "b")), (other, ("c", "d"))):
+            for name in names:
+                half.start(name, "oracle", address)
+        for peer in (*one.peers, *other.peers):
+            peer.joined()
+        whole = Half(tmp_path, net)
+        whole.peers = [*one.peers, *other.peers]
+        wait_for(lambda: whole.reaches(2), "all four train together")
+        net.cut(one.hosts, other.hosts)
+        start = whole.round
+        wait_for(lambda: one.reaches(start + 3) and other.reaches(start + 3), "both halves train on")
+        apart = one.digests(start + 3) ^ other.digests(start + 3)
+        assert apart, "the cut did not cut"
+        net.heal()
+        start = whole.round
+        wait_for(lambda: whole.reaches(start + 2), "the halves have merged", 180)
+    finally:
+        end([*one.peers, *other.peers])
+
+
+def test_a_full_disk_does_not_stop_training(tmp_path: Path) -> None:
+    """A checkpoint that cannot be written costs nothing but itself: the peer says so, and goes on."""
+    if os.geteuid():
+        pytest.skip("mounting a small disk needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", str(disk)], check=True)
+    first = PeerProcess(tmp_path / "first", "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
+    first.folder.mkdir()
+    (first.folder / "state").symlink_to(disk)
+    oracle = None
+    try:
+        first.start()
+        oracle = PeerProcess(
+            tmp_path / "oracle", "oracle", "/ip4/127.0.0.1/tcp/0", (first.joined()["address"],)
+        )
+        oracle.start()
+        oracle.joined()
+        (disk / "ballast").write_bytes(b"\0" * 300_000)
+        with pytest.raises(OSError):
+            (disk / "more").write_bytes(b"\0" * 600_000)
+        rounds = len(oracle.events("state"))
+        wait_for(lambda: len(oracle.events("state")) > rounds + 3, "the swarm trains on")
+        assert first.alive
+        wait_for(lambda: "could be written" in first.errors, "the first peer says so")
+        (disk / "more").unlink(missing_ok=True)
+        (disk / "ballast").unlink()
+        saved = len(first.events("saved"))
+        wait_for(lambda: len(first.events("saved")) > saved, "it saves again when there is room")
+    finally:
+        end([peer for peer in (oracle, first) if peer is not None])
+        subprocess.run(["umount", str(disk)], check=True)
