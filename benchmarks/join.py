@@ -3,9 +3,9 @@
 Each peer is a real node process on a host of its own (a network namespace) whose link carries 100 Mbit/s each
 way (`tc tbf`, headers included). The arms take turns in one run:
 
-    1 ← 1   one joiner, one donor
-    1 ← 4   one joiner, four donors
-    4 ← 4   four joiners at once, four donors
+    1 ← 1   one joiner, one donor (--arm 1-1)
+    1 ← 4   one joiner, four donors (--arm 1-4)
+    4 ← 4   four joiners at once, four donors (--arm 4-4)
 
 The clock runs from the call of `Swarm.join` in a process that has imported it, to its return: the node has
 been started, has found the swarm, fetched and checked manifest, tokenizer and state, and the trainer has the
@@ -20,7 +20,7 @@ imports, its libp2p daemon, and finding the swarm, a few seconds that weigh much
 that start at once share the cores of this machine then, as they would not on machines of their own: the
 download is what their number can slow down in reality.
 
-    sudo python benchmarks/join.py [--weights 10000000] [--repetitions 3]
+    sudo python benchmarks/join.py [--weights 10000000] [--repetitions 3] [--arm 1-4 --arm 4-4]
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,6 +52,7 @@ from dupt_swarm.replica.storage import save_state
 RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
 PEER = Path(__file__).with_name("_join_peer.py")
 END_SECONDS = 20.0
+ARMS = ("1-1", "1-4", "4-4")  # joiners-donors
 
 
 @dataclass
@@ -80,19 +82,22 @@ def main() -> None:
 @click.command(help=(__doc__ or "").splitlines()[0])
 @click.option("--weights", type=click.IntRange(1000), default=10_000_000, show_default=True)
 @click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True)
-def command(weights: int, repetitions: int) -> None:
-    """Run all arms in turn, and print the table."""
-    arms = [Arm(1, 1), Arm(1, 4), Arm(4, 4)]
+@click.option("--arm", "names", multiple=True, type=click.Choice(ARMS), help="Repeatable. [default: all]")
+def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
+    """Run the arms in turn, and print the table."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the hosts are removed then too
+    arms = [Arm(int(name[0]), int(name[-1])) for name in names or ARMS]
     with tempfile.TemporaryDirectory() as folder, Net() as net, ExitStack() as stack:
         checkpoint = Path(folder) / "replica.safetensors"
         state = random_state(weights)
         save_state(state, checkpoint)
         digest, size = state.digest, sum(state.blob.index.sizes)
         del state
-        swarms = {count: stack.enter_context(donors(net, count, checkpoint)) for count in (1, 4)}
+        counts = {arm.donors for arm in arms}
+        swarms = {count: stack.enter_context(donors(net, count, checkpoint)) for count in counts}
         hosts = [net.host(f"join{number}", RATE) for number in range(4)]
         for turn in range(repetitions):
-            for arm in arms[turn % 3 :] + arms[: turn % 3]:
+            for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
                 reports = measure(hosts[: arm.joiners], swarms[arm.donors])
                 assert all(report.pop("digest") == digest for report in reports)
                 arm.reports += reports
@@ -182,9 +187,10 @@ def print_table(arms: list[Arm], size: int) -> None:
         began = statistics.median(report["began"] for report in arm.reports)
         used = max(report["donors"] for report in arm.reports)
         click.echo(f"{arm.name:18}  {spread(whole)}    {spread(download)}    {began:6.1f}       {used}")
-    one, four = ([statistics.median(ratios) for ratios in arm.ratios(ideal)] for arm in arms[1:])
-    click.echo("four joiners at once ÷ one joiner, both from four donors:")
-    click.echo(f"join {four[0] / one[0]:.2f}, download {four[1] / one[1]:.2f}")
+    medians = {arm.name: [statistics.median(ratios) for ratios in arm.ratios(ideal)] for arm in arms}
+    if "1 ← 4" in medians and "4 ← 4" in medians:
+        join, load = (many / one for many, one in zip(medians["4 ← 4"], medians["1 ← 4"], strict=True))
+        click.echo(f"four joiners at once ÷ one, from four donors: join {join:.2f}, download {load:.2f}")
 
 
 def spread(ratios: list[float]) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Hashable, Iterable
 
 OVERDUE_SECONDS = 2.0
 OVERDUE_RATIO = 3.0
+STALLED_SECONDS = 10.0
 
 
 class ChunkQueue:
-    """The missing chunks of one download: waiting, or asked for from one donor, or two near the end.
+    """The missing chunks of one download: waiting, or asked for from one donor, or several near the end.
 
-    When no chunk waits any more, one that is overdue (it takes three times as long as others did) may
-    be asked for from another donor too, so that a slow donor does not hold up the end.
+    When no chunk waits any more, one that is overdue from all who were asked for it (it takes three times
+    as long as others did) is asked for from another donor too, so that the end waits for nobody.
     """
 
     def __init__(self, missing: Iterable[int], clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,8 +32,18 @@ class ChunkQueue:
 
     @property
     def under_way(self) -> int:
-        """How many chunks somebody is asked for."""
-        return len(self._asked)
+        """How many chunks somebody is asked for who may still give them: not those that are stalled."""
+        since = self._clock() - STALLED_SECONDS
+        return sum(max(asked.values()) > since for asked in self._asked.values())
+
+    def holds(self, donor: Hashable) -> bool:
+        """Whether ``donor`` is asked for something."""
+        return any(donor in asked for asked in self._asked.values())
+
+    def stalled(self, donor: Hashable) -> bool:
+        """Whether ``donor`` has owed a chunk for long."""
+        since = self._clock() - STALLED_SECONDS
+        return any(asked.get(donor, math.inf) <= since for asked in self._asked.values())
 
     def take(self, donor: Hashable, at_most: int) -> list[int]:
         """Chunks to ask ``donor`` for; none if there is nothing to do for it now."""
@@ -74,5 +85,5 @@ class ChunkQueue:
         return [
             number
             for number, asked in self._asked.items()
-            if len(asked) == 1 and donor not in asked and min(asked.values()) < before
+            if donor not in asked and max(asked.values()) < before
         ]

@@ -96,6 +96,7 @@ class Download:
         self._candidates: dict[PeerID, None] = {}
         self._tasks: dict[PeerID, asyncio.Task[None]] = {}
         self._busy: set[PeerID] = set()
+        self._proved: set[PeerID] = set()
         self._reasons: dict[PeerID, str] = {}
         self._speed, self._reported = Speed(), 0.0
         self._changed = asyncio.Event()
@@ -151,7 +152,7 @@ class Download:
 
     @property
     def _giving(self) -> set[PeerID]:
-        return set(self._working) - self._busy
+        return {donor for donor in set(self._working) - self._busy if not self._queue.stalled(donor)}
 
     @property
     def _chunks_allowed(self) -> int:
@@ -186,7 +187,7 @@ class Download:
 
     async def _lane(self, donor: PeerID) -> None:
         while self._assembly.missing:
-            numbers = self._queue.take(donor, self._share())
+            numbers = self._queue.take(donor, self._share(donor))
             if not numbers:
                 await self._change(REPORT_SECONDS)
                 continue
@@ -202,15 +203,16 @@ class Download:
                 self._pulse()
             await asyncio.sleep(BUSY_SECONDS * random.uniform(0.5, 1.5))
 
-    def _share(self) -> int:
+    def _share(self, donor: PeerID) -> int:
         """How many chunks to ask for at once: fewer when few are left, so that all donors end together."""
-        if self._bucket.rate is not None:
-            return 1
-        if self._queue.waiting == 0:
+        if donor not in self._proved and self._queue.holds(donor):
+            return 0  # a donor that may be silent gets no second chunk before it has given the first
+        if self._bucket.rate is not None or self._queue.waiting == 0:
             return 1
         lanes = LANES * max(1, len(self._giving))
+        most = REQUEST_CHUNKS if donor in self._proved else 1
         room = self._chunks_allowed - self._queue.under_way
-        return max(0, min(REQUEST_CHUNKS, room, max(1, self._queue.waiting // (2 * lanes))))
+        return max(0, min(most, room, max(1, self._queue.waiting // (2 * lanes))))
 
     async def _request(self, donor: PeerID, numbers: list[int]) -> None:
         expected = sum(self._assembly.index.chunk_sizes[number] for number in numbers)
@@ -219,7 +221,9 @@ class Download:
         try:
             async with aclosing(self._ask(donor, numbers)) as replies:
                 for number in numbers:
-                    data = await asyncio.wait_for(anext(replies, None), SILENCE_SECONDS)
+                    # (`asyncio.wait_for` of Python 3.11 may swallow a cancellation.)
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        data = await anext(replies, None)
                     if data is None:
                         first = number == numbers[0]
                         raise NotHeldError if first else ValueError("the donor stopped sending")
@@ -236,6 +240,7 @@ class Download:
         self._assembly.put(number, data)
         self._speed.add(len(data))
         self._reasons.pop(donor, None)
+        self._proved.add(donor)
         for other in self._queue.arrived(donor, number):
             self._reasons[other] = "it was slow"
             self._avoided.add(other)
@@ -260,4 +265,5 @@ class Download:
 
     async def _change(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.network.chunk_queue import OVERDUE_SECONDS, ChunkQueue
+from dupt_swarm.network.chunk_queue import OVERDUE_SECONDS, STALLED_SECONDS, ChunkQueue
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_what_a_donor_did_not_give_waits_again(queue) -> None:
     assert ask(queue, "b", 9) == [0, 2, 3, 4]
 
 
-def test_an_overdue_chunk_is_asked_from_a_second_donor_only(queue, now) -> None:
-    """Near the end, never from the same donor, never from a third, and not before it is late."""
+def test_an_overdue_chunk_is_asked_from_another_donor(queue, now) -> None:
+    """Near the end, never from the same donor, from a third only when the second is late too."""
     ask(queue, "slow", 5)
     assert ask(queue, "fast", 1) == []
     now[0] += OVERDUE_SECONDS + 0.1
@@ -46,6 +46,9 @@ def test_an_overdue_chunk_is_asked_from_a_second_donor_only(queue, now) -> None:
     assert ask(queue, "fast", 1) == [0]
     assert ask(queue, "fast", 0) == []
     assert ask(queue, "third", 1) == [1]
+    assert [ask(queue, "third", 1) for _ in range(4)] == [[2], [3], [4], []]
+    now[0] += OVERDUE_SECONDS + 0.1
+    assert ask(queue, "third", 1) == [0]
 
 
 def test_late_is_measured_by_what_is_usual(queue, now) -> None:
@@ -72,6 +75,18 @@ def test_the_slower_donor_is_named(queue, now) -> None:
     queue.give_back("fast", [0, 1])
     queue.give_back("slow", [0, 1, 2, 3, 4])
     assert (queue.waiting, queue.under_way) == (3, 0)
+
+
+def test_a_stalled_chunk_counts_no_longer(queue, now) -> None:
+    """What a donor has owed for long takes no room from the others, and the donor is known to be stalled."""
+    ask(queue, "silent", 2)
+    now[0] += STALLED_SECONDS - 0.1
+    ask(queue, "good", 1)
+    assert (queue.under_way, queue.stalled("silent"), queue.holds("silent")) == (3, False, True)
+    now[0] += 0.2
+    assert (queue.under_way, queue.stalled("silent"), queue.stalled("good")) == (1, True, False)
+    queue.give_back("silent", [0, 1])
+    assert (queue.stalled("silent"), queue.holds("silent"), queue.waiting) == (False, False, 4)
 
 
 def test_a_request_that_waits_for_its_turn_is_not_late(queue, now) -> None:

@@ -153,6 +153,18 @@ def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
     assert "good" not in avoided
 
 
+def test_silent_donors_take_no_room_from_a_good_one(blob, monkeypatch) -> None:
+    """However many silent donors were asked first, the good one is found and gives everything in time."""
+    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 3000.0)
+    monkeypatch.setattr("dupt_swarm.network.chunk_queue.OVERDUE_SECONDS", 0.3)
+    monkeypatch.setattr("dupt_swarm.network.chunk_queue.STALLED_SECONDS", 0.2)
+    silent = {f"silent{number}": "is silent" for number in range(9)}
+    for manners in ({"good": "is good"} | silent, silent | {"good": "is good"}):
+        assembly = Assembly(blob.index)
+        asyncio.run(run(assembly, Donors(blob, **manners)))
+        assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
+
+
 def test_a_fast_donor_does_more(blob) -> None:
     """Small requests are handed out as donors finish them."""
     donors, assembly = Donors(blob, slow="is slow", good="is good"), Assembly(blob.index)
