@@ -102,12 +102,8 @@ class View:
         return sum((record.loss or 0.0) * weight for record, weight in pairs) / sum(weights)
 
     def holders(self, digest: str) -> list[str]:
-        """Ids of the peers that hold the state ``digest`` and can be asked for it."""
-        return [
-            peer.peer_id
-            for peer in self.peers
-            if peer.record.state_digest == digest and peer.record.reach != "client"
-        ]
+        """Ids of the peers that hold the state ``digest``."""
+        return [peer.peer_id for peer in self.peers if peer.record.state_digest == digest]
 
     def companions(self, digest: str, but: str) -> tuple[Peer, ...]:
         """Oracles that work on the round after state ``digest``, without peer ``but``."""
