@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ def together(programs: Programs, manifest: Path, server: Host, homes: list[Host]
         seed: programs.oracle(home, address, seed, len(homes)) for seed, home in enumerate(homes, start=1)
     }
     statuses: Statuses = {}
+    deadline = time.monotonic() + SECONDS
     while len(statuses) <= len(homes) and all(oracle.poll() is None for oracle in oracles.values()):
+        assert time.monotonic() < deadline, [programs.log(str(seed)) for seed in oracles]
         statuses = programs.status(server, address)
     told = [programs.rounds(oracle, seed) for seed, oracle in oracles.items()]
     for rounds in told:
