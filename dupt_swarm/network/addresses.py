@@ -20,7 +20,7 @@ def split(address: str) -> tuple[str, str]:
     """
     # The last peer is meant: those before it are relays on the way.
     way, separator, peer_id = address.rpartition("/p2p/")
-    if not separator or not peer_id or "/" in peer_id:
+    if not way or not separator or not peer_id or "/" in peer_id:
         raise ValueError(f"{address}: not a multiaddr that ends in /p2p/<peer id>")
     return way, peer_id
 

@@ -14,7 +14,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from google.protobuf.wrappers_pb2 import StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
@@ -79,7 +79,11 @@ async def ask_to_dial(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> Answe
     except Exception as error:
         # libp2p's errors and those of the other peer come in many types
         raise ValueError(f"{peer} does not dial back ({str(error) or type(error).__name__})") from error
-    return Answer.parse(reply.value)
+    answer = Answer.parse(reply.value)
+    # What we did not ask for is not our address, whatever it says.
+    return replace(
+        answer, reasons={address: answer.reasons.get(address, "not checked") for address in addresses}
+    )
 
 
 async def dial_back(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> dict[str, str]:

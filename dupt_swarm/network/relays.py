@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.network.addresses import host_of, is_relayed, split
+from dupt_swarm.network.addresses import host_of, is_relayed
 from dupt_swarm.network.transport import Door, dial, start_daemon
 from dupt_swarm.network.view import View
 from dupt_swarm.settings import NodeSettings
@@ -57,7 +57,8 @@ async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
         # libp2p tells nobody of relays at private addresses: those who need one could not reach it.
         if len(fit) == RELAYS or not _is_public(address) or is_relayed(address):
             continue
-        _, peer_id = split(address)
+        peer_id = address.rpartition("/")[2]
+        # Dialling checks the address too: other peers may have told us anything.
         if peer_id in fit or await dial(p2p, address):
             continue
         if await bytes_carried(p2p, PeerID.from_base58(peer_id)) >= CARRIES_BYTES_MIN:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
-from hivemind.utils.multiaddr import Multiaddr
+from multiaddr import Multiaddr  # hivemind's own encodes relays so that p2pd cannot read them
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.addresses import split

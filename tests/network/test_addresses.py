@@ -23,7 +23,9 @@ def test_split() -> None:
     assert split(f"{CIRCUIT}/p2p/{PEER}") == (CIRCUIT, PEER)
 
 
-@pytest.mark.parametrize("address", ["", PUBLIC, f"{PUBLIC}/p2p/", f"{PUBLIC}/p2p/{RELAY}/p2p-circuit"])
+@pytest.mark.parametrize(
+    "address", ["", PUBLIC, f"/p2p/{PEER}", f"{PUBLIC}/p2p/", f"{PUBLIC}/p2p/{RELAY}/p2p-circuit"]
+)
 def test_no_peer(address: str) -> None:
     """An address that ends in no peer id is refused."""
     with pytest.raises(ValueError, match=r"not a multiaddr that ends in /p2p/<peer id>"):

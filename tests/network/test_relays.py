@@ -64,6 +64,7 @@ def test_who_is_no_relay(stations, tmp_path) -> None:
             assert await carried(one.p2p, Door()) < CARRIES_BYTES_MIN
             await connect(one.p2p, [two.address])
             assert await choose_relays(one.p2p, [two.address, f"{CIRCUIT}/p2p/{two.p2p.peer_id}"]) == ()
+            assert await choose_relays(one.p2p, ["", "junk", "/dns4/x", f"{PUBLIC}/p2p/x", "/p2p/Qm"]) == ()
             await two.p2p.shutdown()
             assert await bytes_carried(one.p2p, two.p2p.peer_id) == 0
 

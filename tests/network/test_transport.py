@@ -1,11 +1,12 @@
 import asyncio
+import contextlib
 import socket
 
 import pytest
 from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.transport import check_port_free, connect, start_daemon
+from dupt_swarm.network.transport import Door, check_port_free, connect, start_daemon
 from dupt_swarm.settings import NodeSettings
 
 # Peers that do not exist, one for each dial: libp2p waits before it dials the same one again.
@@ -81,6 +82,31 @@ def test_connect(stations, free_port) -> None:
         async with stations(2) as [one, two]:
             nobody = f"/ip4/127.0.0.1/tcp/{free_port}/p2p/{NOBODY}"
             assert await connect(one.p2p, [nobody, two.address, "junk"]) == [two.address]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_relayed_address(tmp_path) -> None:
+    """An address that leads over a relay is dialled over the relay, and reaches the peer behind it."""
+
+    async def scenario() -> None:
+        settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
+        relay = await start_daemon(settings, tmp_path, Door("public"))
+        [way] = await relay.get_visible_maddrs()
+        hidden = await start_daemon(settings, tmp_path, Door("private", (str(way),)))
+        caller = await start_daemon(settings, tmp_path)
+        try:
+            address = f"{way}/p2p-circuit/p2p/{hidden.peer_id}"
+            reached: list[str] = []
+            while not reached:  # until the relay has reserved a place
+                with contextlib.suppress(UnreachableError):
+                    reached = await connect(caller, [address])
+                await asyncio.sleep(0.1)
+            found = [peer for peer in await caller.list_peers() if peer.peer_id == hidden.peer_id]
+            assert any("/p2p-circuit" in str(peer.addrs[0]) for peer in found)
+        finally:
+            for p2p in (caller, hidden, relay):
+                await p2p.shutdown()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,13 +118,13 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 
 @pytest.fixture
-def net() -> Iterator[Net]:
+def net(request: pytest.FixtureRequest) -> Iterator[Net]:
     """An empty network."""
     if reason := missing():
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    with Net() as net:
+    with Net(*getattr(request, "param", ())) as net:
         yield net
 
 
@@ -138,7 +139,9 @@ def together(programs: Programs, manifest: Path, server: Host, homes: list[Host]
         seed: programs.oracle(home, address, seed, len(homes)) for seed, home in enumerate(homes, start=1)
     }
     statuses: Statuses = {}
+    deadline = time.monotonic() + SECONDS
     while len(statuses) <= len(homes) and all(oracle.poll() is None for oracle in oracles.values()):
+        assert time.monotonic() < deadline, [programs.log(str(seed)) for seed in oracles]
         statuses = programs.status(server, address)
     told = [programs.rounds(oracle, seed) for seed, oracle in oracles.items()]
     for rounds in told:
@@ -159,3 +162,15 @@ def test_two_oracles_behind_two_routers(net: Net, programs: Programs, manifest: 
         "2": "relayed",
     }
     assert all("/p2p-circuit" in statuses[name]["addresses"][0] for name in "12")
+
+
+@pytest.mark.parametrize("net", [("10.5.5",)], indirect=True)
+def test_client(net: Net, programs: Programs, manifest: Path) -> None:
+    """Whom nobody can call, and for whom libp2p knows no relay, averages as a client with one that can."""
+    homes = [net.nat("router").host("home"), net.host("office")]
+    statuses = together(programs, manifest, net.host("server"), homes)
+    assert {name: peer["reach"] for name, peer in statuses.items()} == {
+        "first": "direct",
+        "1": "client",
+        "2": "direct",
+    }
