@@ -52,6 +52,7 @@ class PeerProcess:
 
     def __init__(self, folder: Path, role: str, listen: str, initial_peers: tuple[str, ...]) -> None:
         self.folder, self.role, self.listen, self.initial_peers = folder, role, listen, initial_peers
+        self.manifest = MANIFEST
         self.environment: dict[str, str] = {}
         self.wrap: Callable[[list[str]], list[str]] = lambda command: command
         self._lives = 0
@@ -62,7 +63,7 @@ class PeerProcess:
         self._lives += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         manifest = self.folder / "manifest"
-        manifest.write_bytes(MANIFEST.canonical_bytes())
+        manifest.write_bytes(self.manifest.canonical_bytes())
         program = [sys.executable, str(HERE / "peer_program.py"), self.role, str(manifest)]
         path = os.pathsep.join([str(HERE / "hooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._output.open("wb") as output, self._errors.open("ab") as errors:
@@ -90,7 +91,7 @@ class PeerProcess:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of this kind in its present life."""
         lines = self._output.read_text().split("\n")[:-1]  # the last one may not be whole yet
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
+        return [json.loads(line) for line in lines if f'"event": "{kind}"' in line]
 
     def joined(self) -> dict[str, Any]:
         """Wait until it has joined."""

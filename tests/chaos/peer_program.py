@@ -6,6 +6,7 @@ Prints a JSON line for each event, and goes on until SIGTERM.
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -21,7 +22,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 
 TOKENIZER = b"not used by these tests"
-STEP_SECONDS = 0.05  # the machine has other things to do, and rounds should last a moment
+# The machine has other things to do, and rounds should last a moment.
+STEP_SECONDS = float(os.environ.get("DUPT_CHAOS_STEP_SECONDS", "0.05"))
 stopped = threading.Event()
 
 
