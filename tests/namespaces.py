@@ -111,9 +111,8 @@ class Router:
 class Net:
     """A public network, which is one switch. Use it in a ``with`` statement."""
 
-    def __init__(self, public: str = PUBLIC) -> None:
-        """Nothing is made before ``with``; ``public`` is what its addresses begin with."""
-        self._public = public
+    def __init__(self) -> None:
+        """Nothing is made before ``with``."""
         self._prefix = f"dupt-{uuid.uuid4().hex[:8]}"
         self._namespaces: list[str] = []
         self._hosts = 0
@@ -134,7 +133,7 @@ class Net:
     def host(self, name: str, rate: str | None = None) -> Host:
         """A new host with a public address; ``rate`` such as ``100mbit`` limits its link, each direction."""
         self._hosts += 1
-        namespace, address, port = self.namespace(name), f"{self._public}.{self._hosts}", f"port{self._hosts}"
+        namespace, address, port = self.namespace(name), f"{PUBLIC}.{self._hosts}", f"port{self._hosts}"
         plug(namespace, address, self._switch, "switch", port, rate)
         return Host(namespace, address, port)
 

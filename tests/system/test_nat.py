@@ -118,13 +118,13 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 
 @pytest.fixture
-def net(request: pytest.FixtureRequest) -> Iterator[Net]:
+def net() -> Iterator[Net]:
     """An empty network."""
     if reason := missing():
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    with Net(*getattr(request, "param", ())) as net:
+    with Net() as net:
         yield net
 
 
@@ -162,15 +162,3 @@ def test_two_oracles_behind_two_routers(net: Net, programs: Programs, manifest: 
         "2": "relayed",
     }
     assert all("/p2p-circuit" in statuses[name]["addresses"][0] for name in "12")
-
-
-@pytest.mark.parametrize("net", [("10.5.5",)], indirect=True)
-def test_client(net: Net, programs: Programs, manifest: Path) -> None:
-    """Whom nobody can call, and for whom libp2p knows no relay, averages as a client with one that can."""
-    homes = [net.nat("router").host("home"), net.host("office")]
-    statuses = together(programs, manifest, net.host("server"), homes)
-    assert {name: peer["reach"] for name, peer in statuses.items()} == {
-        "first": "direct",
-        "1": "client",
-        "2": "direct",
-    }
