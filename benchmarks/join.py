@@ -20,7 +20,7 @@ imports, its libp2p daemon, and finding the swarm, a few seconds that weigh much
 that start at once share the cores of this machine then, as they would not on machines of their own: the
 download is what their number can slow down in reality.
 
-    sudo python benchmarks/join.py [--weights 10000000] [--repetitions 3] [--arm 1-4 --arm 4-4]
+    sudo env PYTHONPATH=tests python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any
 import click
 import torch
 from _join_peer import TOKENIZER
-from _namespaces import Host, Net
+from namespaces import Host, Net
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset

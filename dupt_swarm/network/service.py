@@ -22,7 +22,7 @@ from dupt_swarm.network.entrance import enter_dht, first_state, reach
 from dupt_swarm.network.exchange import Exchange, Hello
 from dupt_swarm.network.follower import Follower
 from dupt_swarm.network.identity import load_identity
-from dupt_swarm.network.introduction import discover, get_tokenizer, introduce
+from dupt_swarm.network.introduction import Introduction, discover, get_tokenizer, introduce
 from dupt_swarm.network.keeper import StateKeeper, name_of
 from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedMemory
@@ -111,15 +111,7 @@ class NodeService:
         if settings.role == "observer":
             return await self._joined(b"")
         tokenizer = await get_tokenizer(self._exchange, settings, introduction)
-        self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
-        self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
-        await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
-        if settings.role == "oracle":
-            bandwidth.check(self._manifest, self._keeper.current.anchor.numel())
-        averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
-        await averager.open(self._p2p, self._keeper.current.anchor.numel())
-        self._rounds = Rounds(self._manifest, self._keeper, self._member, averager)
-        self._follower = Follower(self._keeper, self._member, self._tell)
+        await self._get_ready(introduction, tokenizer, memory, bandwidth)
         self._neighbours = Neighbours(self._p2p, self._dht, settings.initial_peers, book)
         self._serve()
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
@@ -198,6 +190,25 @@ class NodeService:
             await self._dht.shutdown()
         if hasattr(self, "_p2p"):
             await self._p2p.shutdown()
+
+    async def _get_ready(
+        self,
+        introduction: Introduction,
+        tokenizer: bytes,
+        memory: tuple[int, Layout] | None,
+        bandwidth: Bandwidth,
+    ) -> None:
+        """Get the state, and what is needed to end rounds and to follow."""
+        settings = self._settings
+        self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
+        self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
+        await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
+        if settings.role == "oracle":
+            bandwidth.check(self._manifest, self._keeper.current.anchor.numel())
+        averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
+        await averager.open(self._p2p, self._keeper.current.anchor.numel())
+        self._rounds = Rounds(self._manifest, self._keeper, self._member, averager)
+        self._follower = Follower(self._keeper, self._member, self._tell)
 
     async def _guard_daemon(self) -> None:
         logger.error("the libp2p daemon does not answer (%s)", await daemon_failure(self._p2p))
