@@ -14,6 +14,7 @@ from dupt_swarm.command_line import command_errors
 from dupt_swarm.errors import UsageError
 
 PORT = click.IntRange(1, 65535)
+NAMES = ("host_maddrs", "host_port", "announce_maddrs", "announce_port", "public_ip")
 PARTS = re.compile(
     r"/(?P<host>ip4|ip6|dns4?|dns6)/(?P<name>[^/\s,]+)/(?P<protocol>tcp|udp)/(?P<port>\d+)(?P<rest>/[^\s,]*)?"
 )
@@ -51,28 +52,38 @@ def address_options(listen: tuple[str, ...]) -> Callable[[Callable[..., Any]], C
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         @command_errors
-        def wrapped(
-            *,
-            host_maddrs: tuple[str, ...],
-            host_port: int | None,
-            announce_maddrs: tuple[str, ...],
-            announce_port: int | None,
-            public_ip: str | None,
-            **others: Any,
-        ) -> Any:
-            hosts = listening(listen, host_maddrs, host_port)
-            if announce_maddrs and (public_ip or announce_port):
-                raise UsageError("--announce-maddrs has the IP and the port: leave out the other options")
-            if announce_port and not public_ip:
-                raise UsageError(f"--announce-port {announce_port}: add --public-ip, the IP it belongs to")
-            told = at_public_ip(hosts, public_ip, announce_port) if public_ip else announce_maddrs
-            for address in told:
-                check_announced(address)
-            return command(host_maddrs=hosts, announce_maddrs=told, **others)
+        def wrapped(**chosen: Any) -> Any:
+            addresses = {name: chosen.pop(name) for name in NAMES}
+            hosts, announced = resolve(listen, **addresses)
+            return command(host_maddrs=hosts, announce_maddrs=announced, **chosen)
 
         return reduce(lambda inner, option: option(inner), reversed(options), wrapped)
 
     return decorate
+
+
+def resolve(
+    listen: tuple[str, ...],
+    host_maddrs: tuple[str, ...],
+    host_port: int | None,
+    announce_maddrs: tuple[str, ...],
+    announce_port: int | None,
+    public_ip: str | None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where to listen, and what to announce, from the options of these names.
+
+    Raises:
+        UsageError: they contradict one another, or an address is not usable.
+    """
+    hosts = listening(listen, host_maddrs, host_port)
+    if announce_maddrs and (public_ip or announce_port):
+        raise UsageError("--announce-maddrs has the IP and the port: leave out the other options")
+    if announce_port and not public_ip:
+        raise UsageError(f"--announce-port {announce_port}: add --public-ip, the IP it belongs to")
+    told = at_public_ip(hosts, public_ip, announce_port) if public_ip else announce_maddrs
+    for address in told:
+        check_announced(address)
+    return hosts, told
 
 
 def listening(listen: tuple[str, ...], host_maddrs: tuple[str, ...], port: int | None) -> tuple[str, ...]:
