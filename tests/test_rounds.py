@@ -294,6 +294,20 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_a_second_first_peer_holds_the_swarm_too(tmp_path: Path) -> None:
+    """A first peer that is given addresses takes the state from there; others join through it alone."""
+    manifest = manifest_of()
+    with Cluster(tmp_path, manifest) as cluster:
+        wish = settings("bootstrap", initial_peers=cluster.first.addresses)
+        with Swarm.create(manifest, TOKENIZER, [], tmp_path / "second", wish) as second:
+            assert second.state == cluster.first.state
+            assert torch.equal(second.anchor, cluster.first.anchor)
+            cluster.first.close()
+            with Swarm.join(second.addresses, tmp_path / "late", settings(name="late")) as late:
+                assert late.state == second.state
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_what_is_not_finite_never_reaches_the_anchor(tmp_path: Path) -> None:
     """A NaN in an oracle's parameters costs that oracle's work since the anchor, and nothing else."""
     manifest = manifest_of(**PLAIN_AVERAGING)
