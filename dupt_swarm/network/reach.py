@@ -62,7 +62,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
     p2p = await start_daemon(settings, run_dir)
     if settings.role == "observer" or all(map(_is_loopback, settings.host_maddrs)):
         return Started(p2p, True, "direct")
-    own = await _own_addresses(p2p)
+    own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
     reached = await _connect(p2p, settings.initial_peers) or await _connect(p2p, known[:KNOWN_MAX])
     answers = await _ask(p2p, reached, own)
@@ -82,7 +82,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
 
 async def whereabouts(started: Started) -> dict[str, Any]:
     """Fields of the record: how, and at which addresses, others call this peer now."""
-    addresses = await _own_addresses(started.p2p)
+    addresses = await own_addresses(started.p2p)
     reach = reach_of(addresses, dialled=started.dialled)
     return {"reach": reach, "addresses": worth_telling(addresses)}
 
@@ -116,15 +116,16 @@ async def _start_hidden(p2p: P2P, settings: NodeSettings, run_dir: Path, relays:
         await _connect(p2p, settings.initial_peers)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RESERVE_SECONDS):
-                while not any(map(is_relayed, await _own_addresses(p2p))):
+                while not any(map(is_relayed, await own_addresses(p2p))):
                     await asyncio.sleep(LOOK_SECONDS)
-    reach = reach_of(await _own_addresses(p2p), dialled=False)
+    reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
         logger.warning("nobody can call this peer, and it found no relay; it averages as a client")
     return Started(p2p, False, reach)
 
 
-async def _own_addresses(p2p: P2P) -> list[str]:
+async def own_addresses(p2p: P2P) -> list[str]:
+    """Where this daemon says that it can be dialled."""
     return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
 
 

@@ -28,7 +28,8 @@ from dupt_swarm.network.membership import Membership
 from dupt_swarm.network.memory import SharedMemory
 from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.network.neighbours import Neighbours
-from dupt_swarm.network.reach import Started, open_up, start_reachable, tell_whereabouts
+from dupt_swarm.network.pulse import Pulse
+from dupt_swarm.network.reach import Started, open_up, own_addresses, start_reachable, tell_whereabouts
 from dupt_swarm.network.records import build_validator
 from dupt_swarm.network.rounds import Rounds
 from dupt_swarm.network.transport import daemon_failure
@@ -70,11 +71,7 @@ class NodeService:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
-        """The manifest of the swarm that these peers are in, without joining it.
-
-        Raises:
-            DuptError: unreachable, or another swarm than expected.
-        """
+        """The manifest of the swarm that these peers are in, without joining it; raises `DuptError`."""
         introduction = await discover(self._run_dir, initial_peers, swarm_id)
         return introduction.manifest.canonical_bytes()
 
@@ -105,8 +102,8 @@ class NodeService:
         self._manifest = introduction.manifest
         # Whom nobody can call must not be asked for records either.
         client_mode = settings.role == "observer" or self._started.reach == "client"
-        validator = build_validator(self._manifest, key)
-        self._dht = await enter_dht(self._p2p, reached, validator, client_mode=client_mode)
+        validate = build_validator(self._manifest, key)
+        self._dht = await enter_dht(self._p2p, reached, validate, client_mode=client_mode)
         self._member = Membership(self._manifest, self._dht, key, self._on_view)
         if settings.role == "observer":
             return await self._joined(b"")
@@ -118,6 +115,7 @@ class NodeService:
         await open_up(self._started, self._member)
         self._start(self._tell_whereabouts())
         self._start(self._neighbours.keep_for_ever())
+        self._start(Pulse(self._p2p, self._member).feel_for_ever())
         self._start(self._member.publish_for_ever())
         self._start(self._member.watch_for_ever())
         return await self._joined(tokenizer)
@@ -286,11 +284,10 @@ class NodeService:
 
     async def _joined(self, tokenizer: bytes) -> Joined:
         listening = self._settings.role != "observer"
-        visible = await self._p2p.get_visible_maddrs(latest=True) if listening else []
-        addresses = tuple(str(address) for address in visible)
+        addresses = await own_addresses(self._p2p) if listening else []
         return Joined(
             peer_id=str(self._p2p.peer_id),
-            addresses=addresses,
+            addresses=tuple(addresses),
             host_maddrs=keep_ports(self._settings.host_maddrs, addresses),
             manifest=self._manifest.canonical_bytes(),
             tokenizer=tokenizer,
