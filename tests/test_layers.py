@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "monitor": BELOW_PROGRAMS | {"monitor"},
     "package": {"learning", "composition"},  # the public face, which imports when it is asked to
 }
-WITHOUT_HIVEMIND = ("client", "link", "view", "memory", "messages", "address_book")
+WITHOUT_HIVEMIND = ("client", "link", "view", "memory", "messages", "address_book", "run_folder")
 
 
 def layer_of(module: str) -> str:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.run_folder import RunFolder
 
 CLOSE_SECONDS = 7.0
 UNANSWERED_MAX = 100
@@ -45,7 +43,7 @@ class Link:
         self._waiting: dict[int, Future[Any]] = {}
         self._sending = threading.Lock()
         self._heard, self._silent_checks = False, 0
-        self._run_dir = Path(tempfile.mkdtemp(prefix="dupt-"))
+        self._folder = RunFolder()
         self._pipe, theirs = Pipe()
         self._process = self._spawn(theirs, memory_fd)
         theirs.close()
@@ -55,7 +53,7 @@ class Link:
     def _spawn(self, theirs: Connection, memory_fd: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dupt_swarm.network.process"]
         return subprocess.Popen(
-            [*command, str(theirs.fileno()), str(self._run_dir)],
+            [*command, str(theirs.fileno()), str(self._folder.path)],
             pass_fds=(theirs.fileno(), memory_fd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,  # until `log_to` names a file
@@ -110,7 +108,7 @@ class Link:
     def _release(self) -> None:
         self._reader.join()  # it sees the end of the pipe
         self._pipe.close()
-        shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._folder.remove()
 
     def _read(self) -> None:
         """Runs in a thread of its own until the node is gone."""

@@ -186,6 +186,7 @@ class ChaosSwarm:
     def _new(self, name: str, role: str, listen: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, listen, initial_peers)
         peer.environment["TMPDIR"] = str(self._temporary)
+        peer.environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "compiled")
         self.peers.append(peer)
         return peer
 

@@ -1,0 +1,37 @@
+"""The folder for a node's sockets: removed with the node, or else by the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "dupt-"
+LOCK = "lock"
+
+
+class RunFolder:
+    """A new folder, locked by this process while it is in use; `path` is short, as sockets need it."""
+
+    def __init__(self) -> None:
+        """Make it, and remove what peers left that ended without a chance to do so, as in a power cut."""
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        unlocked = self.path / f".{LOCK}"
+        self._lock = unlocked.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / LOCK)  # from now on others see it, and that it is locked
+
+    def remove(self) -> None:
+        """Remove it; a second call does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _sweep(folder: Path) -> None:
+    for lock in folder.glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError), lock.open() as file:  # another user's, or gone by now
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
