@@ -33,7 +33,7 @@ from dupt_swarm.manifest import Manifest
 EVENT_SECONDS = 10.0
 PERIODS = 4  # calm and churn in turn, each twice
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
-STEP_SECONDS, STEPS_PER_ROUND, TOKENS_PER_STEP = 0.5, 20, 64
+STEP_SECONDS, STEPS_PER_ROUND, TOKENS_PER_STEP = 2.0, 6, 64
 
 
 def manifest() -> Manifest:
@@ -84,8 +84,8 @@ class Herd:
 
     def fill(self) -> None:
         """Start oracles until there are enough, and wait for them."""
-        while len(self.living) < self.size:
-            self.add().joined()
+        for peer in [self.add() for _ in range(self.size - len(self.living))]:
+            peer.joined()
 
     @property
     def living(self) -> list[PeerProcess]:
