@@ -20,6 +20,8 @@ from dupt_swarm.swarm import Swarm
 PUBLISH_SECONDS = 1.0
 RETRY_SECONDS = 2.5
 ADOPT_SECONDS = 0.5
+# Rounds shorter than this would outrun those who are about to come in.
+CATCH_UP_SECONDS = 5.0
 # The node found that the swarm is further: its state is adopted first.
 NOT_TRIED = ("stale", "behind")
 ANSWER_SECONDS = 30.0  # beyond the round's own time limits
@@ -189,10 +191,19 @@ class CollaborativeOptimizer(optim.Optimizer):
         now = time.monotonic()
         if now < self._retry_at:
             return False
-        if now - self._round_started >= self._manifest.rounds.max_round_seconds:
+        elapsed = now - self._round_started
+        if elapsed < CATCH_UP_SECONDS and self._others_catch_up():
+            return False
+        if elapsed >= self._manifest.rounds.max_round_seconds:
             return True
         # With a newer state on the way, this round is over for the others.
         return self.progress.complete and not self._swarm.node.catching_up.fetching
+
+    def _others_catch_up(self) -> bool:
+        """Whether oracles that were not in the last round are on their way to this one."""
+        view, state = self._swarm.view, self._swarm.state
+        known = {*self._mates, self._swarm.peer_id}  # our own record may lag too
+        return any(peer.peer_id not in known for peer in view.behind(state.tokens_total))
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())

@@ -180,6 +180,14 @@ class View:
             and peer.peer_id != but
         )
 
+    def behind(self, tokens: int) -> tuple[Peer, ...]:
+        """Oracles at work whose states have fewer than ``tokens``."""
+        return tuple(
+            peer
+            for peer in self.oracles
+            if peer.record.state in ("training", "averaging") and peer.record.swarm_tokens < tokens
+        )
+
     def arriving(self, mates: Collection[str], round: int, digest: str, began: float) -> tuple[Peer, ...]:
         """Those of ``mates`` whose records are from before ``began``, as they will be in state ``digest``."""
         return tuple(

@@ -54,6 +54,17 @@ def test_companions(make_peer) -> None:
     assert [peer.peer_id for peer in found] == ["training", "averaging"]
 
 
+def test_behind(make_peer) -> None:
+    """Oracles at work on an older state are behind; those who rest, lead or do not train are not."""
+    peers = (
+        make_peer("late", swarm_tokens=99),
+        make_peer("level", swarm_tokens=100),
+        make_peer("paused", swarm_tokens=1, state="paused"),
+        make_peer("bootstrap", swarm_tokens=1, role="bootstrap"),
+    )
+    assert [peer.peer_id for peer in View(0.0, peers).behind(100)] == ["late"]
+
+
 def test_loss_is_weighted_by_speed(make_peer) -> None:
     """The swarm's loss is the oracles' mean by tokens per second; the bootstrap has none."""
     peers = (
