@@ -192,18 +192,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         if now < self._retry_at:
             return False
         elapsed = now - self._round_started
-        if elapsed < CATCH_UP_SECONDS and self._others_catch_up():
+        known = {*self._mates, self._swarm.peer_id}  # our own record may lag too
+        if elapsed < CATCH_UP_SECONDS and self._swarm.view.behind(self._swarm.state.tokens_total, known):
             return False
         if elapsed >= self._manifest.rounds.max_round_seconds:
             return True
         # With a newer state on the way, this round is over for the others.
         return self.progress.complete and not self._swarm.node.catching_up.fetching
-
-    def _others_catch_up(self) -> bool:
-        """Whether oracles that were not in the last round are on their way to this one."""
-        view, state = self._swarm.view, self._swarm.state
-        known = {*self._mates, self._swarm.peer_id}  # our own record may lag too
-        return any(peer.peer_id not in known for peer in view.behind(state.tokens_total))
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())
@@ -221,10 +216,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         try:
             result = self._pending.result(self._patience)
         except NodeError:
-            result = self._lost_round()
+            result = self._swarm.node.lost_round(self._sent_tokens)
         except TimeoutError:
             self._swarm.node.replace_process("average")
-            result = self._lost_round()
+            result = self._swarm.node.lost_round(self._sent_tokens)
         self._pending = None
         self.last_round = result
         if result.state is None:
@@ -237,12 +232,6 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Seconds that the end of a round may take."""
         rounds = self._manifest.rounds
         return 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds + ANSWER_SECONDS
-
-    def _lost_round(self) -> RoundResult:
-        """What is known of a round whose node died in it: the others may have ended it with our part."""
-        group = self._swarm.node.group
-        tokens, mates = (group.tokens, group.mates) if group else (self._sent_tokens, ())
-        return RoundResult(None, "node_lost", tokens, mates, 0.0)
 
     def _advance(self, state: StateName, mates: tuple[str, ...]) -> None:
         """The swarm is at ``state``, and what we sent is in it."""

@@ -149,6 +149,14 @@ class Node:
         self.group = None
         return self._link.submit("average", state=state, tokens=tokens, companions=companions)
 
+    def lost_round(self, tokens: int) -> RoundResult:
+        """What is known of a round in which the process died; the others may have ended it with our part.
+
+        ``tokens`` are those of our part: without a group, the round was ours alone.
+        """
+        total, mates = (self.group.tokens, self.group.mates) if self.group else (tokens, ())
+        return RoundResult(None, "node_lost", total, mates, 0.0)
+
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait."""
         self._link.submit("cancel_average")

@@ -180,12 +180,14 @@ class View:
             and peer.peer_id != but
         )
 
-    def behind(self, tokens: int) -> tuple[Peer, ...]:
-        """Oracles at work whose states have fewer than ``tokens``."""
+    def behind(self, tokens: int, but: Collection[str] = ()) -> tuple[Peer, ...]:
+        """Oracles at work whose states have fewer than ``tokens``, without the peers ``but``."""
         return tuple(
             peer
             for peer in self.oracles
-            if peer.record.state in ("training", "averaging") and peer.record.swarm_tokens < tokens
+            if peer.record.state in ("training", "averaging")
+            and peer.record.swarm_tokens < tokens
+            and peer.peer_id not in but
         )
 
     def arriving(self, mates: Collection[str], round: int, digest: str, began: float) -> tuple[Peer, ...]:

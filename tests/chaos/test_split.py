@@ -118,6 +118,7 @@ def fill(path: Path) -> None:
 def test_a_full_disk_does_not_stop_training(tmp_path: Path) -> None:
     """A checkpoint that cannot be written costs nothing but itself: the peer says so, and goes on."""
     if os.geteuid():
+        assert not os.environ.get("CI"), "mounting a small disk needs root"
         pytest.skip("mounting a small disk needs root")
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -63,6 +63,7 @@ def test_behind(make_peer) -> None:
         make_peer("bootstrap", swarm_tokens=1, role="bootstrap"),
     )
     assert [peer.peer_id for peer in View(0.0, peers).behind(100)] == ["late"]
+    assert View(0.0, peers).behind(100, but=["late"]) == ()
 
 
 def test_loss_is_weighted_by_speed(make_peer) -> None:
