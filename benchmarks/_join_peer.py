@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from dupt_swarm.network.client import Node
-from dupt_swarm.network.messages import Downloading
+from dupt_swarm.node.messages import Downloading
+from dupt_swarm.node.node import Node
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
 

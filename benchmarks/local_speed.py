@@ -46,7 +46,7 @@ from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.optimizer import CollaborativeOptimizer
+from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.presets import PRESETS
 
 CORPUS_TOKENS = 1 << 22

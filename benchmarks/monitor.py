@@ -38,10 +38,10 @@ from hivemind.utils.crypto import RSAPrivateKey
 from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Limits, Manifest
-from dupt_swarm.network.identity import owner_tag
-from dupt_swarm.network.records import build_validator, peers_key
-from dupt_swarm.network.transport import connect, start_daemon
-from dupt_swarm.network.view import PeerRecord
+from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.model import GPT
-    from dupt_swarm.optimizer import CollaborativeOptimizer
+    from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
     from dupt_swarm.swarm import Swarm
 
 __all__ = ["GPT", "CollaborativeOptimizer", "Swarm"]
@@ -17,7 +17,7 @@ __all__ = ["GPT", "CollaborativeOptimizer", "Swarm"]
 
 def __getattr__(name: str) -> Any:
     # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
-    homes = {"GPT": "learning.model", "CollaborativeOptimizer": "optimizer", "Swarm": "swarm"}
+    homes = {"GPT": "learning.model", "CollaborativeOptimizer": "optimizer.collaborative", "Swarm": "swarm"}
     if name not in homes:
         raise AttributeError(f"module 'dupt_swarm' has no attribute {name!r}")
     from importlib import import_module

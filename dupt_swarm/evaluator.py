@@ -22,8 +22,8 @@ from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.network.messages import StateName
-from dupt_swarm.network.view import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
+from dupt_swarm.node.messages import StateName
+from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 

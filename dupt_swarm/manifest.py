@@ -16,10 +16,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from dupt_swarm._explain import explain_difference, explain_invalid
-from dupt_swarm._toml import render_toml
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.reproducible import cosine_of_pi_times
+from dupt_swarm.schedule.reproducible import cosine_of_pi_times
+from dupt_swarm.schema.explain import explain_difference, explain_invalid
+from dupt_swarm.schema.toml import render_toml
 
 HASH = re.compile(r"[0-9a-f]{64}")
 

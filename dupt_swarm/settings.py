@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dupt_swarm.hours import ALWAYS, Hours
+from dupt_swarm.timing.hours import ALWAYS, Hours
 
 Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 

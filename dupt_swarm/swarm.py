@@ -9,13 +9,13 @@ from pathlib import Path
 
 from torch import Tensor
 
+from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
 from dupt_swarm.errors import UnreachableError, UsageError
-from dupt_swarm.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.address_book import AddressBook
-from dupt_swarm.network.client import Node
-from dupt_swarm.network.messages import Downloading, Joined
-from dupt_swarm.network.view import View
+from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.messages import Downloading, Joined
+from dupt_swarm.node.node import Node
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dupt_swarm.command_line import command_errors
-from dupt_swarm.folders import default_state_dir
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.version import VERSION
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dupt_swarm.metrics import monitor as metrics
 from dupt_swarm.metrics.monitor import MONITOR_METRICS
 from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.version import VERSION
-from monitor.families import Samples, of_each_peer, of_losses, of_peers, of_rounds, of_run, of_totals, one
+from monitor.samples import Samples, of_each_peer, of_losses, of_peers, of_rounds, of_run, of_totals, one
 from monitor.watcher import Snapshot
 
 METRICS = (*SWARM_METRICS, *MONITOR_METRICS)

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.network.view import View
+from dupt_swarm.node.view import View
 from monitor import formats
-from monitor.families import disagreeing
+from monitor.samples import disagreeing
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
 STALE_SECONDS = 6 * REFRESH_SECONDS

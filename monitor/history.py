@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dupt_swarm.network.view import View
+from dupt_swarm.node.view import View
 from monitor.tally import agreed
 
 POINTS_MAX = 2000

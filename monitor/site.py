@@ -16,7 +16,7 @@ from dupt_swarm.version import VERSION
 from monitor import chart, formats
 from monitor.health import Level, worst
 from monitor.history import History
-from monitor.joining import is_loopback, join_addresses, join_line
+from monitor.join_line import is_loopback, join_addresses, join_line
 from monitor.server import Answer
 from monitor.summary import Summary, summarise
 from monitor.watcher import REFRESH_SECONDS, Snapshot

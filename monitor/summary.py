@@ -14,11 +14,13 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.view import Peer, PeerState, View, round_progress
+from dupt_swarm.node.progress import round_progress
+from dupt_swarm.node.record import PeerState
+from dupt_swarm.node.view import Peer, View
 from monitor.chart import thinned
-from monitor.families import clean
 from monitor.health import Check, check_health
 from monitor.history import History, Point
+from monitor.samples import clean
 from monitor.tally import agreed
 from monitor.watcher import Snapshot
 

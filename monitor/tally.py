@@ -11,9 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.files import write_atomically
-from dupt_swarm.network.reasons import FAILURES, REFUSALS, REJECTIONS, by_reason
-from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.node.reasons import FAILURES, REFUSALS, REJECTIONS, by_reason
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer, View
 
 PEERS_REMEMBERED = 4096
 # A record says how often something happened since its peer started. Nobody does more between two readings.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.view import View
+from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """What the watcher needs of `dupt_swarm.network.client.Node`."""
+    """What the watcher needs of `dupt_swarm.node.node.Node`."""
 
     def refresh(self) -> View:
         """Read the records of all peers now."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
-from peers.addresses import address_options
+from peers.address_options import address_options
 from peers.control.actions import PeerControl
-from peers.control.server import serve_control
+from peers.control.socket import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """
     run = Manifest.load(manifest)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
-    from peers.metrics.server import serve_metrics
+    from peers.metrics.http import serve_metrics
 
     with Interruption() as interruption, serve_metrics(chosen["metrics_addr"]) as metrics:
         from dupt_swarm.swarm import Swarm

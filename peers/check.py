@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from dupt_swarm.command_line import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.folders import default_state_dir
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 from peers import options
@@ -55,8 +55,8 @@ def run_checks(
     **machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: from there comes the manifest that the machine is held against."""
-    from dupt_swarm.network.client import Node
-    from peers.checks import swarm
+    from dupt_swarm.node.node import Node
+    from peers.checks import initial_peers as swarm
 
     own, misread = _read_manifest(manifest)
     with Node() as node:
@@ -91,8 +91,8 @@ def _check_machine(
     max_disk: int | None,
     state_dir: Path | None,
 ) -> list[Check]:
-    from dupt_swarm.footprint import estimate_footprint
     from peers.checks import machine
+    from peers.checks.footprint import estimate_footprint
 
     about_device, kind = machine.check_device(device)
     checks, needed = [about_device], None

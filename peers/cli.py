@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from dupt_swarm.folders import keep_compiled_kernels
+from dupt_swarm.disk.folders import keep_compiled_kernels
 from dupt_swarm.version import VERSION
 
 COMMANDS = {

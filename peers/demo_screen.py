@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from dupt_swarm.network.client import Node
-    from dupt_swarm.network.view import View
+    from dupt_swarm.node.node import Node
+    from dupt_swarm.node.view import View
 
 LOOK_SECONDS = 1.0
 LOG_SECONDS = 10.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line import command_errors
-from dupt_swarm.folders import default_state_dir
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.interruption import Interruption

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from dupt_swarm.command_line import INTERRUPTED
+from dupt_swarm.command_line.exit_codes import INTERRUPTED
 
 
 class Interruption:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line import command_errors
-from dupt_swarm.hours import Hours
+from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
+from dupt_swarm.timing.hours import Hours
 from peers import options
-from peers.addresses import address_options
+from peers.address_options import address_options
 from peers.control.actions import PeerControl
-from peers.control.server import serve_control
+from peers.control.socket import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
-    from dupt_swarm.oracle import Oracle
-    from dupt_swarm.status import Status
+    from dupt_swarm.oracle.oracle import Oracle
+    from dupt_swarm.oracle.status import Status
 
 
 @click.command("join")
@@ -66,7 +66,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
 
     Ctrl-C ends it with a checkpoint; the same command goes on from there.
     """
-    from peers.metrics.server import serve_metrics
+    from peers.metrics.http import serve_metrics
     from peers.screen import open_screen
 
     chosen["hours"] = Hours.parse(chosen["hours"])
@@ -77,7 +77,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
-        from dupt_swarm.oracle import Oracle
+        from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
         chosen["name"] = chosen["name"] or socket.gethostname()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dupt_swarm.command_line import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset

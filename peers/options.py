@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from peers.sizes import BYTES, RATE
+from peers.byte_sizes import BYTES, RATE
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -13,9 +13,9 @@ import click
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from dupt_swarm.network.messages import Downloading
-    from dupt_swarm.network.view import View
-    from dupt_swarm.status import Status
+    from dupt_swarm.node.messages import Downloading
+    from dupt_swarm.node.view import View
+    from dupt_swarm.oracle.status import Status
 
 LOG_SECONDS = 10.0
 BAR_WIDTH = 24

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dupt_swarm.command_line import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import UsageError
 from peers import options
 from peers.control.health import show_health
@@ -18,8 +18,8 @@ from peers.control.health import show_health
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dupt_swarm.network.client import Node
-    from dupt_swarm.network.view import Peer, View
+    from dupt_swarm.node.node import Node
+    from dupt_swarm.node.view import Peer, View
 
 # Records of peers that have only just come may take a moment to be found.
 PATIENCE_SECONDS = 3.0

@@ -21,7 +21,7 @@ import yaml
 
 import monitor
 from peers import new
-from peers.local import LocalProcesses
+from peers.processes import LocalProcesses
 
 RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")

@@ -14,7 +14,7 @@ from dupt_swarm.evaluator import Evaluator, Measurement
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
-from dupt_swarm.network.messages import CatchingUp, StateName
+from dupt_swarm.node.messages import CatchingUp, StateName
 from dupt_swarm.settings import EvaluatorSettings
 
 BLOCK = 16  # tokens, the context of the tiny manifest

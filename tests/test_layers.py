@@ -10,24 +10,26 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OURS = ("dupt_swarm", "peers", "monitor")
 FILES = sorted(path.relative_to(ROOT) for folder in OURS for path in (ROOT / folder).rglob("*.py"))
-PLAIN = {
-    *("manifest", "presets", "settings", "errors", "files", "folders", "speed", "version"),
-    *("hours", "pausing", "disk"),
-    *("reproducible", "command_line", "metrics", "_explain", "_toml"),
+LAYERS = {
+    "plain": {
+        *("manifest", "settings", "errors", "version", "presets", "metrics"),
+        *("schema", "disk", "timing", "schedule", "command_line"),
+    },
+    "composition": {"swarm", "optimizer", "oracle", "evaluator"},
+    **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
 }
-COMPOSITION = {"swarm", "optimizer", "oracle", "status", "evaluator", "footprint"}
-BELOW_PROGRAMS = {"plain", "learning", "replica", "network", "composition", "package"}
+BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}
 MAY_IMPORT = {
     "plain": {"plain"},
     "learning": {"plain", "learning"},
     "replica": {"plain", "replica"},
-    "network": {"plain", "replica", "network"},
-    "composition": BELOW_PROGRAMS - {"package"},
+    "node": {"plain", "replica", "node"},
+    "network": {"plain", "replica", "node", "network"},
+    "composition": BELOW_PROGRAMS,
     "peers": BELOW_PROGRAMS | {"peers"},
     "monitor": BELOW_PROGRAMS | {"monitor"},
     "package": {"learning", "composition"},  # the public face, which imports when it is asked to
 }
-WITHOUT_HIVEMIND = ("client", "link", "view", "memory", "messages", "address_book", "run_folder")
 
 
 def layer_of(module: str) -> str:
@@ -37,9 +39,7 @@ def layer_of(module: str) -> str:
         return top
     if not rest:
         return "package"
-    if rest[0] in ("learning", "replica", "network"):
-        return rest[0]
-    return "plain" if rest[0] in PLAIN else "composition" if rest[0] in COMPOSITION else "unlisted"
+    return next((layer for layer, rooms in LAYERS.items() if rest[0] in rooms), "unlisted")
 
 
 def module_of(path: Path) -> str:
@@ -107,18 +107,15 @@ def test_plain_data_stays_plain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_only_the_network_imports_hivemind(path: Path) -> None:
-    """hivemind appears in dupt_swarm/network and nowhere else, and there not in what a trainer needs."""
-    module = module_of(path)
-    allowed = module.startswith("dupt_swarm.network.") and module.split(".")[2] not in WITHOUT_HIVEMIND
-    uses = any(name.split(".")[0] == "hivemind" for name in imports_of(path, when_imported=True))
-    assert not uses or allowed
+def test_hivemind_is_only_under_network(path: Path) -> None:
+    """The folder boundary is the process boundary: hivemind appears under `network/` only."""
+    if layer_of(module_of(path)) != "network":
+        assert "hivemind" not in {name.split(".")[0] for name in imports_of(path)}
 
 
 def test_trainer_does_not_load_hivemind() -> None:
-    """What the trainer imports of the network loads hivemind neither itself nor through others."""
-    modules = [f"dupt_swarm.network.{name}" for name in WITHOUT_HIVEMIND]
-    assert "hivemind" not in loaded_by(", ".join(modules))
+    """What an oracle imports loads hivemind neither itself nor through others."""
+    assert "hivemind" not in loaded_by("dupt_swarm.oracle.oracle")
 
 
 def test_importing_the_package_is_cheap() -> None:
@@ -128,8 +125,8 @@ def test_importing_the_package_is_cheap() -> None:
 
 def test_the_test_sees_imports() -> None:
     """The reader of imports finds those at the top, in functions, and of names that are modules."""
-    package, client = Path("dupt_swarm/__init__.py"), Path("dupt_swarm/network/client.py")
+    package, node = Path("dupt_swarm/__init__.py"), Path("dupt_swarm/node/node.py")
     assert {"dupt_swarm.learning.model", "importlib"} <= imports_of(package)
     assert imports_of(package, when_imported=True) == {"__future__", "typing"}
-    assert "dupt_swarm.network.memory" in imports_of(client, when_imported=True)
-    assert any("hivemind" in name for name in imports_of(Path("dupt_swarm/network/records.py")))
+    assert "dupt_swarm.node.memory" in imports_of(node, when_imported=True)
+    assert any("hivemind" in name for name in imports_of(Path("dupt_swarm/network/members/validator.py")))

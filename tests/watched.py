@@ -8,7 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.network.view import EvaluationRecord, Peer, PeerRecord, View
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.history import History, Point
 from monitor.server import MonitorServer, build_app

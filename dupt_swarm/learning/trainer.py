@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning.device import autocast, is_out_of_memory
-from dupt_swarm.learning.phases import Observer, Stopwatch, build_stopwatch
+from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
 SEQUENCES_MAX = 1 << 30  # as many as a batch has, until the memory does not suffice
 Batch = tuple[Tensor, Tensor]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dupt_swarm.errors import DuptError, NodeError
-from dupt_swarm.network.checkup import look_around
+from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.service import NodeService
 
 CLOSE_SECONDS = 5.0
@@ -70,7 +70,7 @@ class CommandLoop:
     async def _execute(self, number: int, command: str, arguments: dict[str, Any]) -> None:
         try:
             if command == "check":  # needs no service, and makes none
-                value, error = await look_around(run_dir=self._run_dir, **arguments), None
+                value, error = await preflight(run_dir=self._run_dir, **arguments), None
             else:
                 value, error = await getattr(self._service, command)(**arguments), None
         except DuptError as problem:

@@ -14,26 +14,32 @@ from hivemind.p2p import P2P
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.address_book import AddressBook
-from dupt_swarm.network.addresses import keep_ports
-from dupt_swarm.network.averager import SwarmAverager
-from dupt_swarm.network.bandwidth import Bandwidth
-from dupt_swarm.network.entrance import enter_dht, first_state, reach
-from dupt_swarm.network.exchange import Exchange, Hello
-from dupt_swarm.network.follower import Follower
-from dupt_swarm.network.identity import load_identity
-from dupt_swarm.network.introduction import Introduction, discover, get_tokenizer, introduce
-from dupt_swarm.network.keeper import StateKeeper, name_of
-from dupt_swarm.network.membership import Membership
-from dupt_swarm.network.memory import SharedMemory
-from dupt_swarm.network.messages import CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.network.neighbours import Neighbours
-from dupt_swarm.network.pulse import Pulse
-from dupt_swarm.network.reach import Started, open_up, own_addresses, start_reachable, tell_whereabouts
-from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.rounds import Rounds
-from dupt_swarm.network.transport import daemon_failure
-from dupt_swarm.network.view import View
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.joining.entry import enter_dht, get_first_state, reach
+from dupt_swarm.network.joining.handshake import Handshake, discover, get_tokenizer, introduce
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.liveness import FailureDetector
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.members.neighbours import Neighbours
+from dupt_swarm.network.members.validator import build_validator
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.daemon import daemon_failure
+from dupt_swarm.network.reach.reachability import (
+    Started,
+    open_up,
+    own_addresses,
+    start_reachable,
+    tell_whereabouts,
+)
+from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.network.states.sync import StateSync
+from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.addresses import keep_ports
+from dupt_swarm.node.memory import SharedMemory
+from dupt_swarm.node.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -53,9 +59,9 @@ class NodeService:
     _started: Started
     _dht: DHTNode
     _member: Membership
-    _keeper: StateKeeper
+    _store: StateStore
     _rounds: Rounds
-    _follower: Follower
+    _sync: StateSync
     _neighbours: Neighbours
 
     def __init__(self, run_dir: Path, tell: Callable[[object], None], give_up: Callable[[], None]) -> None:
@@ -114,16 +120,16 @@ class NodeService:
         self._announce(state="starting" if settings.role == "oracle" else "syncing")
         await open_up(self._started, self._member)
         self._start(self._tell_whereabouts())
-        self._start(self._neighbours.keep_for_ever())
-        self._start(Pulse(self._p2p, self._member).feel_for_ever())
-        self._start(self._member.publish_for_ever())
-        self._start(self._member.watch_for_ever())
+        self._start(self._neighbours.keep_forever())
+        self._start(FailureDetector(self._p2p, self._member).watch_forever())
+        self._start(self._member.publish_forever())
+        self._start(self._member.watch_forever())
         return await self._joined(tokenizer)
 
     async def attach(self, fd: int) -> None:
         """Share memory with the trainer from now on; the state is in it when this returns."""
-        state = self._keeper.current
-        self._memory = SharedMemory(fd, state.layout, self._keeper.buffer_names)
+        state = self._store.current
+        self._memory = SharedMemory(fd, state.layout, self._store.buffer_names)
         self._memory.store(state)
 
     async def publish(self, now: bool, fields: dict[str, Any]) -> None:
@@ -148,7 +154,7 @@ class NodeService:
             self._replace(after)
         left = 0 if after is not None else tokens
         self._announce(state="training", round_tokens=left, now=True, **self._rounds.told)
-        name = self._keeper.name if after is not None else None
+        name = self._store.name if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     async def cancel_average(self) -> None:
@@ -158,11 +164,11 @@ class NodeService:
     async def adopt(self) -> StateName:
         """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
         self._adopt()
-        return self._keeper.name
+        return self._store.name
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
-        state = self._keeper.current
+        state = self._store.current
         await asyncio.to_thread(save_state, state, path)
         return name_of(state)
 
@@ -191,7 +197,7 @@ class NodeService:
 
     async def _get_ready(
         self,
-        introduction: Introduction,
+        introduction: Handshake,
         tokenizer: bytes,
         memory: tuple[int, Layout] | None,
         bandwidth: Bandwidth,
@@ -199,14 +205,14 @@ class NodeService:
         """Get the state, and what is needed to end rounds and to follow."""
         settings = self._settings
         self._tokenizer = Blob.build({"kind": "tokenizer"}, [tokenizer])
-        self._keeper = StateKeeper(self._manifest, self._exchange, self._tell)
-        await first_state(self._keeper, self._member, introduction, settings.checkpoint, memory)
+        self._store = StateStore(self._manifest, self._exchange, self._tell)
+        await get_first_state(self._store, self._member, introduction, settings.checkpoint, memory)
         if settings.role == "oracle":
-            bandwidth.check(self._manifest, self._keeper.current.anchor.numel())
+            bandwidth.check(self._manifest, self._store.current.anchor.numel())
         averager = SwarmAverager(self._manifest, self._dht, self._tell, bandwidth)
-        await averager.open(self._p2p, self._keeper.current.anchor.numel())
-        self._rounds = Rounds(self._manifest, self._keeper, self._member, averager)
-        self._follower = Follower(self._keeper, self._member, self._tell)
+        await averager.open(self._p2p, self._store.current.anchor.numel())
+        self._rounds = Rounds(self._manifest, self._store, self._member, averager)
+        self._sync = StateSync(self._store, self._member, self._tell)
 
     async def _guard_daemon(self) -> None:
         logger.error("the libp2p daemon does not answer (%s)", await daemon_failure(self._p2p))
@@ -214,30 +220,30 @@ class NodeService:
 
     async def _reason_to_wait(self, state: StateName) -> str:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
-        if state != self._keeper.name:
+        if state != self._store.name:
             # This process was started again, and the one before had come further than it could tell.
-            self._tell(CatchingUp(fetching=False, newer=self._keeper.name))
+            self._tell(CatchingUp(fetching=False, newer=self._store.name))
             return "stale"
         view = self._member.view
         if get_dht_time() - view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             view = await self._member.refresh()
         best = view.best
-        if best is None or not self._keeper.is_behind(best, view, self._member.peer_id):
+        if best is None or not self._store.is_behind(best, view, self._member.peer_id):
             return ""
         self._on_view(view)
         return "behind"
 
     def _replace(self, state: ReplicaState) -> None:
         """Make ``state`` the current one, for the trainer and for others."""
-        self._keeper.replace(state)
+        self._store.replace(state)
         if self._memory is not None:
             self._memory.store(state)
         self._serve()
 
     def _adopt(self) -> None:
-        if self._keeper.newer is not None:
-            self._replace(self._keeper.newer)
+        if self._store.newer is not None:
+            self._replace(self._store.newer)
             self._announce(now=True)
 
     def _serve(self) -> None:
@@ -246,13 +252,13 @@ class NodeService:
             swarm_id=self._manifest.swarm_id,
             manifest=self._manifest.canonical_bytes().decode(),
             tokenizer_blob=self._tokenizer.digest,
-            state_digest=self._keeper.name.digest,
+            state_digest=self._store.name.digest,
         )
-        self._exchange.publish(hello, [self._tokenizer, *self._keeper.blobs])
+        self._exchange.publish(hello, [self._tokenizer, *self._store.blobs])
 
     def _announce(self, *, now: bool = False, **fields: Any) -> None:
         """Publish where our state stands, with ``fields``."""
-        name, settings = self._keeper.name, self._settings
+        name, settings = self._store.name, self._settings
         self._member.update(
             now=now,
             role=settings.role,
@@ -269,7 +275,7 @@ class NodeService:
         self._neighbours.note(view)
         if not self._rounds.under_way:
             # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
-            self._follower.follow(view, self._adopt if self._settings.role == "bootstrap" else lambda: None)
+            self._sync.follow(view, self._adopt if self._settings.role == "bootstrap" else lambda: None)
         self._tell(view)
         self._tell(self._p2p.traffic.read())
 
@@ -291,7 +297,7 @@ class NodeService:
             host_maddrs=keep_ports(self._settings.host_maddrs, addresses),
             manifest=self._manifest.canonical_bytes(),
             tokenizer=tokenizer,
-            layout=self._keeper.current.layout if listening else (),
-            buffer_names=self._keeper.buffer_names if listening else (),
-            state=self._keeper.name if listening else None,
+            layout=self._store.current.layout if listening else (),
+            buffer_names=self._store.buffer_names if listening else (),
+            state=self._store.name if listening else None,
         )

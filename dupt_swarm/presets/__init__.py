@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dupt_swarm._explain import explain_invalid
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.schema.explain import explain_invalid
 
 PRESETS = ("tiny", "gpt1")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.files import write_atomically
 from dupt_swarm.replica.state import ReplicaState
 
 _ANCHOR, _BUFFER = "anchor", "buffer."

@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dupt_swarm.disk import folder_bytes, format_bytes
+from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.errors import CorpusError, DeviceError
 from dupt_swarm.manifest import Manifest
 from peers.checks.report import UNSUITABLE, Check
 
 if TYPE_CHECKING:
-    from dupt_swarm.footprint import Footprint
+    from peers.checks.footprint import Footprint
 
 TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
 CGROUP = Path("/sys/fs/cgroup")
@@ -38,7 +38,7 @@ def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Ch
         name: as given, such as ``cuda:1``.
         footprint: of the model; None: it is not known yet.
     """
-    from dupt_swarm.footprint import PROGRAM
+    from peers.checks.footprint import PROGRAM
 
     free = free_memory()
     if footprint is None:

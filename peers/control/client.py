@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from dupt_swarm.command_line import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import LOCK, default_state_dir
 from dupt_swarm.errors import DuptError, UsageError
-from dupt_swarm.folders import LOCK, default_state_dir
 from peers import options
-from peers.control.server import SOCKET, short_address
+from peers.control.socket import SOCKET, short_address
 
 ANSWER_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1 << 16

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from chaos_swarm import MANIFEST, ChaosSwarm, PeerProcess, wait_for
 
-from dupt_swarm.network.client import Node
+from dupt_swarm.node.node import Node
 
 FREEZE_SECONDS = 20.0
 

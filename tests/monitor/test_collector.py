@@ -6,10 +6,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
-from monitor.families import LABEL_LENGTH_MAX, clean
+from monitor.samples import LABEL_LENGTH_MAX, clean
 from monitor.watcher import Snapshot
 
 NOW = 1_000_000.0

@@ -1,7 +1,8 @@
 import pytest
 from watched import MANIFEST, NOW, peer
 
-from dupt_swarm.network.view import EvaluationRecord, View
+from dupt_swarm.node.record import EvaluationRecord
+from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.watcher import Watcher
 

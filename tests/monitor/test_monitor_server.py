@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.view import View
+from dupt_swarm.node.view import View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import SwarmCollector
 from monitor.server import MonitorServer, build_app

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from watched import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
 
-from dupt_swarm.network.view import View
+from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.site import FILES, Site
 from monitor.watcher import Snapshot

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
-from dupt_swarm.network.view import EvaluationRecord, View
+from dupt_swarm.node.record import EvaluationRecord
+from dupt_swarm.node.view import View
 from monitor.health import STALE_SECONDS, Check, worst
 from monitor.history import History, Point
-from monitor.joining import is_loopback, join_addresses, join_line
+from monitor.join_line import is_loopback, join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
 

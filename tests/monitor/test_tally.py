@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from dupt_swarm.network.reasons import FAILURES, REJECTIONS, in_order
-from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.node.reasons import FAILURES, REJECTIONS, in_order
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer, View
 from monitor.tally import (
     INCREASE_MAX,
     PEERS_REMEMBERED,

@@ -7,7 +7,8 @@ import pytest
 
 from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.view import Peer, PeerRecord, View
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
 

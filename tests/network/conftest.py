@@ -17,10 +17,11 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.identity import load_identity
-from dupt_swarm.network.records import build_validator
-from dupt_swarm.network.transport import connect, start_daemon
-from dupt_swarm.network.view import Peer, PeerRecord
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.validator import build_validator
+from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tiny import tiny_manifest
 
-from dupt_swarm.network.messages import Answer, Checkup
+from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.version import VERSION
 from peers.checks import machine
+from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
-from peers.checks.swarm import check_manifest, check_network, check_peers
 
 MANIFEST = tiny_manifest()
 ADDRESS, OTHER = "/ip4/10.0.0.1/tcp/1/p2p/Q", "/ip4/10.0.0.2/tcp/1/p2p/R"
@@ -142,7 +142,7 @@ def test_a_device_that_is_not_there_is_unsuitable() -> None:
 
 def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is needed and what there is are said, and that a smaller batch helps."""
-    from dupt_swarm.footprint import Footprint
+    from peers.checks.footprint import Footprint
 
     footprint = Footprint(parameters=10**9, device=16e9, node=9e9, disk=1e9)
     monkeypatch.setattr(machine, "free_memory", lambda: 20e9)

@@ -16,7 +16,7 @@ from dupt_swarm.errors import DuptError, UsageError
 from peers.cli import main
 from peers.control.client import ask, find_peer
 from peers.control.health import SILENCE_SECONDS_MAX, is_healthy
-from peers.control.server import SOCKET, serve_control
+from peers.control.socket import SOCKET, serve_control
 
 
 def about(name: str, swarm_id: str, **more: Any) -> Mapping[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from programs import LISTEN, dupt_peer, start, wait_for_line
 
-from dupt_swarm.network.client import Node
-from dupt_swarm.network.view import PeerRecord
+from dupt_swarm.node.node import Node
+from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.swarm import observe
 from peers.control.client import ask
 

@@ -25,10 +25,10 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.spec import Distribution, MetricSpec
-from dupt_swarm.network.messages import CatchingUp, FetchFailed, RoundResult, StateName
+from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
 from peers.metrics.collector import PeerMetrics
+from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
-from peers.metrics.server import parse_address, serve_metrics
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")

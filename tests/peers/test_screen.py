@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from dupt_swarm.learning.evaluation import Evaluation
-from dupt_swarm.network.messages import Downloading, RoundResult, StateName
-from dupt_swarm.network.view import Peer, PeerRecord, Reach, RoundProgress, View
-from dupt_swarm.status import Status
+from dupt_swarm.node.messages import Downloading, RoundResult, StateName
+from dupt_swarm.node.progress import RoundProgress
+from dupt_swarm.node.record import PeerRecord, Reach
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.oracle.status import Status
 from peers.bootstrap import join_address
 from peers.screen import Log, Panel, bar, company, describe, describe_download, last_round
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.outer.learning_rate import outer_learning_rate
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.reproducible import power
+from dupt_swarm.schedule.learning_rate import outer_learning_rate
+from dupt_swarm.schedule.reproducible import power
 
 ROUNDS = 30
 GRADIENT = {"strategy": "gradient"}

@@ -12,7 +12,7 @@ from observed import ORACLES, RECORD_SECONDS, RULES, SCRAPE_SECONDS, Stack, kill
 
 from monitor.dashboards import DASHBOARDS
 from monitor.dashboards.peer import GPU, PEER
-from peers.local import LocalProcesses
+from peers.processes import LocalProcesses
 
 ROUNDS = 3
 # Panels that have no data in a swarm of healthy oracles without GPUs, and why.

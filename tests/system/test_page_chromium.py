@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from watched import ADDRESS, EVIL, TrainedSwarm, served
 
 from peers import new
-from peers.local import LocalProcesses
+from peers.processes import LocalProcesses
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import monitor
-from dupt_swarm.network.view import EvaluationRecord, Peer, PeerRecord, View
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app

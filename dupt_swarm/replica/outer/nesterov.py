@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.outer.learning_rate import outer_learning_rate
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.schedule.learning_rate import outer_learning_rate
 
 
 class Nesterov:

@@ -26,10 +26,10 @@ def before(owner: type, name: str) -> None:
 
 def arm(stage: str) -> None:
     """Set the trap."""
-    from dupt_swarm.network.allreduce import ScreeningRunner
-    from dupt_swarm.network.averager import SwarmAverager
-    from dupt_swarm.network.keeper import StateKeeper
-    from dupt_swarm.network.reducer import PartReducer
+    from dupt_swarm.network.averaging.allreduce import ScreeningRunner
+    from dupt_swarm.network.averaging.averager import SwarmAverager
+    from dupt_swarm.network.averaging.reducer import PartReducer
+    from dupt_swarm.network.states.store import StateStore
 
     if stage == "matchmaking":
         before(SwarmAverager, "average")
@@ -47,7 +47,7 @@ def arm(stage: str) -> None:
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
-        before(StateKeeper, "step")
+        before(StateStore, "step")
     else:
         raise ValueError(f"no such stage: {stage}")
 

@@ -1,0 +1,1 @@
+"""What the programs in `peers/` and `monitor/` share: exit codes."""

@@ -1,0 +1,184 @@
+"""Where a peer keeps its state: one folder per swarm, locked by the peer that uses it.
+
+<state dir>/<swarm id>/lock            held while a peer runs
+                       identity        the private key
+                       manifest.json   canonical bytes
+                       tokenizer.json
+                       peers.json      addresses of peers met before
+                       node.log
+                       checkpoint-<number>/{replica,oracle}.safetensors
+                       tokens/         the tokenised corpus
+                       control         the socket by which its owner controls it, while it runs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+
+from dupt_swarm.disk.files import sync_folder, write_atomically
+from dupt_swarm.disk.limit import DiskLimit, folder_bytes
+from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
+
+LOCK = "lock"
+CHECKPOINTS_KEPT = 2
+ADDRESS_BOOK_FILE = "peers.json"
+
+
+def default_state_dir() -> Path:
+    """The platform's folder for program state."""
+    return Path(platformdirs.user_state_dir("dupt_swarm"))
+
+
+def keep_compiled_kernels() -> None:
+    """Have PyTorch keep what it compiles in the user's cache, not in the folder for temporary files.
+
+    A volunteer who comes back then starts at once; and /tmp stays as it was.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("dupt_swarm"))
+
+
+class SwarmFolder:
+    """One peer's folder for one swarm; locked until closed."""
+
+    def __init__(self, state_dir: Path, swarm_id: str) -> None:
+        """Make the folder if need be, and lock it.
+
+        Raises:
+            UsageError: another peer uses it, or it cannot be written.
+        """
+        self.path = state_dir / swarm_id
+        self.disk = DiskLimit(self.path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock: IO[str] = (self.path / LOCK).open("w")
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another --state-dir"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise UsageError(
+                f"{self.path}: another peer of this swarm uses this folder; "
+                f"give this one a --state-dir of its own"
+            ) from error
+
+    def limit(self, most: int | None) -> None:
+        """From now on take at most so many bytes of disk; None: no limit.
+
+        Raises:
+            UsageError: the folder takes more already.
+        """
+        self.disk = DiskLimit(self.path, most)
+
+    @property
+    def identity(self) -> Path:
+        """The private key."""
+        return self.path / "identity"
+
+    @property
+    def address_book(self) -> Path:
+        """Peers met before."""
+        return self.path / ADDRESS_BOOK_FILE
+
+    @property
+    def log(self) -> Path:
+        """The node's messages."""
+        return self.path / "node.log"
+
+    @property
+    def tokens(self) -> Path:
+        """The tokenised corpus."""
+        return self.path / "tokens"
+
+    def save_shared(self, manifest: bytes, tokenizer: bytes) -> None:
+        """Keep what all peers share."""
+        write_atomically(self.path / "manifest.json", lambda file: file.write_bytes(manifest))
+        write_atomically(self.path / "tokenizer.json", lambda file: file.write_bytes(tokenizer))
+
+    @property
+    def tokenizer(self) -> bytes:
+        """tokenizer.json as kept, or nothing."""
+        path = self.path / "tokenizer.json"
+        return path.read_bytes() if path.exists() else b""
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint, if there is one."""
+        found = self._checkpoints()
+        return found[-1] if found else None
+
+    @contextmanager
+    def new_checkpoint(self) -> Iterator[Path]:
+        """A folder to write a checkpoint into; it becomes the newest one if all goes well.
+
+        Raises:
+            CheckpointError: it cannot be written; the checkpoints before are as they were.
+        """
+        previous = self._checkpoints()
+        number = 1 + (int(previous[-1].name.rpartition("-")[2]) if previous else 0)
+        unfinished = self.path / ".checkpoint"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        self._make_room(folder_bytes(previous[-1]) if previous else 0)
+        try:
+            unfinished.mkdir()
+            yield unfinished
+            self._make_room(0)  # its size was a guess before
+            unfinished.rename(self.path / f"checkpoint-{number:08d}")
+            sync_folder(self.path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: no checkpoint could be written ({error.strerror or error}); free some space"
+            ) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        self._remove_checkpoints(CHECKPOINTS_KEPT)
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        self._lock.close()
+
+    def _make_room(self, size: int) -> None:
+        """Keep to the limit of disk with a new checkpoint of ``size`` bytes, at the cost of old ones."""
+        if self.disk.problem(size, "a checkpoint"):
+            self._remove_checkpoints(1)
+        if problem := self.disk.problem(size, "a checkpoint"):
+            raise CheckpointError(f"no checkpoint was written: {problem}")
+
+    def _remove_checkpoints(self, keep: int) -> None:
+        for old in self._checkpoints()[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))
+
+
+def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
+    """A callback for the progress of tokenising that keeps the tokens within the limit of disk.
+
+    It is called with the bytes of text done and in all. What is there by then says how much will be.
+
+    Raises:
+        CorpusError: when called, if the tokens will not have room.
+    """
+    building = folder.tokens.with_name(f"{folder.tokens.name}.building")
+
+    def watch(done: int, total: int) -> None:
+        tokens = folder_bytes(building)
+        if problem := folder.disk.problem(
+            round(tokens * (total / max(done, 1) - 1)), "the rest of the tokens"
+        ):
+            raise CorpusError(f"the corpus was not tokenised: {problem}")
+        if progress is not None:
+            progress(done, total)
+
+    return watch

@@ -1,0 +1,8 @@
+"""The end of a round.
+
+rounds          all-reduce, then the outer step; whatever goes wrong, it returns
+round_counts    how rounds ended, for the record
+averager        finds the group, under a key made of round and state
+allreduce       butterfly all-reduce with screened parts and one average for all
+reducer         the share of the vector that this peer reduces
+"""

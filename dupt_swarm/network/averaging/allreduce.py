@@ -1,0 +1,220 @@
+"""One all-reduce in one group: hivemind's butterfly, with screened parts and one average for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
+from hivemind.averaging.partition import TensorPartContainer
+from hivemind.compression import CompressionBase, CompressionInfo
+from hivemind.p2p import PeerID
+from hivemind.proto import averaging_pb2, runtime_pb2
+from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
+from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
+from dupt_swarm.replica.aggregation import screen_part, weight_limit
+from dupt_swarm.replica.codec import Codec, build_codec
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Tally:
+    """What one all-reduce did, as this peer saw it.
+
+    Attributes:
+        weights: tokens × values of every averaged part received, for the mean of the tokens.
+        values: how many averaged values were received.
+        lost_reducers: peers whose share of the average did not arrive.
+        rejected: contributions left out here, by reason.
+    """
+
+    weights: list[float] = field(default_factory=list)
+    values: int = 0
+    lost_reducers: list[str] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+class WireCompression(CompressionBase):  # type: ignore[misc]
+    """Lets hivemind's part container cut and encode with our codec."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def compress(self, tensor: Tensor, info: CompressionInfo, allow_inplace: bool = False) -> Any:
+        """One part as a message."""
+        del info, allow_inplace
+        return runtime_pb2.Tensor(buffer=self._codec.encode(tensor), size=[tensor.numel()])
+
+    def extract(self, serialized_tensor: Any) -> Tensor:
+        """The values of a message."""
+        return self._codec.decode(serialized_tensor.buffer, math.prod(serialized_tensor.size))
+
+    def estimate_compression_ratio(self, info: CompressionInfo) -> float:
+        """Bytes sent ÷ bytes in memory."""
+        del info
+        return self._codec.bytes_per_value / 4
+
+
+class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
+    """`AllReduceRunner` that returns averages instead of differences, the same bytes to everybody.
+
+    Upstream adds (average − own input) to the own input, which rounds differently on each peer, and
+    encodes each difference anew. Here a reducer checks what it is sent (size, finite, weight, norm),
+    averages, encodes the average once, and sends those bytes to every sender, itself included.
+    """
+
+    def __init__(
+        self, *, manifest: Manifest, contribution: Tensor, bandwidth: Bandwidth, **kwargs: Any
+    ) -> None:
+        """``contribution`` is the flat fp32 vector; ``kwargs`` are those of `AllReduceRunner`."""
+        super().__init__(tensors=[contribution], **kwargs)
+        self._bandwidth = bandwidth
+        self.tally = Tally()
+        self._codec = build_codec(manifest)
+        self._weight_limit = weight_limit(manifest)
+        self.tensor_part_container = TensorPartContainer(
+            [contribution], self.peer_fractions, WireCompression(self._codec), return_deltas=False
+        )
+        own = self.ordered_peer_ids.index(self.peer_id)
+        self.parts_for_local_averaging = self.tensor_part_container.get_raw_input_parts(own)
+        self.tensor_part_reducer = PartReducer(
+            len(self.parts_for_local_averaging),
+            len(self.sender_peer_ids),
+            self._codec,
+            manifest.limits.max_norm_ratio,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every part of the average arrived; known once the run has ended."""
+        return not self.tally.lost_reducers
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the average: the mean over the values received, equal on all peers that got all."""
+        return round(math.fsum(self.tally.weights) / max(self.tally.values, 1))
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """Contributions that this peer left out, by reason."""
+        return self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
+
+    def log_rejected(self) -> None:
+        """Say which contributions this peer left out."""
+        if self.rejected:
+            logger.warning("contributions left out of the average: %s", dict(self.rejected))
+
+    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
+        """Send a peer its share of our contribution, and register the averages that it returns."""
+        peer_index = self.ordered_peer_ids.index(peer_id)
+        received = 0
+        try:
+            averages = self._average_own() if peer_id == self.peer_id else self._exchange(peer_id, peer_index)
+            async for values, weight in averages:
+                self.tally.weights.append(weight * values.numel())
+                self.tally.values += values.numel()
+                self.tensor_part_container.register_processed_part(peer_index, received, values)
+                received += 1
+            if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
+                raise AllreduceException(f"{peer_id} returned {received} parts only")
+        except BaseException as error:
+            # Who has given all of its share may vanish then: the average is complete without it.
+            if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
+                logger.warning("%s did not return its share: %r", peer_id, error)
+                self.tally.lost_reducers.append(str(peer_id))
+                self.tensor_part_container.register_failed_reducer(peer_index)
+            raise
+
+    async def _average_own(self) -> AsyncIterator[tuple[Tensor, float]]:
+        sender = self.sender_peer_ids.index(self.peer_id)
+        for number, part in enumerate(self.parts_for_local_averaging):
+            averaged = await self.tensor_part_reducer.average(sender, number, part, self.weight)
+            yield self._decode_average(averaged.data, averaged.weight, part.numel())
+
+    async def _exchange(self, peer_id: PeerID, peer_index: int) -> AsyncIterator[tuple[Tensor, float]]:
+        sizes = [part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
+        done_sending = asyncio.Event()
+        opening = self._get_peer_stub(peer_id).rpc_aggregate_part(
+            _then_set(paced(self._generate_input_for_peer(peer_index), self._bandwidth.upload), done_sending)
+        )
+        stream = await asyncio.wait_for(opening, self.reducer_timeout)  # a vanished machine never answers
+        if self.should_delay_results(self.peer_id):
+            await done_sending.wait()
+
+        def decode(message: Any) -> tuple[Tensor, float]:
+            if message.code != averaging_pb2.AVERAGED_PART:
+                raise AllreduceException(f"{peer_id}: {averaging_pb2.MessageCode.Name(message.code)}")
+            if not sizes:
+                raise AllreduceException(f"{peer_id} returned too many parts")
+            return self._decode_average(message.tensor_part.buffer, message.weight, sizes.pop(0))
+
+        # Our own pace does not count as the reducer's silence.
+        replies = paced(aiter_with_timeout(stream, self.reducer_timeout), self._bandwidth.download)
+        # One decoder at a time, since `decode` takes the sizes in order.
+        async for average in amap_in_executor(decode, replies, max_prefetch=1):
+            yield average
+
+    def _decode_average(self, data: bytes, weight: float, numel: int) -> tuple[Tensor, float]:
+        values = self._codec.decode(data, numel)
+        limit = self._weight_limit * len(self.sender_peer_ids)
+        reason = screen_part(values, weight, limit)
+        if reason:
+            raise AllreduceException(f"a reducer returned an average with a bad {reason}")
+        return values, weight
+
+    async def _accumulate_parts_streaming(
+        self, stream: AsyncIterator[Any], sender_index: int
+    ) -> AsyncIterator[Any]:
+        """Average the parts that one peer sends, and send it the results (upstream calls this)."""
+        reducer, part = self.tensor_part_reducer, 0
+        try:
+            async for message in paced(stream, self._bandwidth.download):
+                values = await asyncio.to_thread(self._screen, message, part)
+                averaged: Averaged = await reducer.average(sender_index, part, values, message.weight)
+                part += 1
+                await self._bandwidth.upload.take(len(averaged.data), urgent=True)
+                yield averaging_pb2.AveragingData(
+                    code=averaging_pb2.AVERAGED_PART,
+                    tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),
+                    weight=averaged.weight,
+                )
+        finally:
+            if part != reducer.num_parts:
+                logger.warning("%s left after %d parts", self.sender_peer_ids[sender_index], part)
+                await self._ban_sender(self.sender_peer_ids[sender_index])
+
+    def _screen(self, message: Any, part: int) -> Tensor:
+        if part >= len(self.parts_for_local_averaging):
+            raise self._reject("too_many")
+        try:
+            values = self._codec.decode(
+                message.tensor_part.buffer, self.parts_for_local_averaging[part].numel()
+            )
+        except ValueError as error:
+            raise self._reject("shape") from error
+        reason = screen_part(values, message.weight, self._weight_limit)
+        if reason:
+            raise self._reject(reason)
+        return values
+
+    def _reject(self, reason: str) -> AllreduceException:
+        self.tally.rejected[reason] += 1
+        return AllreduceException(f"a contribution was left out: {reason}")
+
+
+async def _then_set(items: AsyncIterator[Any], event: asyncio.Event) -> AsyncIterator[Any]:
+    try:
+        async for item in items:
+            yield item
+    finally:
+        event.set()

@@ -1,0 +1,44 @@
+"""How this peer's rounds ended, counted since it started, in the bounded form of its record."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from dupt_swarm.network.averaging.averager import Average
+from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, in_order
+
+
+class RoundCounts:
+    """Counts, and the figures of the last round that ended well."""
+
+    def __init__(self) -> None:
+        self._failures: Counter[str] = Counter()
+        self._averaged = 0
+        self._last: dict[str, Any] = {}
+        self._ended = time.monotonic()
+
+    def note(self, outcome: Average, succeeded: bool, seconds: float) -> None:
+        """A round has ended here after ``seconds`` of averaging."""
+        if not succeeded:
+            self._failures[outcome.reason] += 1
+            return
+        now = time.monotonic()
+        self._averaged = min(self._averaged + 1, COUNT_MAX)
+        self._last = {
+            "group_size": 1 + len(outcome.mates),
+            "averaging_seconds": seconds,
+            "round_seconds": now - self._ended,
+        }
+        self._ended = now
+
+    def fields(self, rejected: Mapping[str, int]) -> dict[str, Any]:
+        """The part of the record that tells of this, with the contributions ``rejected`` here."""
+        return {
+            **self._last,
+            "averaged_rounds": self._averaged,
+            "failures": in_order(self._failures, FAILURES),
+            "rejections": in_order(rejected, REJECTIONS),
+        }

@@ -1,0 +1,94 @@
+"""The end of a round on this node: all-reduce, then the outer step; whatever goes wrong, it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.round_counts import RoundCounts
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.replica.aggregation import weight_limit
+from dupt_swarm.replica.state import ReplicaState
+
+logger = logging.getLogger(__name__)
+
+
+class Rounds:
+    """Ends rounds, one at a time, and counts how they went.
+
+    Attributes:
+        under_way: whether one is being ended now.
+    """
+
+    def __init__(
+        self, manifest: Manifest, store: StateStore, member: Membership, averager: SwarmAverager
+    ) -> None:
+        self._manifest, self._store, self._member, self._averager = manifest, store, member, averager
+        self._all_reduce: asyncio.Task[Average] | None = None
+        self._outcomes = RoundCounts()
+        self.under_way = False
+
+    async def end(
+        self, contribution: Tensor, tokens: int, companions: tuple[str, ...]
+    ) -> tuple[ReplicaState | None, Average, float]:
+        """End the round that began with the store's state.
+
+        Args:
+            contribution: fp32 ``[numel]``.
+            tokens: what it stands for.
+            companions: ids of the other live oracles; none: this one steps by itself.
+
+        Returns:
+            The state that follows (None if the round failed), the average, and how many seconds it took.
+        """
+        started, state = time.monotonic(), None
+        outcome = Average(None, reason="network")
+        self.under_way = True
+        try:
+            self._all_reduce = asyncio.create_task(self._average(contribution, tokens, companions))
+            outcome = await self._all_reduce
+            if outcome.values is not None:
+                state = await self._store.step(outcome.values, outcome.tokens)
+        except OverflowError:
+            outcome = Average(None, reason="outer_overflow")
+        except asyncio.CancelledError:
+            outcome = Average(None, reason="cancelled")
+        except Exception:
+            # libp2p's daemon, hivemind, a hostile peer: whatever happened, the trainer trains on.
+            logger.exception("the round failed")
+        finally:
+            self.under_way = False
+        seconds = time.monotonic() - started
+        self._outcomes.note(outcome, state is not None, seconds)
+        return state, outcome, seconds
+
+    def cancel(self) -> None:
+        """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
+        if self._all_reduce is not None:
+            self._all_reduce.cancel()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the own record says of the rounds so far."""
+        return self._outcomes.fields(self._averager.rejected)
+
+    async def _average(self, contribution: Tensor, tokens: int, companions: tuple[str, ...]) -> Average:
+        name, weight = self._store.name, min(float(tokens), weight_limit(self._manifest))
+        outcome = await self._averager.average(
+            contribution,
+            weight,
+            round=name.round,
+            digest=name.digest,
+            group_size=1 + len(companions),
+        )
+        # Who did not come may be dead: the next rounds do not wait for it unless it shows itself.
+        absent = set(companions).difference(outcome.mates) if outcome.mates else set()
+        self._member.suspect((*outcome.lost, *absent))
+        return outcome

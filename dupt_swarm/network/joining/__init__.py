@@ -1,0 +1,6 @@
+"""How a node comes in.
+
+handshake       who are the initial peers, which manifest, which tokenizer
+entry           reaches somebody, enters the DHT, gets the first state
+preflight       looks around without joining
+"""

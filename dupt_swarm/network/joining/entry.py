@@ -1,0 +1,101 @@
+"""How a node comes in: it reaches somebody, enters the DHT, and gets the state to begin with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from functools import partial
+from pathlib import Path
+
+from hivemind.dht.node import DHTNode
+from hivemind.dht.validation import RecordValidatorBase
+from hivemind.p2p import P2P
+
+from dupt_swarm.errors import NodeError, UnreachableError
+from dupt_swarm.network.joining.handshake import Handshake
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.addresses import split
+from dupt_swarm.node.memory import SharedMemory
+from dupt_swarm.replica.state import Layout
+
+STATE_SECONDS = 60.0
+SEARCH_SECONDS = 0.5
+
+
+async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, alone: bool) -> list[str]:
+    """The addresses among those known that answer.
+
+    Args:
+        p2p: the own daemon.
+        initial_peers: none for the first peer; those it met before are dialled later.
+        book: asked when no initial peer answers and ``alone``.
+        alone: whether this peer has all that it needs, so that nobody has to answer.
+
+    Raises:
+        UnreachableError: nobody answers.
+    """
+    if not initial_peers:
+        return []
+    try:
+        return await connect(p2p, initial_peers)
+    except UnreachableError:
+        if not alone:
+            raise
+    with contextlib.suppress(UnreachableError):
+        return await connect(p2p, book.addresses)
+    return []
+
+
+async def enter_dht(
+    p2p: P2P, reached: list[str], record_validator: RecordValidatorBase, *, client_mode: bool
+) -> DHTNode:
+    """A DHT node with the peers at ``reached`` as its first neighbours; a client only asks others."""
+    return await DHTNode.create(
+        p2p=p2p,
+        # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
+        initial_peers=[f"/p2p/{split(address)[1]}" for address in reached] or None,
+        client_mode=client_mode,
+        record_validator=record_validator,
+    )
+
+
+async def get_first_state(
+    store: StateStore,
+    member: Membership,
+    introduction: Handshake,
+    checkpoint: Path | None,
+    memory: tuple[int, Layout] | None,
+) -> None:
+    """Give the store its first state; if the swarm has a newer one, that follows later.
+
+    It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best.
+
+    Raises:
+        NodeError: there is none to be had.
+        CheckpointError: the checkpoint is damaged.
+    """
+    if memory is not None:
+        left = SharedMemory(*memory, store.buffer_names).load()
+        if left is not None:
+            store.replace(left)
+            return
+    if checkpoint is not None:
+        await store.load(checkpoint)
+        return
+    deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
+    while time.monotonic() < deadline:
+        view = await member.refresh()
+        digest = view.best.record.state_digest if view.best else introduction.state_digest
+        try:
+            donors = partial(member.holders, digest, introduction.peer_ids)
+            store.replace(await store.fetch(digest, donors))
+            return
+        except NodeError as error:
+            problem = str(error)  # the swarm may have moved on meanwhile: look again
+            deadline = max(deadline, store.last_arrival + STATE_SECONDS)
+        await asyncio.sleep(SEARCH_SECONDS)
+    raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")

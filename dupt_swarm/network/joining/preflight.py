@@ -1,0 +1,84 @@
+"""A look around before joining: are our ports free, who answers at which address, what do they tell?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hivemind.p2p import P2P, PeerID
+
+from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
+from dupt_swarm.network.reach.dialback import dial_back
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.addresses import split
+from dupt_swarm.node.messages import Answer, Checkup
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
+
+
+async def preflight(settings: NodeSettings, run_dir: Path) -> Checkup:
+    """Start libp2p as a peer with these settings would, and call its initial peers; joins nothing."""
+    ports = {address: _port_problem(address) for address in settings.host_maddrs}
+    free = tuple(address for address, problem in ports.items() if not problem)
+    # With no port to listen on, one can still call others: an observer does not listen.
+    settings = replace(
+        settings, role=settings.role if free else "observer", host_maddrs=free or LISTEN_EVERYWHERE
+    )
+    try:
+        p2p = await start_daemon(settings, run_dir)
+    except NodeError as error:
+        return Checkup(ports, str(error), {}, {})
+    try:
+        exchange = Exchange(p2p)
+        said = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
+        answers = dict(zip(settings.initial_peers, said, strict=True))
+        ready = [peer for peer, answer in answers.items() if free and not answer.problem]
+        dialled = await _have_us_dialled(p2p, ready) if ready else {}
+    finally:
+        await p2p.shutdown()
+    return Checkup(ports, "", answers, dialled)
+
+
+def _port_problem(address: str) -> str:
+    try:
+        check_port_free(address)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
+    """What the peer at ``address`` says, or why it says nothing."""
+    try:
+        await connect(p2p, [address])
+    except UnreachableError as error:
+        return Answer(error.reasons[address])
+    peer = PeerID.from_base58(split(address)[1])
+    called = time.time()
+    try:
+        hello = await exchange.hello(peer)
+    except Exception as error:
+        # Another program may listen there, or a peer that has only just started.
+        return Answer(f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})")
+    answered = time.time()
+    # It read its clock between the two: only what lies outside of them is certain.
+    ahead = max(hello.clock - answered, 0.0) + min(hello.clock - called, 0.0) if hello.clock else None
+    return Answer("", hello.version, hello.manifest.encode(), ahead)
+
+
+async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:
+    """Why the first of ``peers`` that does so could not dial each of our TCP ports."""
+    listening = [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
+    ports = sorted(
+        {match[1] for address in listening if (match := re.match(r"/ip4/[^/]+/tcp/(\d+)", address))}
+    )
+    ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in ports]  # at the IP that the other side sees
+    for address in peers:
+        with contextlib.suppress(ValueError, TimeoutError):  # an older program, or one asked too often
+            return await dial_back(p2p, PeerID.from_base58(split(address)[1]), ways)
+    return {}

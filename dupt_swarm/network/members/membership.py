@@ -1,0 +1,127 @@
+"""Being a member: publishing the own record, and watching those of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hivemind.dht.node import DHTNode
+from hivemind.utils import get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members.validator import parse_record, peers_key
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer, View
+
+PUBLISH_SECONDS = 2.0
+WATCH_SECONDS = 1.0
+# With many peers the record dictionary is large: look less often, so that watching stays cheap.
+WATCH_SECONDS_PER_PEER = 0.02
+FAILURES_TOLERATED = 3
+DISTRUST_SECONDS = 120.0
+
+
+class Membership:
+    """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
+
+    def __init__(
+        self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey, on_view: Callable[[View], None]
+    ) -> None:
+        self.view = View(get_dht_time(), ())
+        self._manifest, self._node, self._on_view = manifest, node, on_view
+        self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
+        self._record: PeerRecord | None = None
+        self._changed = asyncio.Event()
+        self._suspected: dict[str, float] = {}
+        self._distrusted: dict[str, float] = {}
+        self._failures: Counter[str] = Counter()
+
+    def update(self, *, now: bool = False, **fields: Any) -> None:
+        """Change fields of the own record; ``now``: others should learn of it at once.
+
+        Raises:
+            ValueError: a field is not plausible.
+        """
+        known = self._record.model_dump() if self._record else {}
+        self._record = PeerRecord.model_validate({**known, **fields, "time": get_dht_time()})
+        if now:
+            self._changed.set()
+
+    def suspect(self, peer_ids: tuple[str, ...]) -> None:
+        """Leave these peers out of the view until they publish a newer record."""
+        self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
+
+    def distrust(self, peer_ids: Sequence[str]) -> None:
+        """None of these could give the state that it claims. Who does so again and again is left out."""
+        for peer_id in peer_ids:
+            self._failures[peer_id] += 1
+            if self._failures[peer_id] % FAILURES_TOLERATED == 0:
+                self._distrusted[peer_id] = get_dht_time() + DISTRUST_SECONDS
+
+    async def publish(self) -> None:
+        """Store the own record, if there is one."""
+        if self._record is None:
+            return
+        self._record = self._record.model_copy(update={"time": get_dht_time()})
+        await self._node.store(
+            peers_key(self._manifest.swarm_id),
+            subkey=self._tag,
+            value=self._record.model_dump(exclude_defaults=True) | {"time": self._record.time},
+            expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
+        )
+
+    async def publish_forever(self) -> None:
+        """Publish regularly, and at once after an important change."""
+        while True:
+            self._changed.clear()
+            with contextlib.suppress(Exception):  # the network may be away for a while
+                await self.publish()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), PUBLISH_SECONDS)
+
+    async def watch_forever(self) -> None:
+        """Refresh the view regularly."""
+        while True:
+            with contextlib.suppress(Exception):  # the network may be away for a while
+                self._on_view(await self.refresh())
+            await asyncio.sleep(WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers))
+
+    async def refresh(self) -> View:
+        """Read all records now."""
+        found = await self._node.get(peers_key(self._manifest.swarm_id), latest=True)
+        peers = []
+        if found is not None and isinstance(found.value, dict):
+            for tag, entry in found.value.items():
+                with contextlib.suppress(ValueError):
+                    peers.append(Peer(*parse_record(tag, entry.value)))
+        alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
+        self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
+        return self.view
+
+    async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
+        """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
+        return (await self.refresh()).holders(digest) or otherwise
+
+    async def leave(self) -> None:
+        """Tell the others that this peer goes."""
+        if self._record is not None:
+            self.update(state="stopping")
+            with contextlib.suppress(Exception):  # nobody may be there to hear it
+                await asyncio.wait_for(self.publish(), 2.0)
+
+    def _alive(self, peer: Peer) -> bool:
+        record = peer.record
+        if peer.peer_id == self.peer_id:
+            return record.state != "stopping"
+        now = get_dht_time()
+        return (
+            now - record.time < self._manifest.limits.record_seconds
+            and record.state != "stopping"
+            and record.time > self._suspected.get(peer.peer_id, 0.0)
+            and now > self._distrusted.get(peer.peer_id, 0.0)
+        )

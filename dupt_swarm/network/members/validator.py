@@ -1,0 +1,111 @@
+"""DHT records: who may store what under which key, checked alike on every node of the swarm.
+
+Two kinds of keys exist. Under ``<swarm_id>.peers`` each peer stores its `PeerRecord`, signed. Under
+``<swarm_id>.0b<bits>`` hivemind's matchmaking keeps who looks for a group; those keys cannot be
+listed beforehand (and arrive hashed), so all other keys take nothing but a boolean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hivemind.dht.crypto import RSASignatureValidator
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.dht.validation import CompositeValidator, DHTRecord, RecordValidatorBase
+from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.identity import peer_id_of
+from dupt_swarm.node.record import PeerRecord
+
+RECORD_BYTES_MAX = 1536  # an honest one has 300 to 700; 2700 of the largest fit into one answer of the DHT
+CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
+
+
+def peers_key(swarm_id: str) -> str:
+    """The DHT key of the peers' records."""
+    return f"{swarm_id}.peers"
+
+
+def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
+    """The peer id that the owner tag proves, and the record that stands under it.
+
+    Raises:
+        ValueError: not a well-formed record of a plausible content.
+    """
+    peer_id = peer_id_of(tag)
+    return peer_id, PeerRecord.model_validate(value)
+
+
+class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
+    """Accepts signed, bounded peer records and matchmaking's booleans, and nothing else."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._peers_key: bytes = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
+        self._lifetime = manifest.limits.record_seconds + CLOCK_SKEW_SECONDS
+        self._matchmaking = 2 * manifest.rounds.matchmaking_seconds + CLOCK_SKEW_SECONDS
+
+    def validate(self, record: DHTRecord) -> bool:
+        """Whether to store or believe ``record``, whose signature has been checked and taken off."""
+        return not self.objection(record)
+
+    def objection(self, record: DHTRecord) -> str:
+        """Why not, one of `REFUSALS`; empty if there is nothing against it."""
+        if len(record.value) > RECORD_BYTES_MAX:
+            return "size"
+        try:
+            return self._check(record)
+        except Exception:
+            # Whatever hostile bytes provoke in msgpack, cryptography or pydantic: the record is bad.
+            return "content"
+
+    def _check(self, record: DHTRecord) -> str:
+        if record.subkey in DHTProtocol.RESERVED_SUBKEYS:
+            return "content"
+        left = record.expiration_time - get_dht_time()
+        subkey = MSGPackSerializer.loads(record.subkey)
+        value = MSGPackSerializer.loads(record.value)
+        if record.key != self._peers_key:
+            if not isinstance(value, bool) or len(subkey) > 64:
+                return "content"
+            return "" if left <= self._matchmaking else "time"
+        _, parsed = parse_record(subkey, value)
+        in_time = left <= self._lifetime and parsed.time <= get_dht_time() + CLOCK_SKEW_SECONDS
+        return "" if in_time else "time"
+
+
+class SwarmValidator(CompositeValidator):  # type: ignore[misc]
+    """Signature first, then content.
+
+    Attributes:
+        refused: how many records were not believed, by reason.
+    """
+
+    def __init__(self, manifest: Manifest, key: RSAPrivateKey) -> None:
+        self._signature, self._content = RSASignatureValidator(key), RecordValidator(manifest)
+        super().__init__([self._signature, self._content])
+        self.refused: Counter[str] = Counter()
+
+    def validate(self, record: DHTRecord) -> bool:
+        """Whether to store or believe ``record``, as it came from the network."""
+        reason = self._objection(record)
+        if reason:
+            self.refused[reason] += 1
+        return not reason
+
+    def _objection(self, record: DHTRecord) -> str:
+        try:
+            if not self._signature.validate(record):
+                return "signature"
+        except Exception:
+            # A key that is none raises in cryptography.
+            return "signature"
+        return self._content.objection(replace(record, value=self._signature.strip_value(record)))
+
+
+def build_validator(manifest: Manifest, key: RSAPrivateKey) -> SwarmValidator:
+    """What every DHT node of this swarm runs."""
+    return SwarmValidator(manifest, key)

@@ -1,0 +1,6 @@
+"""Whether others can dial this peer.
+
+reachability    finds out, and decides how the daemon runs
+dialback        "dial me back, please", and doing so for others
+relays          public peers that relay for those whom nobody can dial
+"""

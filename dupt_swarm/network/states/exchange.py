@@ -1,0 +1,223 @@
+"""Blobs from peer to peer: each serves what it holds, and fetches by digest from who holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
+
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
+from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.states.blob_cache import BlobCache
+from dupt_swarm.network.states.download import Backoff, Donors, Download, NotHeldError, reason_of
+from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
+from dupt_swarm.node.messages import Downloading
+from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
+
+HELLO_SECONDS = 10.0
+INDEX_SECONDS = 10.0
+# Without an answer for so long, the next donor is asked too.
+NEXT_DONOR_SECONDS = 1.0
+# A downloader that reads a chunk more slowly than this is dropped.
+SEND_SECONDS = 30.0
+REQUEST_CHUNKS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON.
+
+    ``time`` is its clock when it answers, seconds since the epoch; empty if it does not tell.
+    """
+
+    version: str
+    swarm_id: str
+    manifest: str
+    tokenizer_blob: str
+    state_digest: str
+    time: str = field(default="", compare=False)
+
+    @property
+    def clock(self) -> float:
+        """``time`` as a number; 0 if it does not tell or tells nonsense."""
+        try:
+            clock = float(self.time)
+        except ValueError:
+            return 0.0
+        return clock if math.isfinite(clock) else 0.0
+
+    @classmethod
+    def parse(cls, data: bytes) -> Hello:
+        """Read another peer's hello.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        try:
+            tree = json.loads(data)
+            hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a hello of a dupt_swarm peer: {error}") from error
+        if not all(isinstance(value, str) for value in asdict(hello).values()):
+            raise ValueError("not a hello of a dupt_swarm peer")
+        return hello
+
+
+class Exchange(ServicerBase):  # type: ignore[misc]
+    """Serves immutable blobs, so that serving never waits for training or the other way round."""
+
+    def __init__(self, p2p: P2P, bandwidth: Bandwidth | None = None) -> None:
+        self._p2p = p2p
+        self._bandwidth = bandwidth or Bandwidth()
+        self._hello: Hello | None = None
+        self._cache = BlobCache()
+        self._slots, self._small_slots = (
+            UploadSlots.within(self._bandwidth.upload.rate),
+            UploadSlots(SMALL_SLOTS),
+        )
+        self._backoff = Backoff()
+
+    async def start(self) -> None:
+        """Begin to answer other peers."""
+        await self.add_p2p_handlers(self._p2p)
+
+    def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
+        """From now on serve ``blobs``, and for a while older ones that are being asked for."""
+        self._hello = hello
+        self._cache.put(blobs)
+
+    async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
+        """Who we are; empty while we do not know yet."""
+        if self._hello is None:
+            return BytesValue()
+        return BytesValue(value=json.dumps(asdict(self._hello) | {"time": str(time.time())}).encode())
+
+    async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
+        """The index of a blob, or nothing if we do not hold it."""
+        blob = self._cache.get(request.value)
+        return BytesValue(value=blob.index.data if blob else b"")
+
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
+        """The chunks asked for, in the order asked for, each once.
+
+        No message at all: we do not hold the blob. One that is empty, as no chunk is: too many peers
+        download from us at this moment.
+        """
+        wanted = json.loads(request.value)
+        blob = self._cache.get(wanted["digest"])
+        if blob is None:
+            return
+        numbers = list(dict.fromkeys(wanted["numbers"]))
+        if len(numbers) > REQUEST_CHUNKS_MAX:
+            raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
+        small = sum(blob.index.sizes) <= SMALL_BYTES
+        with (self._small_slots if small else self._slots).taken_by(context.remote_id) as free:
+            if not free:
+                yield BytesValue()
+                return
+            for number in numbers:
+                chunk = bytes(blob.chunk(number))
+                await self._bandwidth.upload.take(len(chunk))
+                self._cache.get(blob.digest)  # it stays as long as it is being sent
+                with _time_limit(SEND_SECONDS):
+                    yield BytesValue(value=chunk)
+
+    async def hello(self, peer: PeerID) -> Hello:
+        """Ask ``peer`` who it is.
+
+        Raises:
+            ValueError: it is no peer of a swarm (yet).
+        """
+        reply = await asyncio.wait_for(
+            self.get_stub(self._p2p, peer).rpc_hello(StringValue()), timeout=HELLO_SECONDS
+        )
+        return Hello.parse(reply.value)
+
+    async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
+        """The index of blob ``digest``, checked, from the first donor that gives it.
+
+        Raises:
+            NodeError: none did; says why for each.
+        """
+        waiting = sorted(donors, key=self._backoff.__contains__)
+        asked: dict[asyncio.Task[Index], PeerID] = {}
+        problems = []
+        try:
+            while waiting or asked:
+                if waiting:
+                    donor = waiting.pop(0)
+                    asked[asyncio.create_task(self._ask_index(donor, digest))] = donor
+                patience = NEXT_DONOR_SECONDS if waiting else None
+                done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    donor, error = asked.pop(task), task.exception()
+                    if error is None:
+                        return task.result()
+                    problems.append(f"{donor}: {reason_of(error)}")
+                    if not isinstance(error, NotHeldError):
+                        self._backoff.add(donor)
+        finally:
+            for task in asked:
+                task.cancel()
+        raise NodeError("no peer could give the data: " + ("; ".join(problems) or "nobody has it"))
+
+    async def fetch(
+        self,
+        assembly: Assembly,
+        donors: Donors,
+        seconds: float,
+        tell: Callable[[Downloading], None] = lambda _: None,
+    ) -> Blob:
+        """Complete ``assembly`` from several donors at once; see `Download.run`.
+
+        Raises:
+            NodeError: it could not be completed in time; what arrived stays in the assembly.
+        """
+
+        def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[bytes, None]:
+            return self._ask_chunks(donor, assembly.index.digest, numbers)
+
+        await Download(assembly, ask, self._backoff, self._bandwidth.download, tell).run(donors, seconds)
+        return assembly.finish()
+
+    async def _ask_index(self, donor: PeerID, digest: str) -> Index:
+        stub = self.get_stub(self._p2p, donor)
+        reply = await asyncio.wait_for(stub.rpc_index(StringValue(value=digest)), INDEX_SECONDS)
+        if not reply.value:
+            raise NotHeldError
+        if len(reply.value) > INDEX_BYTES_MAX or hashlib.sha256(reply.value).hexdigest() != digest:
+            raise ValueError("the donor sent another blob")
+        return Index.parse(reply.value)
+
+    async def _ask_chunks(
+        self, donor: PeerID, digest: str, numbers: list[int]
+    ) -> AsyncGenerator[bytes, None]:
+        request = json.dumps({"digest": digest, "numbers": numbers}).encode()
+        stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
+        async with contextlib.aclosing(stream) as replies:
+            async for reply in replies:
+                yield reply.value
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Cancel the task that runs this block if it does not leave the block in time.
+
+    Unlike `asyncio.timeout` it may enclose a ``yield``: libp2p's handler then waits for the receiver.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
+    try:
+        yield
+    finally:
+        timer.cancel()

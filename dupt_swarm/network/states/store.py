@@ -1,0 +1,197 @@
+"""The store of the replica state: it steps it, fetches newer ones, and holds what others may fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from hivemind.p2p import PeerID
+from torch import Tensor
+
+from dupt_swarm.errors import CheckpointError, NodeError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.messages import Downloading, StateName
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.blob import Assembly, Blob, Index
+from dupt_swarm.replica.limits import numel_max
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import Layout, ReplicaState, check_header
+from dupt_swarm.replica.storage import load_state
+
+# A download may take so long, and as long as its bytes take at the slowest rate that makes sense.
+FETCH_SECONDS = 300.0
+BYTES_PER_SECOND_MIN = 250_000
+
+DonorIds = Callable[[], Awaitable[Sequence[str]]]
+
+
+class StateStore:
+    """Holds the current replica state. States are immutable: each change is a new one.
+
+    Attributes:
+        newer: a fetched state that the trainer has not adopted yet.
+        last_arrival: when a download last went forward, on the clock of `time.monotonic`.
+    """
+
+    def __init__(
+        self, manifest: Manifest, exchange: Exchange, tell: Callable[[object], None] = lambda _: None
+    ) -> None:
+        """``tell`` hears `Downloading` while a state is being fetched."""
+        self.newer: ReplicaState | None = None
+        self.last_arrival = 0.0
+        self._manifest, self._tell = manifest, tell
+        self._outer = build_outer(manifest)
+        self._exchange = exchange
+        self._state: ReplicaState | None = None
+        self._previous: ReplicaState | None = None
+        self._unfinished: Assembly | None = None
+        self._told: Downloading | None = None
+
+    @property
+    def current(self) -> ReplicaState:
+        """The current state; there must be one."""
+        assert self._state is not None
+        return self._state
+
+    @property
+    def name(self) -> StateName:
+        """The name of the current state."""
+        return name_of(self.current)
+
+    @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """Of the outer optimizer."""
+        return tuple(self._outer.buffer_names)
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """What others may fetch: this state, and the last one for downloads that have just begun."""
+        return [state.blob for state in (self._state, self._previous) if state is not None]
+
+    def replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one."""
+        self._previous, self._state, self.newer = self._state, state, None
+
+    def is_behind(self, peer: Peer, view: View, own_id: str) -> bool:
+        """Whether ``peer`` has a state that we should have: see `View.best` for which one that is.
+
+        Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
+        """
+        mine = name_of(self.newer or self.current)
+        theirs = peer.record
+        if theirs.state_digest == mine.digest:
+            return False
+
+        def backers(digest: str) -> int:
+            return len({*view.holders(digest)} - {own_id})
+
+        return (theirs.swarm_tokens, backers(theirs.state_digest), theirs.state_digest) > (
+            mine.tokens_total,
+            backers(mine.digest) + 1,
+            mine.digest,
+        )
+
+    async def load(self, path: Path) -> None:
+        """Begin with the state saved at ``path``.
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another outer optimizer.
+        """
+        state = await asyncio.to_thread(load_state, path)
+        if sorted(state.buffers) != sorted(self._outer.buffer_names):
+            raise CheckpointError(f"{path}: saved with another outer optimizer; start a new swarm")
+        self.replace(state)
+
+    async def step(self, average: Tensor, tokens: int) -> ReplicaState:
+        """The state that follows from an average contribution; the current one stays.
+
+        Raises:
+            OverflowError: it would not be finite.
+        """
+
+        def compute() -> ReplicaState:
+            state = self._outer.step(self.current, average, tokens)
+            if not state.finite:
+                raise OverflowError("the outer step is not finite")
+            _ = state.digest  # hashed here, off the event loop
+            return state
+
+        return await asyncio.to_thread(compute)
+
+    async def fetch(self, digest: str, donors: DonorIds) -> ReplicaState:
+        """Download state ``digest`` from those who hold it, checked; the current one stays.
+
+        Only chunks that differ from the states held here travel. A download that fails is gone on with
+        by the next one, as far as they have chunks in common.
+
+        Raises:
+            NodeError: nobody could give it, or it does not fit the manifest.
+        """
+
+        async def peers() -> list[PeerID]:
+            return [PeerID.from_base58(donor) for donor in await donors()]
+
+        try:
+            known = await peers()
+        except Exception as error:
+            # The DHT may fail in any way that libp2p knows.
+            raise NodeError(f"the peers that hold the state could not be looked up: {error!r}") from error
+        index = await self._exchange.fetch_index(digest, known)
+        names = self._outer.buffer_names
+        try:
+            layout = self._state.layout if self._state else self._layout_of(index)
+            check_header(index, layout, names)
+            self._unfinished = await asyncio.to_thread(self._begin, index)
+            seconds = FETCH_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
+            blob = await self._exchange.fetch(self._unfinished, peers, seconds, self._tell_progress)
+            self._unfinished = None
+            return await asyncio.to_thread(ReplicaState.from_blob, blob, layout, names)
+        except ValueError as error:
+            raise NodeError(f"the swarm offers an unusable state: {error}") from error
+
+    def _begin(self, index: Index) -> Assembly:
+        """An assembly with the chunks that are here already. (Runs in a thread: it copies gigabytes.)"""
+        before = self._unfinished
+        if before is not None and before.index.digest == index.digest:
+            return before
+        assembly = Assembly(index)
+        for blob in self.blobs:
+            assembly.reuse(blob)
+        if before is not None:
+            assembly.reuse_part(before)
+        return assembly
+
+    def _tell_progress(self, progress: Downloading) -> None:
+        if self._told is None or progress.bytes_done > self._told.bytes_done:
+            self.last_arrival = time.monotonic()
+        self._told = progress
+        self._tell(progress)
+
+    def _layout_of(self, index: Index) -> Layout:
+        layout = _parse_layout(index)
+        numel, most = sum(math.prod(shape) for shape in layout), numel_max(self._manifest)
+        if numel > most:
+            raise ValueError(
+                f"it has {numel:,} weights, and with this manifest at most {most:,} are accepted; "
+                "give the manifest's `model` the size of what is trained"
+            )
+        return layout
+
+
+def name_of(state: ReplicaState) -> StateName:
+    """The name of a state."""
+    return StateName(state.round, state.tokens_total, state.digest)
+
+
+def _parse_layout(index: Index) -> Layout:
+    layout = index.header.get("layout")
+    if not isinstance(layout, list) or not all(
+        isinstance(shape, list) and all(isinstance(size, int) and size > 0 for size in shape)
+        for shape in layout
+    ):
+        raise ValueError("it has no layout")
+    return tuple(tuple(shape) for shape in layout)

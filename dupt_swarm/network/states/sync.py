@@ -1,0 +1,59 @@
+"""Following the swarm: a peer that missed a round, or differs, fetches the state that it should have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.node.messages import CatchingUp, FetchFailed
+from dupt_swarm.node.view import Peer, View
+
+logger = logging.getLogger(__name__)
+
+
+class StateSync:
+    """Compares each view with the own state, and has what is better fetched.
+
+    Attributes:
+        task: the download under way, if there is one.
+    """
+
+    def __init__(self, store: StateStore, member: Membership, tell: Callable[[object], None]) -> None:
+        """``tell`` passes each `CatchingUp` to the parent process."""
+        self._store, self._member, self._tell = store, member, tell
+        self.task: asyncio.Task[None] | None = None
+
+    def follow(self, view: View, then: Callable[[], None]) -> None:
+        """Begin to fetch the state that ``view`` shows to be better than ours, if there is one.
+
+        Args:
+            view: the newest one.
+            then: called when the state is there.
+        """
+        if self.task is not None and not self.task.done():
+            return
+        best = view.best
+        if best is not None and self._store.is_behind(best, view, self._member.peer_id):
+            self._tell(CatchingUp(fetching=True, newer=None))
+            self.task = asyncio.create_task(self._fetch(best, view, then))
+
+    async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
+        digest = best.record.state_digest
+        try:
+            state = await self._store.fetch(digest, partial(self._member.holders, digest))
+            if state.tokens_total < self._store.name.tokens_total:
+                return  # a round of our own has ended meanwhile
+            self._store.newer = state
+            then()
+        except NodeError as error:
+            self._tell(FetchFailed())
+            logger.warning("%s", error)
+            self._member.distrust(view.holders(digest))
+        finally:
+            newer = self._store.newer
+            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))

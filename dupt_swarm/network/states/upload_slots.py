@@ -1,0 +1,51 @@
+"""To how many peers a donor serves at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+SLOTS = 4
+# What is small is served beside the slots: a tokenizer must not wait for the downloads of whole states.
+SMALL_BYTES = 16 << 20
+SMALL_SLOTS = 64
+# Downloads have two requests under way; a connection that broke may not have been noticed yet.
+STREAMS_PER_PEER = 4
+# A chunk of 1 MiB must reach each of those who are served at once within `download.SILENCE_SECONDS`.
+BYTES_PER_SECOND_PER_SLOT = 100_000
+
+
+class UploadSlots:
+    """Who downloads from this peer: few at once, so that each gets its chunks within the time limits.
+
+    There is no queue: who finds no place hears so at once, and asks another donor or again later.
+    """
+
+    def __init__(self, count: int) -> None:
+        """``count``: how many peers at once."""
+        self._count = count
+        self._streams: Counter[Hashable] = Counter()
+
+    @classmethod
+    def within(cls, max_upload: float | None) -> UploadSlots:
+        """As many as can share ``max_upload`` bytes per second, and no more than `SLOTS`."""
+        share = SLOTS if max_upload is None else int(max_upload // BYTES_PER_SECOND_PER_SLOT)
+        return cls(max(1, min(SLOTS, share)))
+
+    @contextmanager
+    def taken_by(self, peer: Hashable) -> Iterator[bool]:
+        """A place for one request of ``peer`` while the block lasts, or False if there is none."""
+        if peer in self._streams:
+            free = self._streams[peer] < STREAMS_PER_PEER
+        else:
+            free = len(self._streams) < self._count
+        if not free:
+            yield False
+            return
+        self._streams[peer] += 1
+        try:
+            yield True
+        finally:
+            self._streams[peer] -= 1
+            self._streams = +self._streams

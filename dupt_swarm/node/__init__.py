@@ -1,0 +1,14 @@
+"""The trainer's side of its node: everything that a process needs which talks to a node process; no hivemind.
+
+node            `Node`: commands with time limits, events, a new process when one fails
+link            one node process and the pipe to it
+messages        what crosses that pipe
+memory          the memory that trainer and node share: contribution and replica state
+run_folder      the node's folder of sockets, and what a power cut left of others
+record          what a peer says of itself in the DHT
+view            all live peers, and what follows from their records together
+progress        how full the round is
+reasons         why rounds fail, and contributions and records are refused: the words of metrics
+addresses       multiaddrs: what they tell, and which of them are worth telling
+address_book    peers met before, on disk
+"""

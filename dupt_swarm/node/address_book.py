@@ -1,0 +1,80 @@
+"""The addresses of peers met before, kept in a file: a way back when every initial peer is gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.node.view import View
+
+PEERS_MAX = 50
+SAVE_SECONDS = 30.0
+
+
+class AddressBook:
+    """Peer ids with their addresses and when they were seen last (seconds since the epoch)."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read ``path`` if it is there and whole; None: nothing is kept on disk."""
+        self._path = path
+        self._entries: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._saved = 0.0
+        if path is not None:
+            self._entries = _read(path)
+
+    @property
+    def peer_ids(self) -> set[str]:
+        """Who is in the book."""
+        return set(self._entries)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses, those of the peer seen last first; each ends in ``/p2p/<peer id>``."""
+        newest = sorted(self._entries.values(), key=lambda entry: -entry[0])
+        return tuple(address for _, addresses in newest for address in addresses)
+
+    def of(self, peer_ids: Iterable[str]) -> tuple[str, ...]:
+        """The addresses of these peers."""
+        known = [self._entries[peer_id] for peer_id in peer_ids if peer_id in self._entries]
+        return tuple(address for _, addresses in known for address in addresses)
+
+    def meet(self, view: View, own_id: str) -> None:
+        """Take note of all live peers that say where they are, and save now and then."""
+        for peer in view.peers:
+            if peer.record.addresses and peer.peer_id != own_id:
+                addresses = tuple(f"{way}/p2p/{peer.peer_id}" for way in peer.record.addresses)
+                self._entries[peer.peer_id] = (peer.record.time, addresses)
+        newest = sorted(self._entries.items(), key=lambda item: -item[1][0])
+        self._entries = dict(newest[:PEERS_MAX])
+        if time.monotonic() - self._saved > SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the book; a disk that is full does not matter here."""
+        if self._path is None or not self._entries:
+            return
+        self._saved = time.monotonic()
+        tree = {
+            peer_id: {"seen": seen, "addresses": addresses}
+            for peer_id, (seen, addresses) in self._entries.items()
+        }
+        text = json.dumps(tree, indent=1)
+        try:
+            write_atomically(self._path, lambda file: file.write_text(text))
+        except CheckpointError:
+            return  # the checkpoint says so louder
+
+
+def _read(path: Path) -> dict[str, tuple[float, tuple[str, ...]]]:
+    try:
+        tree = json.loads(path.read_text())
+        return {
+            str(peer_id): (float(entry["seen"]), tuple(map(str, entry["addresses"])))
+            for peer_id, entry in tree.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # it is only a help; the initial peers are still there

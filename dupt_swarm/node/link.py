@@ -1,0 +1,134 @@
+"""The way to a node process: it starts the process, sends it commands, and hears its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.node.run_folder import RunFolder
+
+CLOSE_SECONDS = 7.0
+UNANSWERED_MAX = 100
+SILENT_CHECKS_MAX = 8
+
+_ENVIRONMENT = {"HIVEMIND_LOGLEVEL": "ERROR", "GOLOG_LOG_LEVEL": "fatal"}
+if sys.platform == "linux":
+    # hivemind's choice leaves named segments in /dev/shm; this one has no names.
+    _ENVIRONMENT["HIVEMIND_MEMORY_SHARING_STRATEGY"] = "file_descriptor"
+
+
+class Link:
+    """One node process, from its start to its end, and the pipe to it."""
+
+    def __init__(self, memory_fd: int, hear: Callable[[object], None]) -> None:
+        """Start the process.
+
+        Args:
+            memory_fd: the file descriptor of the shared memory, handed down to it.
+            hear: gets what the node tells unasked, in a thread of this link.
+        """
+        self._hear = hear
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._sending = threading.Lock()
+        self._heard, self._silent_checks = False, 0
+        self._folder = RunFolder()
+        self._pipe, theirs = Pipe()
+        self._process = self._spawn(theirs, memory_fd)
+        theirs.close()
+        self._reader = threading.Thread(target=self._read, name="node link", daemon=True)
+        self._reader.start()
+
+    def _spawn(self, theirs: Connection, memory_fd: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dupt_swarm.network.process"]
+        return subprocess.Popen(
+            [*command, str(theirs.fileno()), str(self._folder.path)],
+            pass_fds=(theirs.fileno(), memory_fd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # until `log_to` names a file
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=_ENVIRONMENT | os.environ,
+        )
+
+    def submit(self, command: str, **arguments: Any) -> Future[Any]:
+        """Send a command; the future gets the answer, or `NodeError` if the node ends before."""
+        future: Future[Any] = Future()
+        if len(self._waiting) >= UNANSWERED_MAX:
+            # It hangs. Sending more would fill the pipe, and then hold up the trainer.
+            future.set_exception(NodeError("the node does not answer"))
+            return future
+        number = next(self._numbers)
+        self._waiting[number] = future
+        try:
+            with self._sending:
+                self._pipe.send((number, command, arguments))
+        except OSError:
+            self._fail(number)
+        return future
+
+    def ailment(self) -> str:
+        """``exited``, ``silent``, or nothing if the node is well; to be asked once a second.
+
+        Silence is counted in checks, not in seconds: when the whole peer was suspended, the node gets
+        as many chances to speak as it would have had without.
+        """
+        if self._process.poll() is not None or not self._reader.is_alive():
+            return "exited"
+        self._silent_checks = 0 if self._heard else self._silent_checks + 1
+        self._heard = False
+        return "silent" if self._silent_checks > SILENT_CHECKS_MAX else ""
+
+    def kill(self) -> None:
+        """End the node's whole process group at once; who waits for an answer gets `NodeError`."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._release()
+
+    def close(self) -> None:
+        """Have the node leave the swarm and end, by force if it does not answer."""
+        with contextlib.suppress(OSError), self._sending:
+            self._pipe.send((None, "close", {}))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_SECONDS)
+        self.kill()
+
+    def _release(self) -> None:
+        self._reader.join()  # it sees the end of the pipe
+        self._pipe.close()
+        self._folder.remove()
+
+    def _read(self) -> None:
+        """Runs in a thread of its own until the node is gone."""
+        try:
+            while True:
+                number, value, error = self._pipe.recv()
+                self._heard = True
+                if number is None:
+                    self._hear(value)
+                elif error is not None:
+                    self._waiting.pop(number).set_exception(error)
+                else:
+                    self._waiting.pop(number).set_result(value)
+        except (EOFError, OSError):
+            pass  # the node is gone
+        finally:
+            for number in list(self._waiting):
+                self._fail(number)
+
+    def _fail(self, number: int) -> None:
+        future = self._waiting.pop(number, None)
+        if future is not None:
+            future.set_exception(NodeError("the node process has ended"))

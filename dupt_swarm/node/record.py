@@ -1,0 +1,75 @@
+"""What a peer says of itself in the DHT."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.node.reasons import FAILURES, REJECTIONS
+
+Role = Literal["oracle", "bootstrap", "evaluator"]
+PeerState = Literal["starting", "syncing", "training", "averaging", "paused", "stopping"]
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
+Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
+SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
+Reach = Literal["direct", "relayed", "client"]
+Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
+DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+
+
+class EvaluationRecord(BaseModel):
+    """What an evaluator measured: the swarm's state of one round on text that no oracle trains on."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    dataset: str = Field(pattern=DATASET_PATTERN, description="what the evaluator calls its corpus")
+    bits_per_byte: float = Field(
+        ge=0, le=BITS_PER_BYTE_MAX, description="of UTF-8, comparable between tokenizers"
+    )
+    loss_nats: Loss = Field(description="per token")
+    round: Count
+    time: float = Field(ge=0, le=1e11, description="when it was measured")
+
+
+class PeerRecord(BaseModel):
+    """A small signed statement of one peer in the DHT; times in seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    role: Role
+    state: PeerState
+    time: float = Field(ge=0, le=1e11)
+    round: Count
+    state_digest: str = Field(pattern="^[0-9a-f]{64}$")
+    swarm_tokens: Count = Field(description="tokens in the replica state")
+    round_tokens: Count = Field(default=0, description="own tokens since the last contribution")
+    tokens_total: Count = Field(default=0, description="own tokens contributed, all sessions")
+    tokens_per_second: float = Field(default=0.0, ge=0, le=1e12)
+    loss: Loss | None = None
+    heldout_loss: Loss | None = None
+    group_size: int = Field(default=0, ge=0, le=1 << 20, description="peers in the last all-reduce")
+    round_seconds: float = Field(default=0.0, ge=0, le=1e9, description="length of the last round")
+    failed_rounds: Count = 0
+    heldout_bits_per_byte: Loss | None = Field(default=None, description="of UTF-8")
+    averaging_seconds: float = Field(
+        default=0.0, ge=0, le=1e9, description="from the end of the last round to the new state"
+    )
+    averaged_rounds: SmallCount = Field(default=0, description="ended well since the peer started")
+    failures: tuple[SmallCount, ...] = Field(
+        default=(), max_length=len(FAILURES), description="rounds that failed, in the order of FAILURES"
+    )
+    rejections: tuple[SmallCount, ...] = Field(
+        default=(), max_length=len(REJECTIONS), description="contributions, in the order of REJECTIONS"
+    )
+    checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
+    checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
+    evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
+    name: str = Field(default="", max_length=40)
+    version: str = Field(default="", max_length=20)
+    device: str = Field(default="", max_length=60)
+    reach: Reach = Field(default="direct", description="how others can call this peer")
+    addresses: tuple[Address, ...] = Field(
+        default=(), max_length=3, description="multiaddrs without the peer id, the best first"
+    )

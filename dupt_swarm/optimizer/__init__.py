@@ -1,0 +1,4 @@
+"""Inner steps and rounds.
+
+collaborative   `CollaborativeOptimizer`
+"""

@@ -1,0 +1,44 @@
+"""The line that joins the swarm, from what the monitor itself was told."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from dupt_swarm.node.addresses import host_of, is_relayed, split, worth_telling
+from dupt_swarm.node.view import View
+
+ADDRESSES_MAX = 3
+
+
+def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
+    """An address of each initial peer, at most `ADDRESSES_MAX`; loopback ones only if there are no others.
+
+    The records add addresses of the peers that the operator named, but no other peers: a stranger's
+    record must not decide whom newcomers call first.
+    """
+    told = {peer.peer_id: peer.record.addresses for peer in view.peers}
+    given: dict[str, list[str]] = {}
+    for address in initial_peers:
+        way, separator, peer_id = address.rpartition("/p2p/")
+        if separator:
+            given.setdefault(peer_id, []).append(way)
+    found = []
+    for peer_id, ways in given.items():
+        best = worth_telling(f"{way}/p2p/{peer_id}" for way in (*ways, *told.get(peer_id, ())))
+        # What the operator gave is known to work, if it is as good as any.
+        found += [f"{way}/p2p/{peer_id}" for way in [*(way for way in ways if way in best), *best][:1]]
+    public = [address for address in found if not is_loopback(address)]
+    return (public or found)[:ADDRESSES_MAX]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only peers on this machine can use ``address``."""
+    host = host_of(split(address)[0])
+    return host is not None and host.is_loopback and not is_relayed(address)
+
+
+def join_line(addresses: Sequence[str]) -> str:
+    """The command with these addresses, fit for a shell."""
+    options = " ".join(f"--initial-peers {shlex.quote(address)}" for address in addresses)
+    return f"dupt-peer join {options} --corpus PATH"

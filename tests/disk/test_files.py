@@ -1,0 +1,66 @@
+import errno
+import os
+
+import pytest
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import CheckpointError
+
+
+def test_writes_the_file_and_nothing_else(tmp_path) -> None:
+    """The file has what was written, and no temporary file stays."""
+    path = tmp_path / "data"
+    write_atomically(path, lambda file: file.write_bytes(b"new"))
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_is_not_there_before_it_is_whole(tmp_path) -> None:
+    """While it is being written, readers see the file as it was before."""
+    path = tmp_path / "data"
+    path.write_bytes(b"old")
+    seen = []
+
+    def write(file) -> None:
+        file.write_bytes(b"ne")
+        seen.append(path.read_bytes())
+        file.write_bytes(b"new")
+
+    write_atomically(path, write)
+    assert seen == [b"old"]
+    assert path.read_bytes() == b"new"
+
+
+def test_full_disk_leaves_the_old_file(tmp_path) -> None:
+    """A full disk is a CheckpointError with the remedy; the old file stays, and no half of the new one."""
+    path = tmp_path / "data"
+    path.write_bytes(b"old")
+
+    def write(file) -> None:
+        file.write_bytes(b"ne")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(CheckpointError, match=r"No space left on device.*--state-dir"):
+        write_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_errors_pass_and_leave_nothing(tmp_path) -> None:
+    """An error that is not the disk's passes unchanged, and the temporary file is removed."""
+
+    def write(file) -> None:
+        file.write_bytes(b"ne")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_atomically(tmp_path / "data", write)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["none", "file"])
+def test_impossible_folder(tmp_path, folder: str) -> None:
+    """A folder that is missing, or is a file, is a CheckpointError too."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        write_atomically(tmp_path / folder / "data", lambda file: file.write_bytes(b"new"))

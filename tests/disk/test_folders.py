@@ -1,0 +1,97 @@
+import errno
+import os
+
+import pytest
+
+from dupt_swarm.disk.folders import CHECKPOINTS_KEPT, SwarmFolder
+from dupt_swarm.errors import CheckpointError, UsageError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A locked folder of a swarm."""
+    folder = SwarmFolder(tmp_path, "s-0123456789ab")
+    yield folder
+    folder.close()
+
+
+def test_paths(tmp_path, folder) -> None:
+    """Everything lies in one sub-folder per swarm."""
+    home = tmp_path / "s-0123456789ab"
+    assert folder.path == home
+    assert {folder.identity.parent, folder.log.parent, folder.tokens.parent} == {home}
+
+
+def test_second_peer_is_refused(tmp_path, folder) -> None:
+    """A second peer in the same folder is refused with the remedy, and let in when the first has gone."""
+    with pytest.raises(UsageError, match=r"another peer of this swarm uses this folder.*--state-dir"):
+        SwarmFolder(tmp_path, "s-0123456789ab")
+    other = SwarmFolder(tmp_path, "s-ba9876543210")
+    other.close()
+    folder.close()
+    SwarmFolder(tmp_path, "s-0123456789ab").close()
+
+
+def test_unusable_state_dir(tmp_path) -> None:
+    """A state folder that cannot be made is a usage error with the remedy."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"cannot be written.*--state-dir"):
+        SwarmFolder(tmp_path / "file", "s")
+
+
+def test_shared_files(folder) -> None:
+    """Manifest and tokenizer are kept as given; before that there is no tokenizer."""
+    assert folder.tokenizer == b""
+    folder.save_shared(b"{}", b"tokens")
+    assert (folder.path / "manifest.json").read_bytes() == b"{}"
+    assert folder.tokenizer == b"tokens"
+
+
+def test_checkpoints_are_numbered_and_old_ones_removed(folder) -> None:
+    """Each checkpoint becomes the newest, and only the last few stay."""
+    assert folder.checkpoint is None
+    for number in range(1, CHECKPOINTS_KEPT + 3):
+        with folder.new_checkpoint() as path:
+            (path / "replica").write_text(str(number))
+        assert folder.checkpoint == folder.path / f"checkpoint-{number:08d}"
+        assert (folder.checkpoint / "replica").read_text() == str(number)
+    kept = sorted(path.name for path in folder.path.glob("*checkpoint*"))
+    assert kept == ["checkpoint-00000003", "checkpoint-00000004"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), CheckpointError),
+        (CheckpointError("inside"), CheckpointError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_unfinished_checkpoint_counts_for_nothing(folder, problem, raised) -> None:
+    """A checkpoint that was not finished, for whatever reason, leaves the one before as the newest."""
+    with folder.new_checkpoint() as path:
+        (path / "replica").write_text("whole")
+    with pytest.raises(raised), folder.new_checkpoint() as path:
+        (path / "replica").write_text("ha")
+        raise problem
+    assert folder.checkpoint == folder.path / "checkpoint-00000001"
+    assert [path.name for path in folder.path.glob("*checkpoint*")] == ["checkpoint-00000001"]
+
+
+def test_rest_of_a_crash_is_cleared(folder) -> None:
+    """What a crash left of an unfinished checkpoint does not get into the next one."""
+    (folder.path / ".checkpoint").mkdir()
+    (folder.path / ".checkpoint" / "rest").write_text("rest")
+    with folder.new_checkpoint() as path:
+        (path / "replica").write_text("whole")
+    assert [path.name for path in folder.checkpoint.iterdir()] == ["replica"]
+
+
+def test_foreign_folders_are_left_alone(folder) -> None:
+    """A folder that only looks like a checkpoint is neither read nor removed."""
+    (folder.path / "checkpoint-mybackup").mkdir()
+    (folder.path / "checkpoint-by-hand1").mkdir()
+    with folder.new_checkpoint():
+        pass
+    assert folder.checkpoint == folder.path / "checkpoint-00000001"
+    assert (folder.path / "checkpoint-mybackup").exists()

@@ -1,0 +1,432 @@
+import asyncio
+import logging
+
+import pytest
+import torch
+from hivemind.averaging.averager import AveragingMode
+from hivemind.averaging.group_info import GroupInfo
+from hivemind.dht.routing import DHTID
+from hivemind.proto import averaging_pb2
+
+from dupt_swarm.network.averaging import averager as averager_module
+from dupt_swarm.network.averaging.allreduce import ScreeningRunner
+from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+
+NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
+DIGEST = "ab" * 32
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    """Time limits of a second or two; rounds of 20480 tokens, weights of at most four times that."""
+    times = {"matchmaking_seconds": 5, "chunk_seconds": 1, "allreduce_seconds": 15}
+    return make_manifest(rounds=times, limits={"max_weight_ratio": 4.0, "max_norm_ratio": 10.0})
+
+
+@pytest.fixture
+def contributions() -> list[torch.Tensor]:
+    """Pseudo-gradients of three peers."""
+    return [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) * 1e-3 for seed in range(3)]
+
+
+@pytest.fixture
+def runners(monkeypatch):
+    """Put another kind of runner in the place of one peer's: ``runners[peer_id] = Kind``."""
+    kinds: dict[str, type[ScreeningRunner]] = {}
+
+    def build(**arguments):
+        return kinds.get(str(arguments["p2p"].peer_id), ScreeningRunner)(**arguments)
+
+    monkeypatch.setattr(averager_module, "ScreeningRunner", build)
+    return kinds
+
+
+async def open_averagers(manifest, stations, numel: int = NUMEL) -> list[SwarmAverager]:
+    averagers = []
+    for station in stations:
+        averager = SwarmAverager(manifest, station.dht)
+        await averager.open(station.p2p, numel)
+        averagers.append(averager)
+    return averagers
+
+
+def group_of(averagers, clients=()) -> GroupInfo:
+    """The group of these peers, as matchmaking would make it."""
+    modes = [AveragingMode.CLIENT if each in clients else AveragingMode.NODE for each in averagers]
+    data = tuple(averagers[0].serializer.dumps([mode.value, 1.0]) for mode in modes)
+    return GroupInfo(DHTID.generate().to_bytes(), tuple(each.peer_id for each in averagers), data)
+
+
+def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Average]]:
+    """An all-reduce in a group that need not find itself; ``clients`` reduce nothing."""
+    group = group_of(averagers, clients)
+    for averager in averagers:
+        averager._pending_groups_registered.clear()
+    return [
+        asyncio.create_task(averager._average_in(group, contribution, weight))
+        for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
+    ]
+
+
+async def average_as_group(averagers, contributions, weights, clients=()) -> list[Average]:
+    """The outcomes of such an all-reduce."""
+    return await asyncio.gather(*start_group(averagers, contributions, weights, clients))
+
+
+def mean_of(contributions, weights) -> torch.Tensor:
+    """The weighted mean in double precision."""
+    total = sum(part.double() * weight for part, weight in zip(contributions, weights, strict=True))
+    return total / sum(weights)
+
+
+def assert_is_mean(average: Average, contributions, weights) -> None:
+    """The average is that of ``contributions`` to the codec's precision, on the way there and back."""
+    expected = mean_of(contributions, weights)
+    assert average.reason == ""
+    largest = max(float(part.abs().max()) for part in contributions)
+    assert float((average.values.double() - expected).abs().max()) <= 2 * 2.0**-11 * largest
+    assert average.tokens == sum(weights)
+
+
+def same_bits(first: Average, second: Average) -> bool:
+    return first.values.numpy().tobytes() == second.values.numpy().tobytes()
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 90))
+
+
+def test_all_get_the_same_average(stations, manifest, contributions) -> None:
+    """Three peers meet, and all get bit for bit the same average: the mean weighted by tokens."""
+    weights = [10_000.0, 20_000.0, 5_000.0]
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            before = [part.clone() for part in contributions]
+            results = await asyncio.gather(
+                *(
+                    averager.average(part, weight, round=7, digest=DIGEST, group_size=3)
+                    for averager, part, weight in zip(averagers, contributions, weights, strict=True)
+                )
+            )
+            for averager, result in zip(averagers, results, strict=True):
+                assert_is_mean(result, contributions, weights)
+                others = {str(other.peer_id) for other in averagers if other is not averager}
+                assert (set(result.mates), result.lost) == (others, ())
+            assert same_bits(results[0], results[1])
+            assert same_bits(results[0], results[2])
+            assert all(torch.equal(*pair) for pair in zip(contributions, before, strict=True))
+
+    run(scenario())
+
+
+def test_only_equal_states_meet(stations, make_manifest) -> None:
+    """Peers of another round, or of another state, do not average with one another."""
+    manifest = make_manifest(rounds={"matchmaking_seconds": 1})
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers, 10)
+            states = [(7, DIGEST), (8, DIGEST), (7, "cd" * 32)]
+            results = await asyncio.gather(
+                *(
+                    averager.average(torch.ones(10), 1.0, round=round, digest=digest, group_size=2)
+                    for averager, (round, digest) in zip(averagers, states, strict=True)
+                )
+            )
+            assert [(result.values, result.reason) for result in results] == [(None, "no_group")] * 3
+
+    run(scenario())
+
+
+def test_small_vectors(stations, manifest) -> None:
+    """Vectors too small to give everybody a share are averaged too, even with fewer values than peers."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            for numel in (1, 2, 300_000):
+                parts = [torch.full((numel,), value) for value in (1.0, 2.0, 4.0)]
+                results = await average_as_group(averagers, parts, [2.0, 1.0, 1.0])
+                assert [result.values.unique().tolist() for result in results] == [[2.0]] * 3
+                assert [(len(result.values), result.tokens) for result in results] == [(numel, 4)] * 3
+
+    run(scenario())
+
+
+class EvilSender(ScreeningRunner):
+    """Sends messages that were tampered with, and does all else as it should."""
+
+    reason = ""
+
+    def tamper(self, message, number: int) -> None:
+        raise NotImplementedError
+
+    async def _generate_input_for_peer(self, peer_index):
+        number = 0
+        async for message in super()._generate_input_for_peer(peer_index):
+            self.tamper(message, number)
+            number += 1
+            yield message
+
+
+class SendsNaN(EvilSender):
+    reason = "not_finite"
+
+    def tamper(self, message, _number) -> None:
+        halves = bytearray(message.tensor_part.buffer)
+        halves[-2:] = b"\x00\x7e"  # the last value is a NaN
+        message.tensor_part.buffer = bytes(halves)
+
+
+class SendsAnotherShape(EvilSender):
+    reason = "shape"
+
+    def tamper(self, message, _number) -> None:
+        message.tensor_part.buffer = message.tensor_part.buffer[:4]
+        message.tensor_part.size[:] = [1]
+
+
+class ClaimsAnotherShape(EvilSender):
+    reason = "weight"  # the size that it claims is of no interest, so something else must be wrong too
+
+    def tamper(self, message, _number) -> None:
+        message.tensor_part.size[:] = [1 << 30]
+        message.weight = float("nan")
+
+
+class SendsAHugeWeight(EvilSender):
+    reason = "weight"
+
+    def tamper(self, message, _number) -> None:
+        message.weight = 1e12
+
+
+class SendsNoWeight(EvilSender):
+    reason = "weight"
+
+    def tamper(self, message, _number) -> None:
+        message.weight = 0.0
+
+
+class TurnsBadLater(EvilSender):
+    reason = "shape"
+
+    def tamper(self, message, number) -> None:
+        if number:
+            message.tensor_part.buffer = b""
+
+
+def test_bad_senders_are_left_out(stations, manifest, contributions, runners, caplog) -> None:
+    """A peer whose contribution is unusable is left out, named in the log, and the others agree."""
+    weights = [10_000.0, 20_000.0, 5_000.0]
+
+    async def judge(averagers, kind: type[EvilSender]) -> None:
+        evil = averagers[2]
+        runners[str(evil.peer_id)] = kind
+        caplog.clear()
+        one, two, bad = start_group(averagers, contributions, weights, clients=[evil])
+        first, second = await one, await two
+        assert (first.reason, second.reason) == ("", ""), kind
+        assert same_bits(first, second), kind
+        assert first.tokens == second.tokens, kind
+        if kind is not TurnsBadLater:  # of that one the first part was good, and counts
+            assert_is_mean(first, contributions[:2], weights[:2])
+        assert f"'{kind.reason}': 1" in caplog.text, kind
+        if kind is SendsNaN:  # the others would learn it as slowly
+            assert ((await bad).values, (await bad).reason) == (None, "peer_lost")
+        bad.cancel()
+        await asyncio.wait([bad])
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            for kind in EvilSender.__subclasses__():
+                await judge(averagers, kind)
+
+    with caplog.at_level(logging.WARNING, logger="dupt_swarm"):
+        run(scenario())
+
+
+def test_norm_outlier_is_left_out(stations, manifest, contributions, caplog) -> None:
+    """A contribution a thousand times as large as the others counts for nothing."""
+    contributions[1] = contributions[1] * 1000
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            results = await average_as_group(averagers, contributions, [3.0, 4.0, 5.0])
+            for result in results:
+                assert_is_mean(result, [contributions[0], contributions[2]], [3.0, 5.0])
+            assert same_bits(results[0], results[1])
+            assert same_bits(results[0], results[2])
+
+    with caplog.at_level(logging.WARNING, logger="dupt_swarm"):
+        run(scenario())
+    assert "'norm'" in caplog.text
+
+
+class Vanishes(ScreeningRunner):
+    """Sends one part, and then its machine is gone."""
+
+    async def _generate_input_for_peer(self, peer_index):
+        async for message in super()._generate_input_for_peer(peer_index):
+            yield message
+            # Not awaited: the daemon's end would wait for the very stream that this belongs to.
+            self.ended = asyncio.create_task(self._p2p.shutdown())
+            await asyncio.Event().wait()
+
+
+class FallsSilent(ScreeningRunner):
+    """Takes part in the group, but never says a word."""
+
+    async def _communicate_with_peer(self, peer_id):
+        del peer_id
+        await asyncio.Event().wait()
+
+    async def _accumulate_parts_streaming(self, stream, sender_index):
+        del stream, sender_index
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize("kind", [Vanishes, FallsSilent])
+def test_lost_peer_fails_the_round_for_all(stations, manifest, contributions, runners, kind) -> None:
+    """A peer lost midway fails the round for the others, in time and with no mixed result; the next works."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            lost = averagers[2]
+            runners[str(lost.peer_id)] = kind
+            one, two, third = start_group(averagers, contributions, [1.0] * 3)
+            rounds = asyncio.gather(one, two)
+            started = asyncio.get_running_loop().time()
+            one, two = await asyncio.wait_for(rounds, manifest.rounds.allreduce_seconds)
+            assert asyncio.get_running_loop().time() - started < 8
+            assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2
+            assert one.lost == two.lost == (str(lost.peer_id),)
+            again = await average_as_group(averagers[:2], contributions[:2], [1.0, 3.0])
+            assert_is_mean(again[0], contributions[:2], [1.0, 3.0])
+            assert same_bits(*again)
+            third.cancel()
+            await asyncio.wait([third])
+
+    run(scenario())
+
+
+class NeverEnds(ScreeningRunner):
+    """Returns all averages of its share, and then leaves the stream open without a word."""
+
+    async def _accumulate_parts_streaming(self, stream, sender_index):
+        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+            yield message
+        await asyncio.sleep(3.0)  # longer than a reducer may be silent
+
+
+def test_peer_lost_after_its_whole_share(stations, manifest, contributions, runners) -> None:
+    """Who falls silent after it has given all of its share does not fail the round."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            runners[str(averagers[2].peer_id)] = NeverEnds
+            results = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+            for result in results:
+                assert_is_mean(result, contributions, [1.0, 2.0, 3.0])
+            assert same_bits(results[0], results[1])
+
+    run(scenario())
+
+
+class ReturnsJunk(ScreeningRunner):
+    """Reduces, but returns something else than the average."""
+
+    def junk(self, message) -> None:
+        raise NotImplementedError
+
+    async def _accumulate_parts_streaming(self, stream, sender_index):
+        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+            self.junk(message)
+            yield message
+
+
+class ReturnsNaN(ReturnsJunk):
+    def junk(self, message) -> None:
+        message.tensor_part.buffer = message.tensor_part.buffer[:-2] + b"\x00\x7e"
+
+
+class ReturnsTooLittle(ReturnsJunk):
+    def junk(self, message) -> None:
+        message.tensor_part.buffer = message.tensor_part.buffer[:-2]
+
+
+class ReturnsAHugeWeight(ReturnsJunk):
+    def junk(self, message) -> None:
+        message.weight = 1e30
+
+
+class ReturnsAnError(ReturnsJunk):
+    def junk(self, message) -> None:
+        message.code = averaging_pb2.CANCELLED
+
+
+class ReturnsTooMuch(ScreeningRunner):
+    async def _accumulate_parts_streaming(self, stream, sender_index):
+        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+            yield message
+        yield message
+
+
+def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners) -> None:
+    """A peer that returns an unusable average is taken for lost: nobody goes on with a part of a result."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            evil = averagers[2]
+            for kind in ReturnsJunk.__subclasses__():
+                runners[str(evil.peer_id)] = kind
+                one, two, _ = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+                assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2, kind
+                assert one.lost == two.lost == (str(evil.peer_id),), kind
+
+    run(scenario())
+
+
+def test_reducer_that_returns_too_much(stations, manifest, contributions, runners) -> None:
+    """What a reducer returns after its share is not used."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            runners[str(averagers[2].peer_id)] = ReturnsTooMuch
+            results = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+            for result in results:
+                assert_is_mean(result, contributions, [1.0, 2.0, 3.0])
+            assert same_bits(results[0], results[1])
+
+    run(scenario())
+
+
+def test_stranger_is_refused(stations, manifest, contributions) -> None:
+    """A peer outside the group, or with an unknown group, gets nothing and changes nothing."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            stub = SwarmAverager.get_stub(peers[2].p2p, averagers[0].peer_id, namespace=manifest.swarm_id)
+
+            async def messages():
+                yield averaging_pb2.AveragingData(
+                    code=averaging_pb2.PART_FOR_AVERAGING, group_id=b"unknown", weight=1.0
+                )
+
+            replies = [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
+            assert replies == [averaging_pb2.BAD_GROUP_ID]
+            results = await average_as_group(averagers[:2], contributions[:2], [1.0, 2.0])
+            assert_is_mean(results[0], contributions[:2], [1.0, 2.0])
+            assert same_bits(*results)
+
+    run(scenario())

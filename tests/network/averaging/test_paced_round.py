@@ -1,0 +1,57 @@
+"""A round under a limited rate."""
+
+import asyncio
+
+import pytest
+import torch
+
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+
+NUMEL = 700_000
+RATE = 2e6
+
+
+class CountingBucket(TokenBucket):
+    """Notes what passes."""
+
+    passed = 0
+
+    async def take(self, amount: int, *, urgent: bool = False) -> None:
+        assert urgent
+        self.passed += amount
+        await super().take(amount, urgent=urgent)
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(rounds={"matchmaking_seconds": 10, "chunk_seconds": 5, "allreduce_seconds": 30})
+
+
+def test_a_limited_peer_takes_part(stations, manifest) -> None:
+    """The average is what it always is, and all that the limited peer sends and receives is counted."""
+    contributions = [torch.full((NUMEL,), value) for value in (1.0, 3.0)]
+
+    async def scenario() -> None:
+        limited = Bandwidth()
+        limited.upload, limited.download = CountingBucket(RATE), CountingBucket(RATE)
+        async with stations(2, manifest) as peers:
+            averagers = [
+                SwarmAverager(manifest, peer.dht, bandwidth=bandwidth)
+                for peer, bandwidth in zip(peers, (limited, None), strict=True)
+            ]
+            for averager, peer in zip(averagers, peers, strict=True):
+                await averager.open(peer.p2p, NUMEL)
+            results = await asyncio.gather(
+                *(
+                    averager.average(part, 10.0, round=1, digest="ab" * 32, group_size=2)
+                    for averager, part in zip(averagers, contributions, strict=True)
+                )
+            )
+        assert [result.reason for result in results] == ["", ""]
+        assert all(torch.equal(result.values, torch.full((NUMEL,), 2.0)) for result in results)
+        # Two bytes a value: one peer's half of the contribution and the other half's average, each way.
+        for bucket in (limited.upload, limited.download):
+            assert 2 * NUMEL <= bucket.passed <= 2.1 * NUMEL
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -1,0 +1,56 @@
+import contextlib
+
+import pytest
+from hivemind.p2p import PeerID
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
+
+
+def test_tag_proves_the_peer_id(identities) -> None:
+    """The peer id derived from the owner tag is the one that libp2p derives from the same key."""
+    for path in identities:
+        tag = owner_tag(load_identity(path))
+        assert peer_id_of(tag) == PeerID.from_identity(path.read_bytes()).to_base58()
+
+
+def test_identity_is_made_once(tmp_path) -> None:
+    """A missing identity is made, readable by its owner only, and the same key is loaded afterwards."""
+    path = tmp_path / "identity"
+    first = owner_tag(load_identity(path))
+    assert owner_tag(load_identity(path)) == first
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_different_keys_have_different_ids(identities) -> None:
+    """No two keys share a peer id."""
+    assert len({peer_id_of(owner_tag(load_identity(path))) for path in identities}) == len(identities)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 100), (50, None)])
+def test_damaged_identity(tmp_path, identities, start, end) -> None:
+    """A damaged identity is a usage error that says to remove it."""
+    path = tmp_path / "identity"
+    path.write_bytes(identities[0].read_bytes()[start:end])
+    with pytest.raises(UsageError, match=r"not an identity .*; remove it to get a new one"):
+        load_identity(path)
+
+
+def test_one_key_has_one_tag(identities) -> None:
+    """A tag with a comment after the key, or with anything around it, is no owner tag."""
+    tag = owner_tag(load_identity(identities[0]))
+    variants = [tag[:-1] + b" comment]", tag[:-1] + b" ]", b"x" + tag, tag + b"x", tag + tag, tag + b"\n"]
+    accepted = []
+    for variant in variants:
+        with contextlib.suppress(ValueError):
+            accepted.append((variant, peer_id_of(variant)))
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    "tag", [b"", b"[owner:]", b"[owner:ssh-rsa AAAA]", b"[owner:ssh-ed25519 AAAA]", b"x"]
+)
+def test_junk_is_no_tag(tag) -> None:
+    """Bytes that are no owner tag are a ValueError."""
+    with pytest.raises(ValueError):
+        peer_id_of(tag)

@@ -1,0 +1,162 @@
+"""Rates: the buckets that traffic waits for, on a clock that only sleeping moves."""
+
+import asyncio
+
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket, paced
+from dupt_swarm.settings import NodeSettings
+
+
+class Clock:
+    """Stands still unless somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_the_average_rate_is_kept(clock) -> None:
+    """One second's worth goes at once, and from then on so much a second."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        for _ in range(10):
+            await bucket.take(100)
+        assert clock.now == 100.0
+        for _ in range(100):
+            await bucket.take(100)
+        assert clock.now == pytest.approx(110.0, abs=0.2)
+
+    asyncio.run(scenario())
+
+
+def test_a_message_larger_than_a_seconds_worth_is_paid_for_afterwards(clock) -> None:
+    """It goes at once, and the next one when its bytes would have passed at the rate allowed."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        await bucket.take(5000)
+        assert clock.now == 100.0
+        await bucket.take(1)
+        assert clock.now == pytest.approx(104.0, abs=0.01)
+
+    asyncio.run(scenario())
+
+
+def test_idle_time_is_not_saved_up(clock) -> None:
+    """After an hour of silence no more than one second's worth goes at once."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        clock.now += 3600
+        started = clock.now
+        for _ in range(30):
+            await bucket.take(100)
+        assert clock.now - started == pytest.approx(2.0, abs=0.2)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_given_back_is_there_again(clock) -> None:
+    """Bytes that were not sent after all cost nothing."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        await bucket.take(5000)
+        bucket.give_back(5000)
+        await bucket.take(1000)
+        assert clock.now == 100.0
+
+    asyncio.run(scenario())
+
+
+def test_rounds_go_before_downloads(clock) -> None:
+    """What waits in a hurry passes before all that waited longer."""
+
+    async def scenario() -> None:
+        bucket, order = TokenBucket(1000, clock, clock.sleep), []
+
+        async def take(name: str, urgent: bool) -> None:
+            await bucket.take(1000, urgent=urgent)
+            order.append(name)
+
+        await bucket.take(3000)
+        waiting = [take("chunk", False), take("chunk", False), take("part", True), take("part", True)]
+        await asyncio.gather(*waiting)
+        assert order == ["part", "part", "chunk", "chunk"]
+        assert clock.now == pytest.approx(106.0, abs=1.1)
+
+    asyncio.run(scenario())
+
+
+def test_who_gives_up_takes_nothing(clock) -> None:
+    """A download that is cancelled while it waits leaves its bytes to the others."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        await bucket.take(2000)
+        waiting = [asyncio.create_task(bucket.take(1_000_000)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await bucket.take(1)
+        assert clock.now == pytest.approx(101.0, abs=0.1)
+
+    asyncio.run(scenario())
+
+
+def test_no_limit_never_waits() -> None:
+    """Without a rate everything passes at once."""
+
+    async def never(_: float) -> None:
+        raise AssertionError("it waited")
+
+    async def scenario() -> None:
+        bucket = TokenBucket(None, sleep=never)
+        for _ in range(100):
+            await bucket.take(1 << 40)
+            bucket.give_back(1)
+
+    asyncio.run(scenario())
+
+
+def test_messages_of_a_round_are_paced(clock) -> None:
+    """A stream of messages passes unchanged, at the rate allowed."""
+
+    async def stream():
+        for _ in range(11):
+            yield BytesValue(value=bytes(997))  # 1000 bytes with the field's header
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        passed = [message async for message in paced(stream(), bucket)]
+        assert passed == [message async for message in stream()]
+        assert clock.now == pytest.approx(109.0, abs=1.1)
+
+    asyncio.run(scenario())
+
+
+def test_a_rate_too_small_for_the_rounds_is_refused(make_manifest) -> None:
+    """The error names the least rate that suffices, and that rate is accepted."""
+    manifest = make_manifest(rounds={"allreduce_seconds": 60.0, "chunk_seconds": 5.0})
+    numel = 117_000_000  # 2 bytes each, there and back: 468 MB in 30 s
+    for settings in (NodeSettings("oracle", max_upload=15e6), NodeSettings("oracle", max_download=15e6)):
+        with pytest.raises(UsageError, match=r"15MB is too little .* allow at least 15\.6\dMB"):
+            Bandwidth.of(settings).check(manifest, numel)
+    Bandwidth.of(NodeSettings("oracle", max_upload=15.61e6, max_download=15.61e6)).check(manifest, numel)
+    Bandwidth.of(NodeSettings("oracle")).check(manifest, numel)

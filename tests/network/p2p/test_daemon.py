@@ -1,0 +1,149 @@
+import asyncio
+import contextlib
+import socket
+
+import pytest
+from hivemind.p2p import PeerID
+
+from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.network.p2p.daemon import ReachabilitySettings, check_port_free, connect, start_daemon
+from dupt_swarm.settings import NodeSettings
+
+# Peers that do not exist, one for each dial: libp2p waits before it dials the same one again.
+NOBODY, IMPOSTOR, LOST, RELAYED = (PeerID(b"\x12\x20" + 32 * bytes([number])) for number in range(4))
+
+
+@pytest.fixture
+def taken_port():
+    """A TCP port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def free_port():
+    """A TCP port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_taken_port(taken_port) -> None:
+    """A port on which another program listens is refused, on its address and on all addresses."""
+    for host in ("127.0.0.1", "0.0.0.0"):
+        with pytest.raises(UsageError, match=r"cannot listen there .*; choose another port"):
+            check_port_free(f"/ip4/{host}/tcp/{taken_port}")
+
+
+def test_free_ports(free_port, taken_port) -> None:
+    """A free port, any port, and a port of another protocol are fine."""
+    check_port_free(f"/ip4/127.0.0.1/tcp/{free_port}")
+    check_port_free("/ip4/127.0.0.1/tcp/0")
+    check_port_free(f"/ip4/127.0.0.1/udp/{taken_port}/quic-v1")
+    with pytest.raises(UsageError, match="cannot listen there"):
+        check_port_free(f"/ip4/127.0.0.1/tcp/{taken_port}/ws")
+
+
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1:4001", "/ip4/127.0.0.1", "/ip4/127.0.0.1/tcp/x", "/tcp/1"]
+)
+def test_unusable_host_address(address: str) -> None:
+    """What is no address to listen on is refused, with an example of one."""
+    with pytest.raises(UsageError, match=r"write it like /ip4/0\.0\.0\.0/tcp/4001"):
+        check_port_free(address)
+
+
+def test_impossible_port() -> None:
+    """A port beyond 65535, or an address of another machine, is a usage error too."""
+    for address in ("/ip4/127.0.0.1/tcp/70000", "/ip4/192.0.2.1/tcp/4001"):
+        with pytest.raises(UsageError, match="cannot listen there"):
+            check_port_free(address)
+
+
+def test_start_checks_the_port(taken_port, tmp_path) -> None:
+    """A daemon is not started on a port that is taken."""
+    settings = NodeSettings("oracle", host_maddrs=(f"/ip4/127.0.0.1/tcp/{taken_port}",))
+    with pytest.raises(UsageError, match="choose another port"):
+        asyncio.run(start_daemon(settings, tmp_path))
+
+
+def test_daemon_that_does_not_start(tmp_path) -> None:
+    """An address that libp2p refuses is a NodeError with the remedy, and no socket is left."""
+    settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0/nonsense",))
+    with pytest.raises(NodeError, match=r"the libp2p daemon did not start: .*; check --host-maddrs"):
+        asyncio.run(start_daemon(settings, tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_connect(stations, free_port) -> None:
+    """Those who answer are told; the others do not matter as long as there is one."""
+
+    async def scenario() -> None:
+        async with stations(2) as [one, two]:
+            nobody = f"/ip4/127.0.0.1/tcp/{free_port}/p2p/{NOBODY}"
+            assert await connect(one.p2p, [nobody, two.address, "junk"]) == [two.address]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_relayed_address(tmp_path) -> None:
+    """An address that leads over a relay is dialled over the relay, and reaches the peer behind it."""
+
+    async def scenario() -> None:
+        settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
+        relay = await start_daemon(settings, tmp_path, ReachabilitySettings("public"))
+        [way] = await relay.get_visible_maddrs()
+        hidden = await start_daemon(settings, tmp_path, ReachabilitySettings("private", (str(way),)))
+        caller = await start_daemon(settings, tmp_path)
+        try:
+            address = f"{way}/p2p-circuit/p2p/{hidden.peer_id}"
+            reached: list[str] = []
+            while not reached:  # until the relay has reserved a place
+                with contextlib.suppress(UnreachableError):
+                    reached = await connect(caller, [address])
+                await asyncio.sleep(0.1)
+            found = [peer for peer in await caller.list_peers() if peer.peer_id == hidden.peer_id]
+            assert any("/p2p-circuit" in str(peer.addrs[0]) for peer in found)
+        finally:
+            for p2p in (caller, hidden, relay):
+                await p2p.shutdown()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_unreachable_peers(stations, free_port) -> None:
+    """When nobody answers, each address has its reason, in one line."""
+
+    async def scenario() -> None:
+        async with stations(2) as [one, two]:
+            route, _, _ = two.address.rpartition("/p2p/")
+            nobody = f"/ip4/127.0.0.1/tcp/{free_port}/p2p/{NOBODY}"
+            impostor = f"{route}/p2p/{IMPOSTOR}"  # another peer than the one meant listens there
+            relayed = f"{one.address}/p2p-circuit/p2p/{RELAYED}"  # we are its relay, not itself
+            garbage = ["", "junk", "/ip4/127.0.0.1/tcp/1", f"/p2p/{LOST}", "/ip4/127.0.0.1/tcp/1/p2p/short"]
+            addresses = [nobody, impostor, relayed, one.address, *garbage]
+            with pytest.raises(UnreachableError) as caught:
+                await connect(one.p2p, addresses)
+            reasons = caught.value.reasons
+            assert list(reasons) == addresses
+            assert reasons[nobody] == "connect: connection refused"
+            assert "peer id mismatch" in reasons[impostor]
+            assert reasons[one.address] == "this peer's own address"
+            assert reasons[relayed] not in ("", "this peer's own address")
+            assert [reasons[each] for each in garbage] == ["not a multiaddr that ends in /p2p/<peer id>"] * 5
+            assert [reason for reason in reasons.values() if "\n" in reason] == []
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_connect_without_daemon(stations) -> None:
+    """When our own daemon is gone, that is the reason, and not an exception of another kind."""
+
+    async def scenario() -> None:
+        async with stations(2) as [one, two]:
+            await one.p2p.shutdown()
+            with pytest.raises(UnreachableError) as caught:
+                await connect(one.p2p, [two.address])
+            assert caught.value.reasons[two.address].startswith("the libp2p daemon of this peer is gone")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

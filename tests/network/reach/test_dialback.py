@@ -1,0 +1,134 @@
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from hivemind.p2p import PeerID
+from hivemind.utils.multiaddr import Multiaddr
+
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.dialback import (
+    ADDRESSES_MAX,
+    CALLS,
+    CALLS_PER_HOST,
+    WINDOW_SECONDS,
+    Answer,
+    DialBack,
+    ask_to_dial,
+    dial_back,
+    greeted,
+)
+
+CALLER = PeerID(b"\x12\x20" + 32 * b"\x01")
+
+
+class Swarm:
+    """Stands in for libp2p where a test wants a caller from somewhere else than loopback."""
+
+    def __init__(self, *ways: str) -> None:
+        self.ways = ways
+
+    async def list_peers(self) -> list[SimpleNamespace]:
+        """The caller's connections."""
+        return [SimpleNamespace(peer_id=CALLER, addrs=[Multiaddr(way)]) for way in self.ways]
+
+
+def ask(servicer: DialBack, *addresses: object) -> Answer:
+    """What the servicer answers to the caller."""
+    request = StringValue(value=json.dumps(addresses))
+    reply = asyncio.run(servicer.rpc_dial_back(request, SimpleNamespace(remote_id=CALLER)))
+    return Answer.parse(reply.value)
+
+
+def test_dial_back(stations) -> None:
+    """A peer that listens where it says is called there; a port on which nobody listens is told."""
+
+    async def scenario() -> None:
+        async with stations(2) as [one, two]:
+            await connect(two.p2p, [one.address])
+            relay = "/ip4/192.0.2.1/tcp/1/p2p/QmRe1ay"
+            await DialBack(one.p2p, lambda: [relay]).start()
+            own, _, _ = two.address.rpartition("/p2p/")
+            unspecified = own.replace("127.0.0.1", "0.0.0.0")
+            closed, udp = "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"
+            answer = await ask_to_dial(two.p2p, one.p2p.peer_id, [own, unspecified, closed, udp])
+            assert (answer.observed, answer.relays) == ("127.0.0.1", (relay,))
+            assert answer.reasons == {
+                own: "",
+                unspecified: "",
+                closed: "Connect call failed ('127.0.0.1', 1)",
+                udp: "not checked: only TCP is",
+            }
+            assert await dial_back(two.p2p, one.p2p.peer_id, [own]) == {own: ""}
+            with pytest.raises(ValueError, match="does not dial back"):
+                await dial_back(one.p2p, two.p2p.peer_id, [])
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_nobody_else_is_dialled() -> None:
+    """Only the IP address that the caller comes from is dialled, so that nobody can scan others."""
+    servicer = DialBack(Swarm("/ip4/127.0.0.2/tcp/5"), list)
+    address = "/ip4/127.0.0.1/tcp/1"
+    reason = "not checked: calls come from 127.0.0.2, and no other address is dialled"
+    assert ask(servicer, address, 1, "x" * 200) == Answer("127.0.0.2", {address: reason})
+    assert ask(servicer, "/dns4/example.org/tcp/1").reasons == {
+        "/dns4/example.org/tcp/1": "not checked: not an IP address with a port"
+    }
+
+
+def test_relayed_caller() -> None:
+    """Who comes over a relay has no IP address to dial: the relay's is not its own."""
+    servicer = DialBack(
+        Swarm("/ip4/127.0.0.2/tcp/5/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N/p2p-circuit"), list
+    )
+    answer = ask(servicer, "/ip4/127.0.0.2/tcp/5")
+    assert answer == Answer("", {"/ip4/127.0.0.2/tcp/5": "not checked: a relay is between the two peers"})
+
+
+def test_asked_too_often() -> None:
+    """Calls are limited for each host and in all, and allowed again later."""
+    now = 0.0
+    swarm = Swarm("/ip4/127.0.0.1/tcp/5")
+    servicer = DialBack(swarm, list, lambda: now)
+    for _ in range(CALLS_PER_HOST):
+        ask(servicer)
+    with pytest.raises(ValueError, match="asked too often; try again in 60 s"):
+        ask(servicer)
+    for number in range(CALLS - CALLS_PER_HOST):
+        swarm.ways = (f"/ip4/127.0.1.{number}/tcp/5",)
+        ask(servicer)
+    swarm.ways = ("/ip4/127.0.2.1/tcp/5",)
+    with pytest.raises(ValueError, match="asked too often"):
+        ask(servicer)
+    now = WINDOW_SECONDS + 1
+    assert ask(servicer).observed == "127.0.2.1"
+
+
+def test_too_many_addresses() -> None:
+    """A long list is refused before anything is dialled."""
+    with pytest.raises(ValueError, match="not a list of at most"):
+        ask(DialBack(Swarm(), list), *["/ip4/127.0.0.1/tcp/1"] * (ADDRESSES_MAX + 1))
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0\r\n"])
+def test_another_program(said: bytes) -> None:
+    """A program that does not speak libp2p is not taken for the peer."""
+
+    async def scenario() -> str:
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(said)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            return await greeted("127.0.0.1", server.sockets[0].getsockname()[1])
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == "another program answers there"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"observed": 1, "reasons": {}, "relays": []}', "null"])
+def test_no_answer(text: str) -> None:
+    """Whatever else another peer sends is refused."""
+    with pytest.raises(ValueError, match="not an answer of a dupt_swarm peer"):
+        Answer.parse(text)

@@ -1,0 +1,68 @@
+import asyncio
+from pathlib import Path
+
+from dupt_swarm.network.reach.dialback import Answer, DialBack
+from dupt_swarm.network.reach.reachability import Started, start_reachable, whereabouts, with_observed
+from dupt_swarm.settings import NodeSettings
+
+EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+
+
+async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: str) -> Started:
+    """What a new peer finds out about itself; its daemon is gone when this returns."""
+    settings = NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs)
+    started = await start_reachable(settings, folder)
+    try:
+        assert len(await started.p2p.list_peers()) == (len(initial_peers) if host_maddrs != LOOPBACK else 0)
+        fields = await whereabouts(started)
+        assert fields["reach"] == started.reach
+        assert 0 < len(fields["addresses"]) <= 3
+        return started
+    finally:
+        await started.p2p.shutdown()
+
+
+def test_nobody_to_ask(tmp_path) -> None:
+    """The first peer, and one that listens on loopback only, count as dialled."""
+
+    async def scenario() -> None:
+        assert (await reached(tmp_path, EVERYWHERE)).reach == "direct"
+        nobody = "/ip4/127.0.0.1/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
+        assert (await reached(tmp_path, LOOPBACK, nobody)).dialled
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_dialled_back(stations, tmp_path) -> None:
+    """Who is dialled back by the peers that it joins is direct."""
+
+    async def scenario() -> None:
+        async with stations(1) as [one]:
+            await DialBack(one.p2p, list).start()
+            started = await reached(tmp_path, EVERYWHERE, one.address)
+            assert (started.dialled, started.reach) == (True, "direct")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_last_resort(stations, tmp_path) -> None:
+    """Whom nobody could dial, and who finds no relay, is a client."""
+
+    async def scenario() -> None:
+        async with stations(1) as [one]:
+            started = await reached(tmp_path, EVERYWHERE, one.address)
+            assert (started.dialled, started.reach) == (False, "client")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_observed_address() -> None:
+    """A public address that only the others know of is announced when it was dialled."""
+    own = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm", "/ip4/127.0.0.1/tcp/4001/p2p/Qm"]
+    asked, seen = "/ip4/0.0.0.0/tcp/4001", "/ip4/8.8.8.8/tcp/4001"
+    told = with_observed(own, [Answer("8.8.8.8", {asked: ""})])
+    assert told == (seen, "/ip4/10.0.0.5/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
+    assert with_observed(own, [Answer("10.0.0.5", {asked: ""})]) == ()
+    assert with_observed([f"{seen}/p2p/Qm"], [Answer("8.8.8.8", {asked: ""})]) == ()
+    assert with_observed(own, []) == ()

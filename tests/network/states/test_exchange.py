@@ -1,0 +1,261 @@
+import asyncio
+import json
+import os
+
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import PeerID
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states import download as download_module
+from dupt_swarm.network.states import exchange as exchange_module
+from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
+
+HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
+SECTIONS = [bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"end of the anchor", b"velocity" * 1000]
+
+
+@pytest.fixture(scope="module")
+def blob() -> Blob:
+    """A blob of two sections and four chunks."""
+    return Blob.build({"kind": "test"}, SECTIONS)
+
+
+class LyingDonor(Exchange):
+    """Sends bytes of its own."""
+
+    async def rpc_chunks(self, request, context):
+        async for _ in super().rpc_chunks(request, context):
+            yield BytesValue(value=b"lies")
+
+
+class SilentDonor(Exchange):
+    """Never sends anything."""
+
+    async def rpc_chunks(self, request, context):
+        del request, context
+        await asyncio.Event().wait()
+        yield BytesValue()
+
+
+class FailingDonor(Exchange):
+    """Raises an exception instead of an answer."""
+
+    async def rpc_chunks(self, request, context):
+        del request, context
+        raise RuntimeError("broken")
+        yield BytesValue()
+
+
+class ForgetfulDonor(Exchange):
+    """Knows the blob's index, but not its chunks any more."""
+
+    async def rpc_chunks(self, request, context):
+        del context
+        return
+        yield request
+
+
+class OtherDonor(Exchange):
+    """Answers every question for an index with that of another blob."""
+
+    async def rpc_index(self, request, context) -> BytesValue:
+        del request, context
+        return BytesValue(value=Blob.build({}, [b"other"]).index.data)
+
+
+class MuteDonor(Exchange):
+    """Never answers a question for an index."""
+
+    async def rpc_index(self, request, context) -> BytesValue:
+        del request, context
+        await asyncio.Event().wait()
+        return BytesValue()
+
+
+for kind in (LyingDonor, SilentDonor, FailingDonor, ForgetfulDonor, OtherDonor, MuteDonor):
+    kind.__name__ = "Exchange"  # the name under which libp2p finds the handlers
+
+
+async def open_exchange(kind: type[Exchange], p2p, *blobs: Blob) -> Exchange:
+    exchange = kind(p2p)
+    await exchange.start()
+    if blobs:
+        exchange.publish(HELLO, blobs)
+    return exchange
+
+
+def known(*donors: PeerID):
+    """The donors of a download, always the same."""
+
+    async def ask() -> list[PeerID]:
+        return list(donors)
+
+    return ask
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def test_fetch(stations, blob) -> None:
+    """A blob of several chunks is found by its digest and arrives as it was, from two donors."""
+
+    async def scenario() -> None:
+        async with stations(3) as [first, second, joiner]:
+            for donor in (first, second):
+                await connect(joiner.p2p, [donor.address])
+                await open_exchange(Exchange, donor.p2p, Blob.build({}, [b"another"]), blob)
+            donors = [first.p2p.peer_id, second.p2p.peer_id]
+            exchange = Exchange(joiner.p2p)
+            index = await exchange.fetch_index(blob.digest, donors)
+            fetched = await exchange.fetch(Assembly(index), known(*donors), 30)
+            assert [bytes(section) for section in fetched.sections] == SECTIONS
+            assert fetched.digest == blob.digest
+            assert await exchange.hello(donors[0]) == HELLO
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (LyingDonor, "does not have the hash that the index names"),
+        (SilentDonor, "it fell silent"),
+        (FailingDonor, "broken"),
+        (ForgetfulDonor, "the donor does not hold this blob any more"),
+    ],
+)
+def test_another_donor_completes(stations, blob, monkeypatch, kind, reason) -> None:
+    """When a donor lies, fails or falls silent, another gives its chunks; alone, it is named."""
+    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 2.0)
+
+    async def scenario() -> None:
+        async with stations(3) as [bad, good, joiner]:
+            for donor in (bad, good):
+                await connect(joiner.p2p, [donor.address])
+            await open_exchange(kind, bad.p2p, blob)
+            exchange = Exchange(joiner.p2p)
+            with pytest.raises(NodeError, match=reason) as caught:
+                await exchange.fetch(Assembly(blob.index), known(bad.p2p.peer_id), 30)
+            assert f"{bad.p2p.peer_id}: " in str(caught.value)
+            assert (bad.p2p.peer_id in exchange._backoff) == (kind is not ForgetfulDonor)
+            await open_exchange(Exchange, good.p2p, blob)
+            donors = known(bad.p2p.peer_id, good.p2p.peer_id)
+            fetched = await exchange.fetch(Assembly(blob.index), donors, 30)
+            assert [bytes(section) for section in fetched.sections] == SECTIONS
+
+    run(scenario())
+
+
+def test_a_donor_that_is_gone(stations, blob) -> None:
+    """A donor whose machine vanished is passed over."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await open_exchange(Exchange, donor.p2p, blob)
+            gone = PeerID(b"\x12\x20" + bytes(32))
+            exchange = Exchange(joiner.p2p)
+            index = await exchange.fetch_index(blob.digest, [gone, donor.p2p.peer_id])
+            fetched = await exchange.fetch(Assembly(index), known(gone, donor.p2p.peer_id), 30)
+            assert fetched.digest == blob.digest
+
+    run(scenario())
+
+
+def test_a_donor_that_dies_while_it_sends(stations) -> None:
+    """Its daemon is killed in the middle: the other donor gives what it did not."""
+    large = Blob.build({}, [os.urandom(24 * CHUNK_BYTES)])
+
+    async def scenario() -> None:
+        async with stations(3) as [dying, good, joiner]:
+            for donor in (dying, good):
+                await connect(joiner.p2p, [donor.address])
+                await open_exchange(Exchange, donor.p2p, large)
+            exchange, told = Exchange(joiner.p2p), []
+
+            def kill_when_half_done(progress) -> None:
+                told.append(progress)
+                if 2 * progress.bytes_done > progress.bytes_total and dying.p2p._child.returncode is None:
+                    dying.p2p._child.kill()
+
+            donors = known(dying.p2p.peer_id, good.p2p.peer_id)
+            fetched = await exchange.fetch(Assembly(large.index), donors, 50, kill_when_half_done)
+            assert bytes(fetched.sections[0]) == bytes(large.sections[0])
+            assert told[-1].bytes_done == told[-1].bytes_total == 24 * CHUNK_BYTES
+
+    run(scenario())
+
+
+def test_unknown_digest(stations, blob) -> None:
+    """Who does not hold a blob says so; nobody at all is a NodeError; an unready peer has no hello."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await open_exchange(Exchange, donor.p2p)
+            exchange, peer = Exchange(joiner.p2p), donor.p2p.peer_id
+            with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
+                await exchange.fetch_index(blob.digest, [peer])
+            with pytest.raises(NodeError, match="nobody has it"):
+                await exchange.fetch_index(blob.digest, [])
+            with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
+                await exchange.fetch(Assembly(blob.index), known(peer), 30)
+            with pytest.raises(NodeError, match="nobody has it"):
+                await exchange.fetch(Assembly(blob.index), known(), 30)
+            with pytest.raises(ValueError, match="not a hello"):
+                await exchange.hello(peer)
+            assert peer not in exchange._backoff
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", [OtherDonor, MuteDonor])
+def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, monkeypatch, kind) -> None:
+    """A wrong index is refused, silence is not waited for: another donor's index is taken."""
+    monkeypatch.setattr(exchange_module, "INDEX_SECONDS", 3.0)
+
+    async def scenario() -> None:
+        async with stations(3) as [bad, good, joiner]:
+            for donor in (bad, good):
+                await connect(joiner.p2p, [donor.address])
+            await open_exchange(kind, bad.p2p)
+            await open_exchange(Exchange, good.p2p, blob)
+            exchange, peers = Exchange(joiner.p2p), [bad.p2p.peer_id, good.p2p.peer_id]
+            assert await exchange.fetch_index(blob.digest, peers) == blob.index
+            with pytest.raises(NodeError, match=r"sent another blob|fell silent"):
+                await exchange.fetch_index(blob.digest, peers[:1])
+            assert peers[0] in exchange._backoff
+
+    run(scenario())
+
+
+def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
+    """A peer that asks and then stops reading keeps nobody from downloading, and is dropped after a while."""
+    monkeypatch.setattr(exchange_module, "SEND_SECONDS", 1.0)
+    monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
+    large = Blob.build({}, [bytes(12 * CHUNK_BYTES)])
+
+    async def scenario() -> None:
+        async with stations(3) as [donor, stalled, joiner]:
+            for station in (stalled, joiner):
+                await connect(station.p2p, [donor.address])
+            serving = await open_exchange(Exchange, donor.p2p, large)
+            request = {"digest": large.digest, "numbers": list(range(12))}
+            stub = Exchange.get_stub(stalled.p2p, donor.p2p.peer_id)
+            streams = [
+                await stub.rpc_chunks(BytesValue(value=json.dumps(request).encode())) for _ in range(6)
+            ]
+            for stream in streams:
+                await anext(stream)  # it has begun, or is refused, and from now on nobody reads
+            fetched = await Exchange(joiner.p2p).fetch(Assembly(large.index), known(donor.p2p.peer_id), 30)
+            assert fetched.digest == large.digest
+            while serving._slots._streams:  # until the last of them is dropped; the test's time is limited
+                await asyncio.sleep(0.05)
+            for stream in streams:
+                await stream.aclose()
+
+    run(scenario())

@@ -1,0 +1,185 @@
+"""How a peer fetches a state: only what it lacks, again after an interruption, and nothing oversized."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from types import SimpleNamespace
+
+import pytest
+import torch
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import PeerID
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.states import store as store_module
+from dupt_swarm.network.states.download import NotHeldError
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.replica import blob as blob_module
+from dupt_swarm.replica.blob import Index
+from dupt_swarm.replica.state import ReplicaState
+
+CHUNK = 256
+DONOR = PeerID(b"\x12\x20" + bytes(32))
+
+
+class Joiner(Exchange):
+    """An exchange whose only donor is in this process; it notes the chunks that it asks for."""
+
+    def __init__(self, donor: Exchange) -> None:
+        super().__init__(None)
+        self.donor = donor
+        self.asked: list[int] = []
+        self.gives_until = 10**9
+
+    async def _ask_index(self, _donor, digest):
+        blob = self.donor._cache.get(digest)
+        if blob is None:
+            raise NotHeldError
+        return Index.parse(blob.index.data)
+
+    async def _ask_chunks(self, _donor, digest, numbers):
+        self.asked += numbers
+        request = BytesValue(value=json.dumps({"digest": digest, "numbers": numbers}).encode())
+        context = SimpleNamespace(remote_id="joiner")
+        async with aclosing(self.donor.rpc_chunks(request, context)) as replies:
+            async for reply in replies:
+                if self.gives_until <= 0:
+                    raise OSError("connection lost")
+                self.gives_until -= 1
+                yield reply.value
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch) -> None:
+    monkeypatch.setattr(blob_module, "CHUNK_BYTES", CHUNK)
+
+
+@pytest.fixture
+def manifest(make_manifest) -> Manifest:
+    return make_manifest(outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7})
+
+
+def state_of(seed: int, numel: int = 640, round: int = 3) -> ReplicaState:
+    """Ten chunks of anchor and ten of velocity."""
+    generator = torch.Generator().manual_seed(seed)
+    anchor, velocity = torch.randn(numel, generator=generator), torch.randn(numel, generator=generator)
+    return ReplicaState(round, 100 * round, ((numel,),), anchor, {"velocity": velocity})
+
+
+def altered(state: ReplicaState, *slots: int) -> ReplicaState:
+    """The same state but for the values at ``slots`` of the anchor."""
+    anchor = state.anchor.clone()
+    anchor[list(slots)] += 1
+    return ReplicaState(state.round, state.tokens_total, state.layout, anchor, state.buffers)
+
+
+async def donors() -> list[str]:
+    return [str(DONOR)]
+
+
+async def give(state: ReplicaState) -> Exchange:
+    exchange = Exchange(None)
+    exchange.publish(None, [state.blob])
+    return exchange
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def keeper_of(manifest: Manifest, joiner: Joiner, tell: Callable = lambda _: None) -> StateStore:
+    return StateStore(manifest, joiner, tell)
+
+
+def test_a_joiner_fetches_everything(manifest) -> None:
+    """Without a state of its own it asks for each chunk once, and hears how far it is."""
+    state, told = state_of(1), []
+
+    async def scenario() -> None:
+        joiner = Joiner(await give(state))
+        fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, donors)
+        assert fetched.digest == state.digest
+        assert torch.equal(fetched.buffers["velocity"], state.buffers["velocity"])
+        assert sorted(joiner.asked) == list(range(20))
+        assert told[-1].bytes_done == told[-1].bytes_total == 20 * CHUNK
+
+    run(scenario)
+
+
+def test_a_peer_that_differs_fetches_only_what_differs(manifest) -> None:
+    """Chunks of the own state, and of the one before it, are not asked for."""
+    theirs = state_of(1)
+    mine, before = altered(theirs, 0, 100, 639), altered(theirs, 300)
+
+    async def scenario() -> None:
+        joiner = Joiner(await give(theirs))
+        store = keeper_of(manifest, joiner)
+        store.replace(mine)
+        fetched = await store.fetch(theirs.digest, donors)
+        assert fetched.digest == theirs.digest
+        assert sorted(joiner.asked) == [0, 1, 9]
+        joiner.asked.clear()
+        store.replace(before)  # mine is the previous one now
+        assert (await store.fetch(theirs.digest, donors)).digest == theirs.digest
+        assert joiner.asked == []
+        assert mine.digest != theirs.digest == state_of(1).digest  # nothing was changed in place
+
+    run(scenario)
+
+
+def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
+    """What arrived is not fetched again, by the next attempt or for a newer state with the same chunks."""
+    state = state_of(1)
+    newer = altered(state, 639)
+
+    async def scenario() -> None:
+        donor = await give(state)
+        joiner = Joiner(donor)
+        store = keeper_of(manifest, joiner)
+        joiner.gives_until = 5
+        with pytest.raises(NodeError, match="connection lost"):
+            await store.fetch(state.digest, donors)
+        joiner.asked, joiner.gives_until = [], 5
+        with pytest.raises(NodeError, match="connection lost"):
+            await store.fetch(state.digest, donors)
+        assert len(set(joiner.asked)) <= 15
+        donor.publish(None, [newer.blob])
+        joiner.asked, joiner.gives_until = [], 10**9
+        assert (await store.fetch(newer.digest, donors)).digest == newer.digest
+        assert 10 <= len(joiner.asked) <= 11
+        joiner.asked.clear()
+        assert store._unfinished is None  # its memory is free again
+
+    run(scenario)
+
+
+def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
+    """A state far larger than the manifest's model is refused by its index; an unusual layout is not."""
+    monkeypatch.setattr(store_module, "numel_max", lambda _: 640)
+    honest = ReplicaState(1, 1, ((4, 5, 2), (600,)), torch.ones(640), {"velocity": torch.ones(640)})
+    large = state_of(1, numel=641)
+
+    async def scenario() -> None:
+        joiner = Joiner(await give(large))
+        with pytest.raises(NodeError, match="641 weights, and with this manifest at most 640 are accepted"):
+            await keeper_of(manifest, joiner).fetch(large.digest, donors)
+        assert joiner.asked == []
+        joiner = Joiner(await give(honest))
+        fetched = await keeper_of(manifest, joiner).fetch(honest.digest, donors)
+        assert fetched.layout == honest.layout
+
+    run(scenario)
+
+
+def test_nobody_has_it(manifest) -> None:
+    """Each donor is named with its reason."""
+
+    async def scenario() -> None:
+        joiner = Joiner(await give(state_of(1)))
+        with pytest.raises(NodeError, match=f"{DONOR}: the donor does not hold this blob any more"):
+            await keeper_of(manifest, joiner).fetch(state_of(2).digest, donors)
+
+    run(scenario)

@@ -1,0 +1,89 @@
+"""What a donor keeps, and whom it serves."""
+
+from contextlib import ExitStack
+
+from dupt_swarm.network.states.blob_cache import LINGER_SECONDS, LINGERING_MAX, BlobCache
+from dupt_swarm.network.states.upload_slots import SLOTS, STREAMS_PER_PEER, UploadSlots
+from dupt_swarm.replica.blob import Blob
+
+
+def blob(content: str) -> Blob:
+    return Blob.build({}, [content.encode()])
+
+
+def held(cache: BlobCache, blobs: list[Blob]) -> list[int]:
+    """Which of ``blobs`` are there, without asking for them."""
+    return [number for number, each in enumerate(blobs) if each.digest in cache._blobs]
+
+
+def test_only_the_latest_are_kept() -> None:
+    """A blob that nobody asks for is gone when the next ones are put in its place."""
+    cache, blobs = BlobCache(), [blob("a"), blob("b"), blob("c")]
+    cache.put(blobs[:2])
+    cache.put(blobs[1:])
+    assert cache.get(blobs[0].digest) is None
+    assert [cache.get(each.digest) for each in blobs[1:]] == blobs[1:]
+
+
+def test_a_blob_under_way_stays() -> None:
+    """Through any number of rounds, as long as it is asked for again and again; then it goes."""
+    now = [0.0]
+    cache, slow = BlobCache(lambda: now[0]), blob("slow")
+    cache.put([slow])
+    for number in range(20):
+        now[0] += LINGER_SECONDS / 2
+        assert cache.get(slow.digest) is slow
+        cache.put([blob(str(number))])
+    now[0] += LINGER_SECONDS + 1
+    cache.put([blob("last")])
+    assert cache.get(slow.digest) is None
+
+
+def test_blobs_under_way_are_few() -> None:
+    """Of many that are asked for, those asked for last stay."""
+    now = [0.0]
+    cache, blobs = BlobCache(lambda: now[0]), [blob(str(number)) for number in range(6)]
+    for number, each in enumerate(blobs):
+        now[0] += 1.0
+        cache.put([each])
+        cache.get(each.digest)
+        assert len(cache._blobs) <= 1 + LINGERING_MAX
+        assert held(cache, blobs)[-1] == number
+    assert held(cache, blobs) == [3, 4, 5]
+
+
+def test_places_are_few_and_come_free_again() -> None:
+    """Who finds none hears so at once; a place is free again when its last request ends."""
+    slots = UploadSlots(SLOTS)
+    inside = [slots.taken_by(number) for number in range(SLOTS)]
+    assert [place.__enter__() for place in inside] == [True] * SLOTS
+    again = slots.taken_by(0)
+    assert again.__enter__() is True  # a second request of one who is inside
+    with slots.taken_by("late") as free:
+        assert free is False
+    inside[0].__exit__(None, None, None)
+    with slots.taken_by("late") as free:
+        assert free is False
+    again.__exit__(None, None, None)
+    with slots.taken_by("late") as free:
+        assert free is True
+
+
+def test_one_peer_has_few_requests_at_once() -> None:
+    """A peer that opens requests without end occupies one place, and is refused itself."""
+    slots = UploadSlots(SLOTS)
+    streams = [slots.taken_by("greedy") for _ in range(STREAMS_PER_PEER + 3)]
+    assert [stream.__enter__() for stream in streams] == [True] * STREAMS_PER_PEER + [False] * 3
+    with slots.taken_by("other") as free:
+        assert free is True
+
+
+def test_a_small_rate_is_shared_by_few() -> None:
+    """With little upload fewer are served at once, so that each gets its chunks in time; one always is."""
+
+    def served(rate: float) -> int:
+        slots = UploadSlots.within(rate)
+        with ExitStack() as inside:
+            return sum(inside.enter_context(slots.taken_by(number)) for number in range(SLOTS + 2))
+
+    assert [served(rate) for rate in (50e3, 250e3, 10e6)] == [1, 2, SLOTS]

@@ -1,0 +1,230 @@
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from dupt_swarm.node.progress import round_progress
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import View
+
+A, B = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    """20480 tokens per round and peer, records of 30 seconds, weights of at most 4 rounds."""
+    return make_manifest(limits={"record_seconds": 30, "max_weight_ratio": 4.0})
+
+
+def test_oracles(make_peer) -> None:
+    """Those who train are oracles, the bootstrap is not."""
+    view = View(1000.0, (make_peer("a"), make_peer("b", role="bootstrap")))
+    assert [peer.peer_id for peer in view.oracles] == ["a"]
+
+
+def test_best_has_most_tokens(make_peer) -> None:
+    """The best peer has most tokens, then the greater digest, whatever its role and its round."""
+    peers = (
+        make_peer("a", swarm_tokens=100, state_digest=B, round=99),
+        make_peer("b", swarm_tokens=101, state_digest=A),
+        make_peer("c", swarm_tokens=101, state_digest=B, role="bootstrap"),
+    )
+    assert View(0.0, ()).best is None
+    assert View(0.0, peers[:2]).best == peers[1]
+    assert View(0.0, peers).best == peers[2]
+
+
+def test_holders(make_peer) -> None:
+    """Holders of a state are all peers that show its digest."""
+    peers = (make_peer("a", state_digest=A), make_peer("b", state_digest=B), make_peer("c", state_digest=A))
+    assert View(0.0, peers).holders(A) == ["a", "c"]
+    assert View(0.0, peers).holders("c" * 64) == []
+
+
+def test_companions(make_peer) -> None:
+    """Companions are the other oracles that work on the round after the same state."""
+    peers = (
+        make_peer("me", state_digest=A),
+        make_peer("training", state_digest=A),
+        make_peer("averaging", state_digest=A, state="averaging"),
+        make_peer("starting", state_digest=A, state="starting"),
+        make_peer("paused", state_digest=A, state="paused"),
+        make_peer("bootstrap", state_digest=A, role="bootstrap"),
+        make_peer("elsewhere", state_digest=B),
+    )
+    found = View(0.0, peers).companions(A, but="me")
+    assert [peer.peer_id for peer in found] == ["training", "averaging"]
+
+
+def test_behind(make_peer) -> None:
+    """Oracles at work on an older state are behind; those who rest, lead or do not train are not."""
+    peers = (
+        make_peer("late", swarm_tokens=99),
+        make_peer("level", swarm_tokens=100),
+        make_peer("paused", swarm_tokens=1, state="paused"),
+        make_peer("bootstrap", swarm_tokens=1, role="bootstrap"),
+    )
+    assert [peer.peer_id for peer in View(0.0, peers).behind(100)] == ["late"]
+    assert View(0.0, peers).behind(100, but=["late"]) == ()
+
+
+def test_loss_is_weighted_by_speed(make_peer) -> None:
+    """The swarm's loss is the oracles' mean by tokens per second; the bootstrap has none."""
+    peers = (
+        make_peer("a", loss=2.0, tokens_per_second=300.0),
+        make_peer("b", loss=4.0, tokens_per_second=100.0),
+        make_peer("c", tokens_per_second=1e6),
+        make_peer("d", loss=9.0, tokens_per_second=1e6, role="bootstrap"),
+    )
+    assert View(0.0, peers).loss == pytest.approx(2.5)
+    assert View(0.0, peers[2:]).loss is None
+    assert View(0.0, (make_peer("a", loss=3.0),)).loss == pytest.approx(3.0)
+
+
+def evaluation(bits: float, round: int = 3, dataset: str = "wiki") -> dict[str, object]:
+    return {"dataset": dataset, "bits_per_byte": bits, "loss_nats": 2.0, "round": round, "time": 999.0}
+
+
+def test_evaluations(make_peer) -> None:
+    """Of each dataset the newest round counts, of several evaluators the median; none from the future."""
+    peers = (
+        make_peer("a", role="evaluator", evaluation=evaluation(1.3)),
+        make_peer("b", role="evaluator", evaluation=evaluation(1.1)),
+        make_peer("c", role="evaluator", evaluation=evaluation(1.2)),
+        make_peer("d", role="evaluator", evaluation=evaluation(0.5, round=2)),
+        make_peer("e", role="evaluator", evaluation=evaluation(0.0, round=4)),
+        make_peer("f", role="evaluator", evaluation=evaluation(0.9, dataset="code", round=1)),
+        make_peer("g", role="evaluator"),
+        make_peer("h", evaluation=evaluation(0.1)),  # an oracle's word on its own work
+    )
+    found = View(0.0, peers).evaluations
+    assert {name: (one.bits_per_byte, one.round) for name, one in found.items()} == {
+        "code": (0.9, 1),
+        "wiki": (1.2, 3),
+    }
+    assert View(0.0, ()).evaluations == {}
+
+
+def test_evaluators_do_not_train(make_peer) -> None:
+    """An evaluator is no oracle: nobody waits for it, nobody averages with it."""
+    view = View(0.0, (make_peer("a", role="evaluator", state="training", loss=1.0),))
+    assert (view.oracles, view.companions(view.peers[0].record.state_digest, but=""), view.loss) == (
+        (),
+        (),
+        None,
+    )
+
+
+def test_json_shape(make_peer) -> None:
+    """`status --json` has the swarm's state and all fields of all peers, as plain JSON."""
+    view = View(5.0, (make_peer("a", loss=2.0, round=7, swarm_tokens=9, name="Ä"),))
+    tree = json.loads(json.dumps(view.to_json("s-0")))
+    assert {key: tree[key] for key in tree if key != "peers"} == {
+        "swarm_id": "s-0",
+        "round": 7,
+        "loss": 2.0,
+        "tokens_total": 9,
+    }
+    assert [set(peer) for peer in tree["peers"]] == [{"peer_id", *PeerRecord.model_fields}]
+    assert (tree["peers"][0]["peer_id"], tree["peers"][0]["name"]) == ("a", "Ä")
+
+
+def test_json_of_nobody() -> None:
+    """With no peer in sight the shape is the same."""
+    assert View(5.0, ()).to_json("s-0") == {
+        "swarm_id": "s-0",
+        "round": 0,
+        "loss": None,
+        "tokens_total": 0,
+        "peers": [],
+    }
+
+
+def test_at_state(make_peer) -> None:
+    """A peer that reached a state counts as at its beginning, with all else as it was."""
+    peer = make_peer("a", round_tokens=500, state="averaging", loss=2.0).at_state(8, B, 2000.0)
+    record = peer.record
+    assert (peer.peer_id, record.round, record.state_digest, record.time) == ("a", 8, B, 2000.0)
+    assert (record.round_tokens, record.state, record.loss) == (0, "training", 2.0)
+
+
+def test_progress_alone(manifest) -> None:
+    """Alone, the round is complete with the tokens of one peer."""
+    progress = round_progress(manifest, (), 20479, 1000.0)
+    assert (progress.tokens, progress.target, progress.live) == (20479.0, 20480.0, 1)
+    assert not progress.complete
+    assert round_progress(manifest, (), 20480, 1000.0).complete
+
+
+def test_progress_is_extrapolated(manifest, make_peer) -> None:
+    """Old records are carried on at the peer's speed, for no longer than a record lives."""
+    peer = make_peer(time=1000.0, round_tokens=100, tokens_per_second=10.0)
+
+    def tokens(now: float) -> float:
+        return round_progress(manifest, (peer,), 1, now).tokens
+
+    assert [tokens(now) for now in (1000.0, 1002.5, 1030.0, 2000.0)] == [101.0, 126.0, 401.0, 401.0]
+    assert tokens(990.0) == 101.0  # a clock that goes ahead of ours
+
+
+def test_progress_is_bounded(manifest, make_peer) -> None:
+    """Nobody, we included, counts for more than a contribution can weigh."""
+    most = 4.0 * 20480
+    boaster = make_peer(round_tokens=1 << 61, tokens_per_second=1e12)
+    assert round_progress(manifest, (boaster,), 0, 1000.0).tokens == most
+    assert round_progress(manifest, (), 1 << 61, 1000.0).tokens == most
+
+
+def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
+    """In a swarm of six, one peer that claims everything is not enough to end the round."""
+    boaster = make_peer("b", round_tokens=1 << 61)
+    others = tuple(make_peer(str(number), round_tokens=2000) for number in range(4))
+    progress = round_progress(manifest, (boaster, *others), 2000, 1000.0)
+    assert progress.live == 6
+    assert not progress.complete
+    assert progress.ratio == pytest.approx((4 * 20480 + 5 * 2000) / (6 * 20480))
+
+
+def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) -> None:
+    """A companion that averages ends the round for us too, but not one that has hardly begun."""
+    companion = make_peer(state="averaging")
+    half = round_progress(manifest, (companion,), manifest.rounds.tokens_per_round, 1000.0)
+    assert half.ratio < 1
+    assert half.complete
+    assert not round_progress(manifest, (companion,), 5, 1000.0).complete
+    assert round_progress(manifest, (), 40_000, 0.0).ratio == 1.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"loss": float("nan")},
+        {"loss": -1.0},
+        {"loss": 1e7},
+        {"round": -1},
+        {"round": 1 << 62},
+        {"round": 1.5},
+        {"round": True},
+        {"tokens_per_second": float("inf")},
+        {"tokens_per_second": 1e13},
+        {"time": -1.0},
+        {"state_digest": "A" * 64},
+        {"state_digest": "a" * 63},
+        {"state_digest": "a" * 64 + "\n"},
+        {"name": "x" * 41},
+        {"role": "observer"},
+        {"evaluation": {"dataset": "wiki"}},
+        {"evaluation": evaluation(float("nan"))},
+        {"evaluation": evaluation(-1.0)},
+        {"evaluation": evaluation(1.0, dataset="")},
+        {"evaluation": evaluation(1.0, dataset="x" * 41)},
+        {"evaluation": evaluation(1.0, dataset="a b")},
+        {"evaluation": evaluation(1.0, dataset="a\n")},
+        {"evaluation": evaluation(1.0, round=-1)},
+        {"state": "dancing"},
+    ],
+)
+def test_implausible_records(make_peer, fields) -> None:
+    """A record with an implausible field is refused."""
+    with pytest.raises(ValidationError):
+        make_peer("a", **fields)

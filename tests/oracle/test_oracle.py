@@ -1,0 +1,163 @@
+"""An oracle with its trainer, corpus and checkpoints, in a real swarm."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import settings, tiny_manifest
+
+from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.trainer import Step
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.oracle.oracle import Oracle
+from dupt_swarm.oracle.status import Status
+from dupt_swarm.settings import OracleSettings
+
+
+class Recorder:
+    """Counts an oracle's steps, keeps their losses, and stops it after a number of them."""
+
+    def __init__(self, oracle: Oracle, steps: int) -> None:
+        self.losses: list[float] = []
+        self._oracle, self._steps = oracle, steps
+        self._step = oracle._trainer.step
+        oracle._trainer.step = self.step  # type: ignore[method-assign]
+
+    def step(self) -> Step:
+        step = self._step()
+        self.losses.append(float(step.loss))
+        if len(self.losses) == self._steps:
+            self._oracle.stop()
+        return step
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few thousand tokens of made-up text in several files."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(20):
+        words = [hashlib.sha256(f"{number} {i}".encode()).hexdigest()[:4] for i in range(300)]
+        (folder / f"{number}.txt").write_text(" ".join(words))
+    return folder
+
+
+def swarm_files(corpus: Path) -> tuple[Manifest, bytes]:
+    """A manifest with dropout, so that random states matter, and its tokenizer."""
+    tokenizer = train_tokenizer((path.read_text() for path in sorted(corpus.iterdir())), 300)
+    manifest = tiny_manifest(
+        tokenizer.sha256,
+        tokenizer.vocabulary_size,
+        model={"dropout": 0.1},
+        rounds={"tokens_per_round": 320},
+        schedule={"warmup_updates": 3, "total_updates": 50},
+    )
+    return manifest, tokenizer.to_bytes()
+
+
+def train(folder: Path, corpus: Path, sessions: list[int], identity: Path) -> tuple[list[float], Status]:
+    """A single oracle that is stopped and started again after each number of steps."""
+    manifest, tokenizer = swarm_files(corpus)
+    losses: list[float] = []
+    own = folder / "oracle" / manifest.swarm_id
+    own.mkdir(parents=True)
+    if identity.exists():
+        (own / "identity").write_bytes(identity.read_bytes())  # the order of the batches follows from it
+    parameters = GPT(manifest.model).parameters()
+    with Swarm.create(manifest, tokenizer, parameters, folder / "first", settings("bootstrap")) as first:
+        for steps in sessions:
+            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
+                oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2))
+                recorder = Recorder(oracle, steps)
+                oracle.run(lambda _status: None)
+                losses += recorder.losses
+                status = oracle.status()
+    identity.write_bytes((own / "identity").read_bytes())
+    return losses, status
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Path) -> None:
+    """The losses of a single oracle are the same bits, whether it was stopped in between or not."""
+    identity = tmp_path / "identity"
+    whole, once = train(tmp_path / "a", corpus, [17], identity)
+    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity)
+    assert len(whole) == 17
+    assert parts == whole
+    assert (again.round, again.tokens_total) == (once.round, once.tokens_total) == (3, 960)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return as soon as it holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Path, corpus: Path) -> None:
+    """It takes no step, adopts the state that others make, goes on from there, and finishes with a round."""
+    manifest, tokenizer = swarm_files(corpus)
+    parameters = list(GPT(manifest.model).parameters())
+    with (
+        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        Swarm.join(first.addresses, tmp_path / "resting", settings(name="resting")) as resting,
+        Swarm.join(first.addresses, tmp_path / "working", settings()) as working,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        oracle = Oracle(resting, OracleSettings(corpus, device="cpu", held_out_blocks=2))
+        recorder = Recorder(oracle, steps=10**6)
+        oracle.pause()
+        run = pool.submit(oracle.run, lambda _status: None)
+        wait_for(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
+        model = GPT(manifest.model)
+        optimizer = CollaborativeOptimizer(model.parameters(), working)
+        tokens = torch.zeros((4, manifest.model.context_length), dtype=torch.int64)
+        while working.state.round < 2:
+            model(tokens, tokens).backward()
+            optimizer.step(tokens=tokens.numel())
+        assert optimizer.failed_rounds == 0
+        wait_for(lambda: resting.state == working.state)
+        assert (oracle.status().state, recorder.losses) == ("paused", [])
+        assert oracle.status().tokens_total == 0
+
+        followed = working.state.round
+        working.close()
+        wait_for(lambda: len(resting.view.oracles) == 1)
+        oracle.resume()
+        wait_for(lambda: recorder.losses)
+        oracle.finish()
+        run.result(timeout=60)
+        assert oracle.status().tokens_total > 0
+        assert resting.state.round > followed
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
+    """Two peers of a swarm cannot share a state folder; the message names the option that helps."""
+    manifest, tokenizer = swarm_files(corpus)
+    parameters = list(GPT(manifest.model).parameters())
+    with (
+        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")) as first,
+        pytest.raises(UsageError, match="--state-dir"),
+    ):
+        Swarm.join(first.addresses, tmp_path, settings())
+
+
+def test_a_step_is_cut_into_equal_micro_batches() -> None:
+    """Micro-batches have at most the batch size that was asked for, and add up to the manifest's step."""
+    manifest = tiny_manifest(rounds={"tokens_per_step": 16 * 12, "tokens_per_round": 16 * 12})
+    assert [cut_step(manifest, size) for size in (100, 12, 11, 5, 1)] == [
+        (12, 1),
+        (12, 1),
+        (6, 2),
+        (4, 3),
+        (1, 12),
+    ]

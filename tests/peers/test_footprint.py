@@ -1,0 +1,38 @@
+"""What a model is estimated to take of a machine."""
+
+from tiny import tiny_manifest
+
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import manifest_from_preset
+from peers.checks.footprint import estimate_footprint
+
+
+def gpt1() -> Manifest:
+    return manifest_from_preset("gpt1", name="g", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=40257)
+
+
+def test_the_weights_are_counted_without_making_them() -> None:
+    """The number is the model's own."""
+    manifest = tiny_manifest()
+    assert estimate_footprint(manifest, 4, "cpu").parameters == GPT(manifest.model).parameter_count()
+    assert 116e6 < estimate_footprint(gpt1(), 1, "cpu").parameters < 117e6
+
+
+def test_the_estimate_is_near_what_was_measured() -> None:
+    """117 M weights on a CPU: the process grew by 4.8 GB with two sequences at once, by 5.8 with four."""
+    for batch_size, measured in ((2, 4.8e9), (4, 5.8e9)):
+        assert measured / 1.35 < estimate_footprint(gpt1(), batch_size, "cpu").device < measured * 1.35
+
+
+def test_what_grows_with_what() -> None:
+    """More sequences at once take more of the device alone; a strategy without moments takes less."""
+    small, large = (estimate_footprint(gpt1(), size, "cuda") for size in (1, 16))
+    assert large.device > small.device + 1e9
+    assert (large.node, large.disk) == (small.node, small.disk)
+    plain = {"optimizer": "sgd", "learning_rate": 0.1}
+    adamw, sgd = (
+        estimate_footprint(tiny_manifest(**changes), 1, "cpu") for changes in ({}, {"inner": plain})
+    )
+    assert sgd.device < adamw.device
+    assert sgd.disk < adamw.disk
