@@ -12,7 +12,7 @@ How to read it:
     lost       tokens trained on that are in no state and will not be ÷ tokens trained on; and the same per
                kill, in contributions of one oracle
 
-    PYTHONPATH=tests:tests/chaos python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
+    PYTHONPATH=. python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from chaos_swarm import TOKENIZER, PeerProcess, wait_for
-from tiny import tiny_manifest
 
 from dupt_swarm.manifest import Manifest
+from tests.support.chaos.swarm import TOKENIZER, PeerProcess
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
 
 EVENT_SECONDS = 10.0
 PERIODS = 4  # calm and churn in turn, each twice
@@ -167,7 +168,7 @@ def main(minutes: float, oracles: int, seed: int) -> None:
         try:
             herd.open()
             start = herd.newest()
-            wait_for(lambda: herd.newest() >= start + 2, "rounds begin", 300)
+            wait_until(lambda: herd.newest() >= start + 2, "rounds begin", 300)
             for number in range(PERIODS):
                 herd.fill()
                 disturbed = bool(number % 2)

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.settings import NodeSettings
 from monitor.cli import main
+from tests.support.loopback import LOOPBACK, free_port
 
 # A test run in the background of a shell ignores SIGINT and would pass that on, hence the handler.
 SCRIPT = """
@@ -31,7 +32,6 @@ main()
 COMMAND = [sys.executable, "-c", SCRIPT]
 PEER_ID = "QmTm2ZWAGpQd4bE2Yx1v64kaztjyrmr6akKCtddWHuhXN3"
 START_SECONDS = 90  # torch and the daemon start slowly where many tests run at once
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 
 Start = Callable[..., "Monitor"]
 
@@ -109,12 +109,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("bootstrap")
     with Swarm.create(manifest, tokenizer, parameters, folder, settings) as swarm:
         yield swarm
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_help_is_quick() -> None:

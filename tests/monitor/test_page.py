@@ -9,12 +9,12 @@ from http.client import HTTPResponse
 from typing import Any
 
 import pytest
-from watched import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
 
 from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.site import FILES, Site
 from monitor.watcher import Snapshot
+from tests.support.invented import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
 
 
 class Tags(HTMLParser):

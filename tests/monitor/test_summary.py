@@ -3,7 +3,6 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
 from dupt_swarm.node.record import EvaluationRecord
 from dupt_swarm.node.view import View
@@ -12,6 +11,7 @@ from monitor.history import History, Point
 from monitor.join_line import is_loopback, join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
+from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
 PEER_ID = ADDRESS.rpartition("/")[2]
 LOCAL = f"/ip4/127.0.0.1/tcp/31330/p2p/{PEER_ID}"

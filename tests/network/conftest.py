@@ -24,8 +24,7 @@ from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
-
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+from tests.support.loopback import LOOPBACK
 
 
 @dataclass

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import settings, tiny_manifest
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.swarm import Swarm
+from tests.support.tiny import settings, tiny_manifest
 
 TOKENIZER = b"not used by these tests"
 

@@ -1,23 +1,20 @@
 """What the tests of the programs share: text, a manifest, a running first peer."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, dupt_peer, start
+
+from tests.support.programs import LISTEN, dupt_peer, start
+from tests.support.texts import library
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of real text: modules of the standard library."""
-    folder = tmp_path_factory.mktemp("text")
-    for module in ("argparse", "inspect", "typing", "tarfile"):
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
+    return library(tmp_path_factory.mktemp("text") / "text", "argparse", "inspect", "typing", "tarfile")
 
 
 @pytest.fixture(scope="session")

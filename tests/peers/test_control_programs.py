@@ -3,29 +3,22 @@
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, dupt_peer, start, wait_for_line
 
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.swarm import observe
 from peers.control.client import ask
+from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 DEADLINE_SECONDS = 90.0
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Return as soon as it holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def other_hours() -> str:
@@ -77,15 +70,15 @@ def test_an_oracle_is_resumed_paused_and_finished(
 ) -> None:
     """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
     folder = tmp_path / "oracle" / bootstrap["swarm_id"]
-    wait_for(lambda: state_of(observer, name) == "paused")
+    wait_until(lambda: state_of(observer, name) == "paused")
     assert dupt_peer("resume", "--name", name).returncode == 0  # found wherever its folder is
-    wait_for(lambda: ask(folder, "status")["round"] >= 2)
+    wait_until(lambda: ask(folder, "status")["round"] >= 2)
 
     paused = dupt_peer("pause", "--state-dir", str(tmp_path / "oracle"))
     assert (paused.returncode, paused.stderr) == (0, f"{name} pauses; `dupt-peer resume` has it go on\n")
-    wait_for(lambda: state_of(observer, name) == "paused")
+    wait_until(lambda: state_of(observer, name) == "paused")
     before, published = record_of(observer, name), time.time()
-    wait_for(lambda: (record := record_of(observer, name)) is not None and record.time > published + 2)
+    wait_until(lambda: (record := record_of(observer, name)) is not None and record.time > published + 2)
     after = record_of(observer, name)
     assert before is not None
     assert after is not None
@@ -95,7 +88,7 @@ def test_an_oracle_is_resumed_paused_and_finished(
     assert dupt_peer("status", "--health", "--name", name).returncode == 0
 
     assert dupt_peer("resume", "--name", name).returncode == 0
-    wait_for(lambda: (record := record_of(observer, name)) and record.tokens_total > after.tokens_total)
+    wait_until(lambda: (record := record_of(observer, name)) and record.tokens_total > after.tokens_total)
     finished = dupt_peer("finish", "--name", name)
     assert finished.returncode == 0, finished.stderr
     oracle.communicate(timeout=DEADLINE_SECONDS)
@@ -127,6 +120,6 @@ def test_a_bootstrap_can_be_stopped_and_nothing_else(bootstrap: dict[str, Any], 
     assert dupt_peer("status", "--health", *where).returncode == 0
     assert dupt_peer("stop", *where).returncode == 0
     folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
-    wait_for(lambda: not (folder / "control").exists())
+    wait_until(lambda: not (folder / "control").exists())
     assert any(folder.glob("checkpoint-*/replica.safetensors"))
     assert dupt_peer("status", "--health", *where).returncode == 1

@@ -1,11 +1,9 @@
 """The independent evaluator beside a real first peer and a real oracle."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_manifest
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.evaluator import check_corpus, dataset_name
@@ -28,22 +25,14 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
+from tests.support.loopback import NOBODY
+from tests.support.programs import BIN, LISTEN
+from tests.support.texts import library
+from tests.support.tiny import tiny_manifest
 
-BIN = Path(sys.executable).parent
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 DEADLINE_SECONDS = 90.0
 
 Start = Callable[..., subprocess.Popen[str]]
-
-
-def library(folder: Path, *modules: str) -> Path:
-    """A folder of real text: modules of the standard library."""
-    folder.mkdir()
-    for module in modules:
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """What a model is estimated to take of a machine."""
 
-from tiny import tiny_manifest
-
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import manifest_from_preset
 from peers.checks.footprint import estimate_footprint
+from tests.support.tiny import tiny_manifest
 
 
 def gpt1() -> Manifest:

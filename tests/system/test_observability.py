@@ -8,11 +8,20 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from observed import ORACLES, RECORD_SECONDS, RULES, SCRAPE_SECONDS, Stack, kill, prometheus, wait_until
 
 from monitor.dashboards import DASHBOARDS
 from monitor.dashboards.peer import GPU, PEER
 from peers.processes import LocalProcesses
+from tests.support.prometheus import (
+    ORACLES,
+    RECORD_SECONDS,
+    RULES,
+    SCRAPE_SECONDS,
+    Stack,
+    kill,
+    prometheus,
+    wait_until,
+)
 
 ROUNDS = 3
 # Panels that have no data in a swarm of healthy oracles without GPUs, and why.

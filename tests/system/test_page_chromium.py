@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from watched import ADDRESS, EVIL, TrainedSwarm, served
 
 from peers import new
 from peers.processes import LocalProcesses
+from tests.support.invented import ADDRESS, EVIL, TrainedSwarm, served
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 

@@ -2,8 +2,8 @@ import asyncio
 
 from dupt_swarm.network.members.liveness import CALL_AGAIN_SECONDS, FailureDetector
 from dupt_swarm.node.view import View
+from tests.support.loopback import NOBODY_ID as NOBODY
 
-NOBODY = "QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 SOMEBODY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
 

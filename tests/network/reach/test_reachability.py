@@ -4,9 +4,9 @@ from pathlib import Path
 from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import Started, start_reachable, whereabouts, with_observed
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK
 
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 
 
 async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: str) -> Started:

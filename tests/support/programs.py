@@ -7,7 +7,6 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 
 
 def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
