@@ -1,11 +1,17 @@
 """What all tests share: what they must not leave behind, and what they must not be silent about."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer
+from dupt_swarm.presets import load_preset
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
 
@@ -29,3 +35,37 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
         monkeypatch.setattr("tempfile.tempdir", None)
         yield
+
+
+@pytest.fixture(scope="session")
+def make_manifest() -> Callable[..., Manifest]:
+    """The tiny preset with some keys changed: ``make_manifest(rounds={"chunk_seconds": 1})``."""
+
+    def make(**changes: dict[str, Any] | str) -> Manifest:
+        tables = load_preset("tiny")
+        size = tables["model"]["vocabulary_size"]
+        tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
+        for key, value in changes.items():
+            tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
+        return Manifest.model_validate(tables)
+
+    return make
+
+
+@pytest.fixture
+def make_peer() -> Callable[..., Peer]:
+    """A peer with a plausible record: ``make_peer("a", round_tokens=5)``."""
+
+    def make(peer_id: str = "a", **fields: Any) -> Peer:
+        digest = hashlib.sha256(b"state").hexdigest()
+        record = {
+            "role": "oracle",
+            "state": "training",
+            "time": 1000.0,
+            "round": 3,
+            "state_digest": digest,
+            "swarm_tokens": 100,
+        }
+        return Peer(peer_id, PeerRecord.model_validate(record | fields))
+
+    return make
