@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -133,7 +134,7 @@ class Herd:
 
     def _peer(self, name: str, role: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, LOOPBACK, initial_peers)
-        peer.manifest = self.manifest
+        peer.manifest, peer.start_program = self.manifest, subprocess.Popen
         peer.environment["DUPT_CHAOS_STEP_SECONDS"] = str(STEP_SECONDS)
         return peer
 

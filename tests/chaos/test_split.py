@@ -39,7 +39,7 @@ class Half:
         """A new peer on a new host."""
         host = self._net.host(name)
         peer = PeerProcess(self._folder / name, role, LISTEN, initial_peers)
-        peer.wrap = host.command
+        peer.wrap, peer.start_program = host.command, subprocess.Popen
         peer.start()
         self.hosts.append(host)
         self.peers.append(peer)

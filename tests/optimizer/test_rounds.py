@@ -21,6 +21,7 @@ from dupt_swarm.manifest import Manifest
 from tests.support import swarm_program
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
 PROGRAM = Path(swarm_program.__file__)
 TOKENIZER = b"not used by these tests"
@@ -88,7 +89,7 @@ class Cluster:
     def start(self, number: int, rounds: int, oracles: int) -> subprocess.Popen[str]:
         """An oracle that is a process of its own."""
         command = [sys.executable, str(PROGRAM), self.first.addresses[0], str(self.folder / str(number))]
-        program = subprocess.Popen(
+        program = Program(
             [*command, str(number), str(rounds), str(oracles)], stdout=subprocess.PIPE, text=True
         )
         self.programs.append(program)

@@ -38,8 +38,10 @@ def oracle(
 ) -> Iterator[subprocess.Popen[str]]:
     """One that is outside its hours, and so begins paused."""
     process = start(
+        # Found by its name among this machine's processes, so it must be one of its own.
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
         *("--state-dir", str(tmp_path / "oracle"), "--name", name, "--hours", other_hours(), "--nice", "1"),
+        popen=subprocess.Popen,
     )
     wait_for_line(process, "state paused until")
     yield process

@@ -26,9 +26,10 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.loopback import NOBODY
-from tests.support.programs import BIN, LISTEN
+from tests.support.programs import BIN, LISTEN, dupt_peer
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
+from tests.support.warm import Program
 
 DEADLINE_SECONDS = 90.0
 
@@ -66,7 +67,7 @@ def start(nothing_left: None, tmp_path: Path) -> Iterator[Start]:
     def run(command: str, *arguments: str) -> subprocess.Popen[str]:
         state = str(tmp_path / f"state-{len(started)}")
         line = [str(BIN / "dupt-peer"), command, *arguments, *LISTEN, "--state-dir", state, "--json"]
-        started.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     def end() -> None:
@@ -91,10 +92,10 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 def settled(address: str) -> dict[str, Any]:
     """The evaluator's record, once it has measured the state that the first peer holds."""
-    command = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = dupt_peer("status", "--initial-peers", address, "--json")
+        assert done.returncode == 0, done.stderr
         peers = {peer["role"]: peer for peer in json.loads(done.stdout)["peers"]}
         first, evaluator = peers.get("bootstrap", {}), peers.get("evaluator", {})
         measured = evaluator.get("evaluation") or {}

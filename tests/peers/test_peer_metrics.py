@@ -30,6 +30,7 @@ from tests.support.loopback import free_port
 from tests.support.programs import BIN, LISTEN
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
+from tests.support.warm import Program
 
 DEADLINE_SECONDS = 90.0
 PROMPT_SECONDS = 5.0
@@ -88,7 +89,7 @@ def start(command: str, argument: str, state: Path, port: int, *more: str) -> su
     """``dupt-peer`` on loopback."""
     addr = ("--metrics-addr", f"127.0.0.1:{port}", "--state-dir", str(state))
     line = [str(BIN / "dupt-peer"), command, argument, *addr, *LISTEN, *more]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def end(process: subprocess.Popen[str], number: int, code: int) -> None:

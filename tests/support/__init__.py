@@ -5,6 +5,7 @@ loopback         addresses of this machine, free ports, an address where nobody 
 texts            folders of real text to train on
 tiny             manifests and settings of very small swarms
 programs         our programs, started as people do
+warm             starting programs without importing everything anew each time
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import psutil
 
+from tests.support.warm import nursery_pids
+
 Thing = TypeVar("Thing")
 
 MARK = "DUPT_TEST_RUN"
@@ -23,11 +25,11 @@ os.environ[MARK] = uuid.uuid4().hex
 
 def ours() -> set[psutil.Process]:
     """All live processes that descend from this test run, without this one."""
-    found = set()
+    found, staying = set(), {os.getpid(), *nursery_pids()}
     for process in psutil.process_iter():
         try:
             mine = process.environ().get(MARK) == os.environ[MARK]
-            if mine and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            if mine and process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process)
         except psutil.Error:
             continue

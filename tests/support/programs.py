@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from tests.support.warm import Program
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
@@ -11,16 +14,25 @@ LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 
 def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    command = [str(BIN / "dupt-peer"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | environment, check=False
+    with start(*arguments, **environment) as process:
+        try:
+            output, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def start(
+    *arguments: str, popen: type[subprocess.Popen[Any]] = Program, **environment: str
+) -> subprocess.Popen[str]:
+    """Start it, and let it run; ``popen`` is `subprocess.Popen` where the start itself matters."""
+    return popen(
+        [str(BIN / "dupt-peer"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
     )
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """Start it, and let it run."""
-    command = [str(BIN / "dupt-peer"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

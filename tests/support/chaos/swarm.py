@@ -19,19 +19,20 @@ import psutil
 from tests.support.loopback import free_port
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
 HERE = Path(__file__).parent
 TOKENIZER = b"not used by these tests"
 MANIFEST = tiny_manifest(
     hashlib.sha256(TOKENIZER).hexdigest(),
     rounds={
-        "tokens_per_round": 64 * 30,
+        "tokens_per_round": 64 * 15,
         "max_round_seconds": 30,
-        "matchmaking_seconds": 6,
-        "chunk_seconds": 5,
-        "allreduce_seconds": 20,
+        "matchmaking_seconds": 4,
+        "chunk_seconds": 3,
+        "allreduce_seconds": 12,
     },
-    limits={"record_seconds": 12},
+    limits={"record_seconds": 8},
 )
 
 
@@ -43,6 +44,7 @@ class PeerProcess:
         self.manifest = MANIFEST
         self.environment: dict[str, str] = {}
         self.wrap: Callable[[list[str]], list[str]] = lambda command: command
+        self.start_program: type[subprocess.Popen[bytes]] = Program
         self._lives = 0
         self.popen: subprocess.Popen[bytes] | None = None
 
@@ -55,7 +57,7 @@ class PeerProcess:
         program = [sys.executable, str(HERE / "peer_program.py"), self.role, str(manifest)]
         path = os.pathsep.join([str(HERE / "hooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._output.open("wb") as output, self._errors.open("ab") as errors:
-            self.popen = subprocess.Popen(
+            self.popen = self.start_program(
                 self.wrap([*program, str(self.folder / "state"), self.listen, *self.initial_peers]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
