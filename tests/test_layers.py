@@ -71,7 +71,8 @@ def imports_of(path: Path, *, when_imported: bool = False) -> set[str]:
 
 def _executed(tree: ast.Module) -> list[ast.AST]:
     """All nodes but those in functions and under ``if TYPE_CHECKING``."""
-    nodes, found = list(tree.body), []
+    nodes: list[ast.AST] = [*tree.body]
+    found = []
     while nodes:
         node = nodes.pop()
         found.append(node)

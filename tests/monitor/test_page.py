@@ -56,6 +56,7 @@ def get(url: str, method: str = "GET") -> tuple[int, Message, str]:
     except urllib.error.HTTPError as error:
         response = error
     with response:
+        assert response.status is not None
         return response.status, response.headers, response.read().decode()
 
 

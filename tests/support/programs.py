@@ -14,7 +14,7 @@ LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 
 def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    with start(*arguments, **environment) as process:
+    with start(*arguments, popen=Program, **environment) as process:
         try:
             output, errors = process.communicate(timeout=120)
         finally:

@@ -145,7 +145,7 @@ def nodes_are_warm(popen: type[subprocess.Popen[Any]]) -> None:
     from dupt_swarm.node import link
 
     names = {name: getattr(subprocess, name) for name in subprocess.__all__}
-    link.subprocess = SimpleNamespace(**names | {"Popen": popen})  # type: ignore[assignment]
+    vars(link)["subprocess"] = SimpleNamespace(**names | {"Popen": popen})
 
 
 def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:

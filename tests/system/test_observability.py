@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import psutil
@@ -76,7 +77,7 @@ def test_every_query_of_every_dashboard(stack: Stack, board: Any, panel: Any) ->
         if (board.title, panel.title) in MAY_BE_EMPTY:
             stack.prometheus.query(expr)
         else:
-            assert wait_until(lambda expr=expr: stack.prometheus.query(expr), expr)
+            assert wait_until(partial(stack.prometheus.query, expr), expr)
 
 
 def test_every_choice_of_every_dashboard(stack: Stack) -> None:
