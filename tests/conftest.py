@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from dupt_swarm.manifest import Manifest
@@ -20,6 +23,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
 os.environ.setdefault("HIVEMIND_MEMORY_SHARING_STRATEGY", "file_descriptor")
 nodes_are_warm(Program)
+# How long an example takes says nothing on a busy machine. One that fails is printed, to be repeated.
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("here")
+# pytest's workers inherit it, so that all have the same.
+SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    """How to have the same random numbers again."""
+    return f"random numbers: DUPT_TEST_SEED={SEED}"
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Each test's random numbers follow from the seed of the run."""
+    random.seed(int(SEED))
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(int(SEED))
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from dupt_swarm.node.node import Node
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.xdist_group("chaos")  # one swarm for all
+
 FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given it up by then
 
 

@@ -25,7 +25,7 @@ def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
     lines = [
-        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
+        "tokens_per_round = 4096" if line.startswith("tokens_per_round") else line
         for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
     ]
     path.write_text("\n".join(lines))

@@ -10,7 +10,7 @@ leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
 swarm_program    an oracle in a process of its own
-living           one swarm of real peers for all tests that only look at it
+
 chaos/           swarms to be maltreated
 namespaces       a network of its own, with routers that can be cut (root)
 prometheus       a watched swarm with a real Prometheus
