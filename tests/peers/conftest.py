@@ -39,7 +39,7 @@ def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
     assert process.stdout is not None
     about = json.loads(process.stdout.readline())
-    yield about | {"address": about["addresses"][0]}
+    yield about | {"address": about["addresses"][0], "process": process}
     process.terminate()
     process.communicate(timeout=15)
     assert process.returncode == 0

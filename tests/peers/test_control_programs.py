@@ -15,6 +15,7 @@ from dupt_swarm.swarm import observe
 from peers.control.client import ask
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -34,14 +35,13 @@ def name() -> str:
 
 @pytest.fixture
 def oracle(
-    bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """One that is outside its hours, and so begins paused."""
+    """One that is outside its hours, and so begins paused; the parameter says how to start it."""
     process = start(
-        # Found by its name among this machine's processes, so it must be one of its own.
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
         *("--state-dir", str(tmp_path / "oracle"), "--name", name, "--hours", other_hours(), "--nice", "1"),
-        popen=subprocess.Popen,
+        popen=getattr(request, "param", Program),
     )
     wait_for_line(process, "state paused until")
     yield process
@@ -67,13 +67,15 @@ def state_of(observer: Node, name: str) -> str:
     return record.state if record else ""
 
 
+# Found wherever its folder is, by the command lines of this machine's processes: a fork has not its own.
+@pytest.mark.parametrize("oracle", [subprocess.Popen], indirect=True, ids=["oracle"])
 def test_an_oracle_is_resumed_paused_and_finished(
     bootstrap: dict[str, Any], oracle: subprocess.Popen[str], observer: Node, tmp_path: Path, name: str
 ) -> None:
     """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
     folder = tmp_path / "oracle" / bootstrap["swarm_id"]
     wait_until(lambda: state_of(observer, name) == "paused")
-    assert dupt_peer("resume", "--name", name).returncode == 0  # found wherever its folder is
+    assert dupt_peer("resume", "--name", name).returncode == 0
     wait_until(lambda: ask(folder, "status")["round"] >= 2)
 
     paused = dupt_peer("pause", "--state-dir", str(tmp_path / "oracle"))
@@ -101,13 +103,14 @@ def test_an_oracle_is_resumed_paused_and_finished(
 
 @pytest.mark.parametrize("command", ["stop", "finish"])
 def test_a_paused_oracle_without_work_leaves_at_once(
-    oracle: subprocess.Popen[str], name: str, command: str
+    oracle: subprocess.Popen[str], tmp_path: Path, name: str, command: str
 ) -> None:
     """Both `stop` and `finish` end it, with exit code 0, and then nobody is there to be controlled."""
-    assert dupt_peer(command, "--name", name).returncode == 0
+    where = ("--state-dir", str(tmp_path / "oracle"), "--name", name)
+    assert dupt_peer(command, *where).returncode == 0
     oracle.communicate(timeout=DEADLINE_SECONDS)
     assert oracle.returncode == 0
-    gone = dupt_peer(command, "--name", name)
+    gone = dupt_peer(command, *where)
     assert gone.returncode == 1
     assert "no peer of those chosen runs on this machine" in gone.stderr
 
@@ -122,6 +125,7 @@ def test_a_bootstrap_can_be_stopped_and_nothing_else(bootstrap: dict[str, Any], 
     assert dupt_peer("status", "--health", *where).returncode == 0
     assert dupt_peer("stop", *where).returncode == 0
     folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
-    wait_until(lambda: not (folder / "control").exists())
+    bootstrap["process"].wait(DEADLINE_SECONDS)
+    assert not (folder / "control").exists()
     assert any(folder.glob("checkpoint-*/replica.safetensors"))
     assert dupt_peer("status", "--health", *where).returncode == 1
