@@ -17,12 +17,12 @@ from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
-from tests.support.warm import Program, nodes_are_warm
+from tests.support.warm import NODES, Program, start_by
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
 os.environ.setdefault("HIVEMIND_MEMORY_SHARING_STRATEGY", "file_descriptor")
-nodes_are_warm(Program)
+start_by(Program, NODES)
 # How long an example takes says nothing on a busy machine. One that fails is printed, to be repeated.
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")

@@ -16,7 +16,7 @@ def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProces
     """Run it to its end."""
     with start(*arguments, popen=Program, **environment) as process:
         try:
-            output, errors = process.communicate(timeout=120)
+            output, errors = process.communicate(timeout=300)
         finally:
             process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

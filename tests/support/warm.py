@@ -36,6 +36,7 @@ from typing import Any, NoReturn
 REQUEST_BYTES_MAX = 1 << 20
 PR_SET_CHILD_SUBREAPER = 36
 IMPORTS = ("dupt_swarm.network.process", "dupt_swarm.oracle.oracle", "dupt_swarm.optimizer", "peers.cli")
+NODES = "dupt_swarm.node.link"  # starts them
 # What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
 ENVIRONMENT = {
     "HIVEMIND_LOGLEVEL": "ERROR",
@@ -140,12 +141,11 @@ def _parent_of(pid: int) -> int:
 Program: type[subprocess.Popen[Any]] = Warm if sys.platform == "linux" else subprocess.Popen
 
 
-def nodes_are_warm(popen: type[subprocess.Popen[Any]]) -> None:
-    """From now on this process starts its nodes by ``popen``, a kind of `subprocess.Popen`."""
-    from dupt_swarm.node import link
-
-    names = {name: getattr(subprocess, name) for name in subprocess.__all__}
-    vars(link)["subprocess"] = SimpleNamespace(**names | {"Popen": popen})
+def start_by(popen: type[subprocess.Popen[Any]], *modules: str) -> None:
+    """From now on these modules start programs by ``popen``, a kind of `subprocess.Popen`."""
+    names = {name: getattr(subprocess, name) for name in subprocess.__all__} | {"Popen": popen}
+    for module in modules:
+        vars(importlib.import_module(module))["subprocess"] = SimpleNamespace(**names)
 
 
 def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
@@ -157,7 +157,8 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     """
     code = 1
     try:
-        gc.freeze()  # what the parent has is not ours to finalise
+        gc.freeze()  # what the parent has is not ours to finalise, nor to end
+        atexit._clear()
         if start["new_session"]:
             os.setsid()
         _take(dict(zip([0, 1, 2, *start["pass_fds"]], descriptors, strict=True)))
@@ -208,7 +209,7 @@ def _look_new(start: dict[str, Any]) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     logging.getLogger().handlers.clear()
-    nodes_are_warm(Fork)
+    start_by(Fork, NODES, "peers.processes")
     hooks = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = [path for path in hooks if path not in sys.path]
     sys.modules.pop("__main__", None)
