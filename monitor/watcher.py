@@ -168,7 +168,7 @@ class Watcher:
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
         self._save()
         if view.peers:
-            self.history.add(Point.of(view, self.snapshot.tokens_total or 0))
+            self.history.add(Point.of(view, self.snapshot.tokens_total or 0, self.snapshot.manifest.limits))
 
     def close(self) -> None:
         """Stop the thread and close the node."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
-from dupt_swarm.replica.finite import all_finite
 
 KIND = "replica-state-1"
 Layout = tuple[tuple[int, ...], ...]
@@ -82,6 +81,17 @@ class ReplicaState:
         if not state.finite:
             raise ValueError("the replica state holds numbers that are not finite")
         return state
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite: one pass over the memory, without a copy.
+
+    Both extremes are NaN if any value is, and their difference is not finite if either is infinite.
+    """
+    if not values.numel():
+        return True
+    lowest, highest = torch.aminmax(values)
+    return math.isfinite(float(highest) - float(lowest))
 
 
 def count_values(layout: Layout) -> int:

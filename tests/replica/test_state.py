@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.replica.blob import Assembly, Blob, Index
-from dupt_swarm.replica.finite import all_finite
-from dupt_swarm.replica.state import ReplicaState, check_header
+from dupt_swarm.replica.state import ReplicaState, all_finite, check_header
 
 
 def with_header(state: ReplicaState, **changes: object) -> Blob:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hivemind.p2p import PeerID
@@ -77,23 +78,16 @@ class StateStore:
         self._previous, self._state, self.newer = self._state, state, None
 
     def is_behind(self, peer: Peer, view: View, own_id: str) -> bool:
-        """Whether ``peer`` has a state that we should have: see `View.best` for which one that is.
+        """Whether ``peer`` has a state of a higher rank than ours: see `StateRank`.
 
         Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
         """
-        mine = name_of(self.newer or self.current)
-        theirs = peer.record
+        mine, theirs = name_of(self.newer or self.current), peer.record
         if theirs.state_digest == mine.digest:
             return False
-
-        def backers(digest: str) -> int:
-            return len({*view.holders(digest)} - {own_id})
-
-        return (theirs.swarm_tokens, backers(theirs.state_digest), theirs.state_digest) > (
-            mine.tokens_total,
-            backers(mine.digest) + 1,
-            mine.digest,
-        )
+        ours = view.rank(mine.tokens_total, mine.digest, but=own_id)
+        ours = replace(ours, holders=ours.holders + 1)
+        return view.rank(theirs.swarm_tokens, theirs.state_digest, but=own_id) > ours
 
     async def load(self, path: Path) -> None:
         """Begin with the state saved at ``path``.
