@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from dupt_swarm.manifest import Limits, Manifest
@@ -75,7 +76,7 @@ class View:
     @property
     def best(self) -> Peer | None:
         """A peer with the state of the highest rank: what to fetch, and to check before it is believed."""
-        return max(self.peers, key=self._ranks(), default=None)
+        return max(self.peers, key=self._rank_of, default=None)
 
     @property
     def agreed(self) -> Peer | None:
@@ -84,12 +85,16 @@ class View:
         Not simply the newest: one peer that lies must not move the swarm's round for everybody. While
         no oracle is at work, half of all peers count.
         """
-        known = sorted(self.at_work or self.peers, key=self._ranks(), reverse=True)
+        known = sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
         return known[(len(known) - 1) // 2] if known else None
 
-    def rank(self, tokens: int, digest: str, but: str = "") -> StateRank:
-        """Of state ``digest``, which has ``tokens``, without the word of peer ``but``."""
-        return StateRank(tokens, len({*self.holders(digest)} - {but}), digest)
+    def without(self, peer_id: str) -> View:
+        """This view but for one peer, if it is there."""
+        return replace(self, peers=tuple(peer for peer in self.peers if peer.peer_id != peer_id))
+
+    def rank(self, tokens: int, digest: str) -> StateRank:
+        """The rank of state ``digest``, which has ``tokens``."""
+        return StateRank(tokens, self._holders[digest], digest)
 
     def speeds(self, limits: Limits) -> dict[str, float]:
         """Tokens per second of each oracle by peer id: 0 for those that are not at work.
@@ -112,11 +117,8 @@ class View:
             for peer in self.oracles
             if peer.record.loss is not None
         ]
-        return (
-            sum(loss * weight for loss, weight in known) / sum(weight for _, weight in known)
-            if known
-            else None
-        )
+        total = sum(weight for _, weight in known)
+        return sum(loss * weight for loss, weight in known) / total if known else None
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
@@ -173,12 +175,9 @@ class View:
             "peers": [peer.to_json() for peer in self.peers],
         }
 
-    def _ranks(self) -> Callable[[Peer], StateRank]:
-        """The rank of each peer's state."""
-        holders = Counter(peer.record.state_digest for peer in self.peers)
+    @cached_property
+    def _holders(self) -> Counter[str]:
+        return Counter(peer.record.state_digest for peer in self.peers)
 
-        def rank(peer: Peer) -> StateRank:
-            digest = peer.record.state_digest
-            return StateRank(peer.record.swarm_tokens, holders[digest], digest)
-
-        return rank
+    def _rank_of(self, peer: Peer) -> StateRank:
+        return self.rank(peer.record.swarm_tokens, peer.record.state_digest)

@@ -62,10 +62,10 @@ def test_agreed_state_of_nobody(make_peer) -> None:
 
 
 def test_rank(make_peer) -> None:
-    """Tokens come before holders and holders before the digest; a peer's own word can be left out."""
+    """Tokens come before holders and holders before the digest; one peer's word can be left out."""
     view = View(0.0, (make_peer("a", state_digest=A), make_peer("b", state_digest=A)))
     assert view.rank(100, A) == StateRank(100, 2, A)
-    assert view.rank(100, A, but="b") == StateRank(100, 1, A)
+    assert view.without("b").rank(100, A) == StateRank(100, 1, A)
     assert StateRank(101, 0, A) > StateRank(100, 9, B) > StateRank(100, 8, "c" * 64)
     assert StateRank(100, 1, B) > StateRank(100, 1, A)
 

@@ -85,9 +85,10 @@ class StateStore:
         mine, theirs = name_of(self.newer or self.current), peer.record
         if theirs.state_digest == mine.digest:
             return False
-        ours = view.rank(mine.tokens_total, mine.digest, but=own_id)
+        others = view.without(own_id)
+        ours = others.rank(mine.tokens_total, mine.digest)
         ours = replace(ours, holders=ours.holders + 1)
-        return view.rank(theirs.swarm_tokens, theirs.state_digest, but=own_id) > ours
+        return others.rank(theirs.swarm_tokens, theirs.state_digest) > ours
 
     async def load(self, path: Path) -> None:
         """Begin with the state saved at ``path``.
