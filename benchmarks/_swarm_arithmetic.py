@@ -105,14 +105,14 @@ def train_swarm(
     shapes = [parameter.detach() for parameter in oracles[0].parameters]
     state = ReplicaState.initial(shapes, outer.buffer_names)
     steps = manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step
-    while state.tokens_total < tokens:
+    while state.swarm_tokens < tokens:
         first = state.round * manifest.updates_per_round
         weights = [oracle.train(steps, first) for oracle in oracles]
         average = all_reduce(manifest, codec, [oracle.contribute() for oracle in oracles], weights)
         state = outer.step(state, average, sum(weights))
         for oracle in oracles:
             oracle.strategy.accept(state.anchor)
-        after_round(state.anchor, state.tokens_total)
+        after_round(state.anchor, state.swarm_tokens)
 
 
 def all_reduce(

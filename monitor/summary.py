@@ -124,7 +124,7 @@ class Summary(_Part):
 def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Summary:
     """Everything that is public about the swarm at ``now`` (seconds since the epoch)."""
     manifest, view = snapshot.manifest, snapshot.live_view(now)
-    point = Point.of(view, snapshot.tokens_total or 0, manifest.limits)
+    point = Point.of(view, snapshot.swarm_tokens or 0, manifest.limits)
     speeds = view.speeds(manifest.limits)
     return Summary(
         time=now,

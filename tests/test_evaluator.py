@@ -37,7 +37,7 @@ class FakeSwarm(SimpleNamespace):
         self.left -= 1
         self.anchor.mul_(0.5)
         number = self.state.round + 1
-        self.state = StateName(number, self.state.tokens_total + 1, f"{number:064d}")
+        self.state = StateName(number, self.state.swarm_tokens + 1, f"{number:064d}")
         return self.state
 
     def publish(self, *, now: bool, evaluation: Any) -> None:

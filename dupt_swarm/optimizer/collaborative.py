@@ -202,7 +202,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     def _stragglers(self) -> tuple[Peer, ...]:
         """Oracles that are about to reach our state, as their records tell."""
         known = {*self._contribution.mates, self._swarm.peer_id}  # the own record may lag too
-        return self._swarm.view.stragglers(self._swarm.state.tokens_total, known)
+        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, known)
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())

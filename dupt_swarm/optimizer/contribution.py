@@ -106,7 +106,7 @@ class Contribution:
         )
 
     def saved(self) -> dict[str, int | bool]:
-        """What a checkpoint keeps of it: not which rounds it may be in, but that it may be in some."""
+        """What a checkpoint keeps: not which rounds it may be in, but that it may be in one."""
         assert self.stage is not Stage.SENT
         return {
             "round_tokens": self.tokens,
@@ -151,7 +151,7 @@ class Contribution:
         if after == before:
             return self, Order.NOTHING
         for attempt in self.attempts:
-            if after == StateName(before.round + 1, before.tokens_total + attempt.tokens, after.digest):
+            if after == StateName(before.round + 1, before.swarm_tokens + attempt.tokens, after.digest):
                 # The average that did not reach us whole reached others, with all contributions in it.
                 return self._accepted(attempt.mates)
         alone = replace(self, mates=())

@@ -23,14 +23,14 @@ class ReplicaState:
 
     Attributes:
         round: rounds completed; the next round ends in state ``round + 1``.
-        tokens_total: tokens that contributions have brought in since the beginning.
+        swarm_tokens: tokens that contributions have brought in since the beginning.
         layout: the shape of each parameter, in the order of ``model.parameters()``.
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
     """
 
     round: int
-    tokens_total: int
+    swarm_tokens: int
     layout: Layout
     anchor: Tensor
     buffers: dict[str, Tensor]
@@ -48,7 +48,7 @@ class ReplicaState:
         header = {
             "kind": KIND,
             "round": self.round,
-            "tokens_total": self.tokens_total,
+            "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
         }

@@ -86,7 +86,7 @@ def train(swarm: Swarm) -> None:
                 "state",
                 round=swarm.state.round,
                 digest=swarm.state.digest,
-                tokens=swarm.state.tokens_total,
+                tokens=swarm.state.swarm_tokens,
                 contributed=optimizer.contributed_tokens,
             )
         result = optimizer.last_round

@@ -184,7 +184,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
         in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
         change = (expected - start).abs().max()
         for swarm, model in zip(swarms, models, strict=True):
-            assert swarm.state.tokens_total == sum(sizes) * manifest.model.context_length
+            assert swarm.state.swarm_tokens == sum(sizes) * manifest.model.context_length
             got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
             assert torch.equal(got, swarm.anchor)
             assert (got - expected).abs().max() < change * 2**-9
@@ -240,7 +240,7 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         for batch in batches(0, manifest, [4, 4, 4]):
             optimizer.step(tokens=backward(model, batch))
             optimizer.zero_grad()
-        assert (swarm.state.round, swarm.state.tokens_total) == (3, 192)
+        assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
         wait_for(lambda: swarm.state in (late.state, late.catching_up.newer))
         late.adopt()

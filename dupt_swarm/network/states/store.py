@@ -86,7 +86,7 @@ class StateStore:
         if theirs.state_digest == mine.digest:
             return False
         others = view.without(own_id)
-        ours = others.rank(mine.tokens_total, mine.digest)
+        ours = others.rank(mine.swarm_tokens, mine.digest)
         ours = replace(ours, holders=ours.holders + 1)
         return others.rank(theirs.swarm_tokens, theirs.state_digest) > ours
 
@@ -179,7 +179,7 @@ class StateStore:
 
 def name_of(state: ReplicaState) -> StateName:
     """The name of a state."""
-    return StateName(state.round, state.tokens_total, state.digest)
+    return StateName(state.round, state.swarm_tokens, state.digest)
 
 
 def _parse_layout(index: Index) -> Layout:
