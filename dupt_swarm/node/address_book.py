@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 
 PEERS_MAX = 50
@@ -46,7 +47,7 @@ class AddressBook:
         """Take note of all live peers that say where they are, and save now and then."""
         for peer in view.peers:
             if peer.record.addresses and peer.peer_id != own_id:
-                addresses = tuple(f"{way}/p2p/{peer.peer_id}" for way in peer.record.addresses)
+                addresses = tuple(str(Address(way, peer.peer_id)) for way in peer.record.addresses)
                 self._entries[peer.peer_id] = (peer.record.time, addresses)
         newest = sorted(self._entries.items(), key=lambda item: -item[1][0])
         self._entries = dict(newest[:PEERS_MAX])

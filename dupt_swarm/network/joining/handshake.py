@@ -13,7 +13,7 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange, Hello
-from dupt_swarm.node.addresses import split
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
@@ -97,7 +97,7 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
             digest = next(iter(introduction.hellos.values())).tokenizer_blob
             index = await exchange.fetch_index(digest, peers)
             if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
-                raise NodeError("what the peers offer as tokenizer is none")
+                raise NodeError("the peers offered a malformed tokenizer")
             data = bytes((await exchange.fetch(Assembly(index), donors, FETCH_SECONDS)).sections[0])
         except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
@@ -113,7 +113,7 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
 async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hello]:
     hellos, reasons = {}, {}
     for address in addresses:
-        _, peer_id = split(address)
+        peer_id = Address.of_peer(address).peer_id
         try:
             hellos[peer_id] = await exchange.hello(PeerID.from_base58(peer_id))
         except Exception as error:

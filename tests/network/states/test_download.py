@@ -10,7 +10,8 @@ import pytest
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.download import AVOID_SECONDS, Backoff, Download
+from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
+from dupt_swarm.network.states.download import Download
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
 
