@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 
 PEERS_MAX = 50
 SAVE_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
 
 
 class AddressBook:
@@ -66,8 +69,8 @@ class AddressBook:
         text = json.dumps(tree, indent=1)
         try:
             write_atomically(self._path, lambda file: file.write_text(text))
-        except CheckpointError:
-            return  # the checkpoint says so louder
+        except FileError as error:
+            logger.debug("the addresses of peers met are not kept: %s", error)  # checkpoints say so louder
 
 
 def _read(path: Path) -> dict[str, tuple[float, tuple[str, ...]]]:

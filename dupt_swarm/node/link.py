@@ -19,7 +19,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Close, Command
 from dupt_swarm.node.run_folder import RunFolder
 
-END_SECONDS = 7.0
+LEAVE_PATIENCE_SECONDS = 7.0
 UNANSWERED_MAX = 100
 SILENT_CHECKS_MAX = 8
 
@@ -105,7 +105,7 @@ class Link:
         with contextlib.suppress(OSError), self._sending:
             self._pipe.send((None, Close()))
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+            self._process.wait(LEAVE_PATIENCE_SECONDS)
         self.kill()
 
     def _release(self) -> None:

@@ -17,7 +17,7 @@ from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
-FETCH_SECONDS = 60.0
+TOKENIZER_SECONDS = 60.0
 TOKENIZER_BYTES_MAX = 1 << 28
 
 
@@ -98,7 +98,7 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
             index = await exchange.fetch_index(digest, peers)
             if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
                 raise NodeError("the peers offered a malformed tokenizer")
-            data = bytes((await exchange.fetch(Assembly(index), donors, FETCH_SECONDS)).sections[0])
+            data = bytes((await exchange.fetch(Assembly(index), donors, TOKENIZER_SECONDS)).sections[0])
         except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
     wanted, found = introduction.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()

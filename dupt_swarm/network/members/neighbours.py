@@ -61,6 +61,8 @@ class Neighbours:
         if await dial(self._p2p, str(address)):
             return
         peer_id = PeerID.from_base58(address.peer_id)
-        if await asyncio.wait_for(self._dht.protocol.call_ping(peer_id), PING_SECONDS) is not None:
+        async with asyncio.timeout(PING_SECONDS):
+            known = await self._dht.protocol.call_ping(peer_id)
+        if known is not None:
             # Who was away for long would be left out of searches for as long again.
             self._dht.blacklist.register_success(peer_id)

@@ -27,7 +27,7 @@ ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
 # What libp2p says first to whoever connects.
 GREETING = b"\x13/multistream/1.0.0\n"
-WINDOW_SECONDS = 60.0
+CALLS_SECONDS = 60.0
 CALLS_PER_HOST, CALLS = 6, 60  # in a window
 
 
@@ -138,10 +138,10 @@ class DialBack(ServicerBase):  # type: ignore[misc]
 
     def _count(self, host: str) -> None:
         now = self._clock()
-        while self._calls and now - self._calls[0][0] > WINDOW_SECONDS:
+        while self._calls and now - self._calls[0][0] > CALLS_SECONDS:
             self._calls.popleft()
         if len(self._calls) >= CALLS or sum(each == host for _, each in self._calls) >= CALLS_PER_HOST:
-            raise ValueError(f"asked too often; try again in {WINDOW_SECONDS:.0f} s")
+            raise ValueError(f"asked too often; try again in {CALLS_SECONDS:.0f} s")
         self._calls.append((now, host))
 
 

@@ -134,13 +134,16 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
     lost_at = None
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
-        with contextlib.suppress(Exception):  # p2pd may be about to be replaced
+        try:
             fields = await whereabouts(started)
             member.update(**fields)
-            if fields["reach"] == started.reach:
-                lost_at = None
-            elif lost_at is None:
-                lost_at = time.monotonic()
+        except Exception as error:  # p2pd may be about to be replaced
+            logger.debug("where this peer can be called is not known: %r", error)
+            continue
+        if fields["reach"] == started.reach:
+            lost_at = None
+        elif lost_at is None:
+            lost_at = time.monotonic()
     return "no relay carries calls to this peer any more"
 
 

@@ -20,8 +20,8 @@ from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.timing.speed import Speed
 
-SILENCE_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
-REFRESH_SECONDS = 3.0
+CHUNK_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
+RECRUIT_SECONDS = 3.0
 REPORT_SECONDS = 0.25
 BUSY_SECONDS = 1.0
 # Two requests under way per donor: while one waits for its first chunk, the other fills the link.
@@ -106,7 +106,7 @@ class Download:
                     self._donors.setdefault(peer, Donor(peer))
             self._hire()
             self._notify()
-            await asyncio.sleep(REFRESH_SECONDS)
+            await asyncio.sleep(RECRUIT_SECONDS)
 
     async def _supervise(self) -> None:
         await self._changed.wait()  # the first donors are known
@@ -194,7 +194,7 @@ class Download:
         try:
             async with aclosing(self._ask(donor.peer, numbers)) as replies:
                 for number in numbers:
-                    async with asyncio.timeout(SILENCE_SECONDS):
+                    async with asyncio.timeout(CHUNK_SECONDS):
                         data = await anext(replies, None)
                     if data is None:
                         first = number == numbers[0]
