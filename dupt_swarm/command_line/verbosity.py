@@ -29,7 +29,7 @@ def _configure(_context: click.Context, _parameter: click.Parameter, verbose: bo
     if verbose:
         handler = _StderrHandler()
         handler.setFormatter(logging.Formatter(FORMAT, "%H:%M:%S"))
-        logging.basicConfig(handlers=[handler])
+        logging.getLogger().addHandler(handler)
         for name in OURS:
             logging.getLogger(name).setLevel(logging.INFO)
 

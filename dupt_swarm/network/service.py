@@ -103,9 +103,10 @@ class NodeService:
 
     @property
     def _participant(self) -> Participant:
-        if not isinstance(self._node, Participant):
-            raise NodeError("this node takes no part in a swarm")
-        return self._node
+        node = self._joined
+        if not isinstance(node, Participant):
+            raise NodeError("an observer takes no part in a swarm")
+        return node
 
 
 def _log_joined(joined: Joined, role: str, swarm_id: str, reach: str) -> None:
