@@ -79,7 +79,7 @@ async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Seque
     return Handshake(hellos, manifest)
 
 
-async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction: Handshake) -> bytes:
+async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: Handshake) -> bytes:
     """tokenizer.json: our own copy, or else from the initial peers; checked against the manifest.
 
     Raises:
@@ -88,20 +88,20 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
     """
     data = settings.tokenizer
     if not data:
-        peers = [PeerID.from_base58(peer_id) for peer_id in introduction.peer_ids]
+        peers = [PeerID.from_base58(peer_id) for peer_id in handshake.peer_ids]
 
         async def donors() -> list[PeerID]:
             return peers
 
         try:
-            digest = next(iter(introduction.hellos.values())).tokenizer_blob
+            digest = next(iter(handshake.hellos.values())).tokenizer_blob
             index = await exchange.fetch_index(digest, peers)
             if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
                 raise NodeError("the peers offered a malformed tokenizer")
             data = bytes((await exchange.fetch(Assembly(index), donors, TOKENIZER_SECONDS)).sections[0])
         except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
-    wanted, found = introduction.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
+    wanted, found = handshake.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
     if wanted != found:
         raise ManifestError(
             f"`tokenizer.sha256` is {wanted[:12]}… in the manifest, but the tokenizer has {found[:12]}…; "

@@ -150,17 +150,16 @@ def check_port_free(address: str) -> None:
     Raises:
         UsageError: not a usable address, or taken.
     """
-    match = re.fullmatch(r"/ip([46])/([^/]+)/(tcp|udp)/(\d+)(/.*)?", address)
-    if match is None:
+    way = Address.parse(address)
+    if way.host is None or not way.transport:
         raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
-    version, host, protocol, port = match.group(1, 2, 3, 4)
-    if protocol != "tcp" or port == "0":
+    if way.transport != "tcp" or way.port == 0:
         return
-    family = socket.AF_INET if version == "4" else socket.AF_INET6
+    family = socket.AF_INET if way.host.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind((str(way.host), way.port))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
