@@ -1,1 +1,1 @@
-"""What the programs in `peers/` and `monitor/` share: exit codes."""
+"""What the programs in `peers/` and `monitor/` share: exit codes, and `-v`."""
