@@ -1,6 +1,10 @@
 """Strategies: what an oracle does in its inner steps, and what it contributes at the end of a round.
 
 All of them work on one flat fp32 vector in the order of the parameters, and none knows of a network.
+
+diloco          many optimizer steps; contributes anchor − parameters
+gradient        no optimizer; contributes the mean gradient
+flat            parameters to one vector and back, gradient clipping
 """
 
 from __future__ import annotations

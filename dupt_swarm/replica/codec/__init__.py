@@ -1,7 +1,10 @@
-"""Codecs: how a part of a contribution or of an average travels.
+"""Codecs: how part of a contribution or of an average is encoded for the network.
 
-Encoding may lose precision, decoding may not depend on the machine: all receivers of the same bytes
-get the same fp32 numbers.
+Encoding may lose precision; decoding must not depend on the machine: everyone who receives the same bytes
+gets the same fp32 values.
+
+scaled_fp16     2 bytes per value, with one exponent per part
+fp32            4 bytes per value, exact
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Outer optimizers: the agreed state and the average contribution give the next agreed state.
+"""Outer optimizers: the replica state and the average contribution give the next replica state.
 
-**Invariant**: equal inputs give equal bits on any hardware. So every step is made of separate
+**Invariant**: equal inputs give equal bits on any hardware. So every step consists of separate
 element-wise fp32 multiplications, additions, divisions and square roots, each of which IEEE 754
 rounds exactly, in a fixed order; no ``alpha=``, no ``addcmul``, no fused kernel, no reduction.
+
+nesterov        SGD with Nesterov momentum, for `diloco`
+adamw           AdamW, for `gradient`
 """
 
 from __future__ import annotations
