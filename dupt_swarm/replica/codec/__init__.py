@@ -27,10 +27,10 @@ class Codec(Protocol):
         """The bytes of ``values`` (fp32, ``[n]``, finite)."""
 
     def decode(self, data: bytes, numel: int) -> Tensor:
-        """The ``numel`` fp32 values that ``data`` stands for, ``[numel]``, in memory of their own.
+        """The fp32 values encoded in ``data``, ``[numel]``, in newly allocated memory.
 
         Raises:
-            ValueError: ``data`` does not have the size that ``numel`` values have.
+            ValueError: ``data`` is not an encoding of ``numel`` values.
         """
 
 

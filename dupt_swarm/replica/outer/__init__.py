@@ -26,10 +26,10 @@ class OuterOptimizer(Protocol):
 
     @property
     def buffer_names(self) -> tuple[str, ...]:
-        """The buffers that a replica state of this optimizer has."""
+        """The names of the buffers in a replica state of this optimizer."""
 
     def step(self, state: ReplicaState, average: Tensor, tokens: int) -> ReplicaState:
-        """The state after a round whose average contribution is ``average`` ``[numel]``, of ``tokens``."""
+        """The state after a round whose mean contribution is ``average`` ``[numel]``, from ``tokens``."""
 
 
 def build_outer(manifest: Manifest) -> OuterOptimizer:
