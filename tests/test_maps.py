@@ -8,6 +8,7 @@ import pytest
 from support.imports import FILES, OURS, ROOT, imports_of, module_of
 
 FOLDERS = sorted(path.parent for path in FILES if path.name == "__init__.py")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTRY = re.compile(r"^(\w+/?) {2,}\S", re.MULTILINE)  # such as `store           our own state`
 
 
@@ -62,18 +63,16 @@ def test_every_folder_with_code_has_a_map() -> None:
     assert sorted({path.parent for path in FILES} - set(FOLDERS)) == []
 
 
-def test_documents_name_files_that_exist() -> None:
-    """Paths to Python files in the architecture, the decisions and the README lead somewhere."""
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_documents_name_files_that_exist(document: Path) -> None:
+    """Python files that a document names exist, and so does what it links to in this repository."""
+    text = document.read_text(encoding="utf-8")
     folders = (*OURS, "tests", "benchmarks", ".docker")
     known = [path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    lost = [
-        f"{document.relative_to(ROOT)}: {name}"
-        for document in documents
-        for name in re.findall(r"[\w./]*\w\.py\b", document.read_text(encoding="utf-8"))
-        if not any(path.endswith(f"/{name}") for path in known)
-    ]
-    assert lost == []
+    named = re.findall(r"[\w./]*\w\.py\b", text)
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in linked if not (document.parent / link).exists()] == []
 
 
 def test_every_decision_is_in_the_index() -> None:
