@@ -23,7 +23,7 @@ def is_own_module(name: str) -> bool:
 def imports_of(path: Path, *, when_imported: bool = False) -> set[str]:
     """What a file imports, in functions too unless ``when_imported``; ours by module, others by package."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    found = set()
+    found: set[str] = set()
     for node in _executed(tree) if when_imported else ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -37,7 +37,8 @@ def imports_of(path: Path, *, when_imported: bool = False) -> set[str]:
 
 def _executed(tree: ast.Module) -> list[ast.AST]:
     """All nodes but those in functions and under ``if TYPE_CHECKING``."""
-    nodes, found = list(tree.body), []
+    nodes: list[ast.AST] = list(tree.body)
+    found: list[ast.AST] = []
     while nodes:
         node = nodes.pop()
         found.append(node)
