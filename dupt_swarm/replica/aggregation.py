@@ -14,7 +14,7 @@ from dupt_swarm.replica.finite import all_finite
 
 
 def weight_limit(manifest: Manifest) -> float:
-    """The largest weight, in tokens, that one contribution may have."""
+    """The most tokens that one contribution may stand for."""
     return manifest.limits.max_weight_ratio * manifest.rounds.tokens_per_round
 
 

@@ -1,4 +1,4 @@
-"""Whether all values of a tensor are finite."""
+"""Whether all numbers of a vector are finite."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether no value is NaN or infinite, in one pass and without a copy.
+    """Whether no value is NaN or infinite: one pass over the memory, without a copy.
 
-    Minimum and maximum are NaN if any value is; their difference is not finite if either is infinite.
+    Both extremes are NaN if any value is, and their difference is not finite if either is infinite.
     """
     if not values.numel():
         return True

@@ -23,7 +23,7 @@ class Strategy(Protocol):
     """One oracle's side of the training algorithm."""
 
     def inner_step(self, tokens: int, factor: float) -> None:
-        """Apply the parameters' current gradients, a mean over ``tokens`` tokens.
+        """Use the gradients that the parameters have now, the mean over ``tokens``.
 
         ``factor`` is the scheduled learning rate ÷ its peak.
         """

@@ -26,7 +26,7 @@ class Gradient:
         self._sent: tuple[Tensor, int] | None = None
 
     def inner_step(self, tokens: int, factor: float) -> None:
-        """See `Strategy`. The learning-rate schedule applies to the outer optimizer, so not here."""
+        """See `Strategy`. The schedule is the outer optimizer's."""
         del factor
         clip_gradients(self._parameters, self._clip_norm)
         sums = torch.split(self._sum, [parameter.numel() for parameter in self._parameters])
