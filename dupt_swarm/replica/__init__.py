@@ -5,7 +5,6 @@ blob            an index of chunk hashes, and the chunks; its digest names the s
 storage         a replica state on disk
 limits          the largest state that a joiner accepts
 aggregation     screening and averaging of contributions
-finite          whether every value is finite
 codec/          how contributions and averages are encoded
 outer/          outer optimizers: state and average contribution to the next state
 """

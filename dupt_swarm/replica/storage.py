@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import CheckpointError, FileError
 from dupt_swarm.replica.state import ReplicaState
 
 _ANCHOR, _BUFFER = "anchor", "buffer."
@@ -23,7 +23,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
     """
     header = {
         "round": state.round,
-        "tokens_total": state.tokens_total,
+        "tokens_total": state.swarm_tokens,
         "layout": state.layout,
         "digest": state.digest,
     }
@@ -36,7 +36,10 @@ def save_state(state: ReplicaState, path: Path) -> None:
         except SafetensorError as error:
             raise OSError(str(error)) from error  # usually a full disk
 
-    write_atomically(path, write)
+    try:
+        write_atomically(path, write)
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load_state(path: Path) -> ReplicaState:

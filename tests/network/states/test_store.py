@@ -14,7 +14,7 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states import store as store_module
-from dupt_swarm.network.states.download import NotHeldError
+from dupt_swarm.network.states.donor import NotHeldError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica import blob as blob_module
@@ -73,7 +73,7 @@ def altered(state: ReplicaState, *slots: int) -> ReplicaState:
     """The same state but for the values at ``slots`` of the anchor."""
     anchor = state.anchor.clone()
     anchor[list(slots)] += 1
-    return ReplicaState(state.round, state.tokens_total, state.layout, anchor, state.buffers)
+    return ReplicaState(state.round, state.swarm_tokens, state.layout, anchor, state.buffers)
 
 
 async def donors() -> list[str]:
