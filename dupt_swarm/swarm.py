@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -190,7 +191,7 @@ class Swarm:
         """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
         self._node.on_event = on_event
 
-    def publish(self, *, now: bool = False, **fields: Any) -> None:
+    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
         self._node.publish(now=now, **fields)
 
