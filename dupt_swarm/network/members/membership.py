@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
@@ -16,6 +16,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.validator import parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
 
 PUBLISH_SECONDS = 2.0
@@ -39,7 +40,7 @@ class Membership:
         self._distrusted: dict[str, float] = {}
         self._failures: Counter[str] = Counter()
 
-    def update(self, *, now: bool = False, **fields: Any) -> None:
+    def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
 
         Raises:
