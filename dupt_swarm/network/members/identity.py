@@ -35,6 +35,11 @@ def owner_tag(key: RSAPrivateKey) -> bytes:
     return bytes(RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public))
 
 
+def is_peer_id(data: bytes) -> bool:
+    """Whether these bytes can be the peer id of an RSA key: the multihash of a SHA-256."""
+    return len(data) == 34 and data.startswith(b"\x12\x20")
+
+
 def peer_id_of(tag: bytes) -> str:
     """The peer id that belongs to an owner tag.
 

@@ -1,6 +1,8 @@
 """The connection to other peers.
 
 daemon          starting ``p2pd``, dialling, noticing that it is gone
+guard           what strangers send is measured before hivemind parses it
+plain_msgpack   reads msgpack of limited depth, without extension types
 traffic         counts the bytes of all messages
 bandwidth       token buckets that hold `--max-upload` and `--max-download`
 """

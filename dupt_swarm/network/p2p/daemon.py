@@ -16,7 +16,7 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from multiaddr import Multiaddr  # hivemind's own encodes relays so that p2pd cannot read them
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.traffic import MeteredP2P
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.node.addresses import split
 from dupt_swarm.settings import NodeSettings
 
@@ -68,7 +68,7 @@ async def start_daemon(
     # hivemind lets one choose neither the folder of the sockets nor the daemon's less usual flags.
     local: Any = type(
         "LocalP2P",
-        (MeteredP2P,),
+        (GuardedP2P,),
         {
             "_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/",
             "_make_process_args": staticmethod(partial(P2P._make_process_args, **RELAY_FLAGS)),
