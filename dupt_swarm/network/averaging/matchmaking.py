@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,22 +79,38 @@ class GroupRequest:
 
 
 class LocalDHT:
-    """The part of `hivemind.DHT` that matchmaking needs, over a DHT node in the same event loop."""
+    """The part of `hivemind.DHT` that matchmaking needs, over a DHT node in the same event loop.
+
+    A search for keys that is cancelled leaves tasks of hivemind behind that nobody ends: it goes on
+    instead, although nobody waits for it any more.
+    """
 
     def __init__(self, node: DHTNode) -> None:
         self._node = node
+        self._searches: set[asyncio.Task[Any]] = set()
         self.peer_id: PeerID = node.peer_id
         self.client_mode: bool = node.protocol.client_mode
 
     async def get(self, key: str, *, latest: bool, return_future: bool) -> Any:
         """As of `hivemind.DHT`."""
         del return_future  # callers await the result either way
-        return await self._node.get(key, latest=latest)
+        return await self._to_its_end(self._node.get(key, latest=latest))
 
     async def store(self, *, return_future: bool, **record: Any) -> bool:
         """As of `hivemind.DHT`."""
         del return_future
-        return bool(await self._node.store(**record))
+        return bool(await self._to_its_end(self._node.store(**record)))
+
+    async def _to_its_end(self, search: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.create_task(search)
+        self._searches.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._searches.discard(task)
+        if not task.cancelled():
+            task.exception()  # maybe nobody waits for it
 
 
 class RoundKeys(GroupKeyManager):  # type: ignore[misc]
