@@ -131,7 +131,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         except BaseException as error:
             # Who has given all of its share may vanish then: the average is complete without it.
             if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
-                logger.warning("%s did not return its share: %r", peer_id, error)
+                logger.warning("%s did not return its share: %s", peer_id, repr(error))
                 self.tally.lost_reducers.append(str(peer_id))
                 self.tensor_part_container.register_failed_reducer(peer_index)
             raise
@@ -192,7 +192,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
                         weight=averaged.weight,
                     )
         except Exception as error:
-            logger.warning("%s: %r", sender, error)
+            logger.warning("%s was left out: %s", sender, repr(error))
         finally:
             if part != reducer.num_parts:
                 logger.warning("%s left after %d parts", sender, part)

@@ -137,7 +137,7 @@ class RoundMatchmaking(Matchmaking):  # type: ignore[misc]
         try:
             Member.unpack(request.gather, self._weight_limit)
         except ValueError as error:
-            logger.warning("%s was refused as a follower: %s", context.remote_id, error)
+            logger.warning("%s was refused as a follower: %s", context.remote_id, repr(error))
             return averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
         return super()._check_reasons_to_reject(request, context)
 
@@ -147,7 +147,7 @@ class RoundMatchmaking(Matchmaking):  # type: ignore[misc]
             return await super()._request_join_group(leader)
         except Exception as error:
             # Upstream expects errors of libp2p only, and with any other one ends the search.
-            logger.warning("%s was refused as a leader: %r", leader, error)
+            logger.warning("%s was refused as a leader: %s", leader, repr(error))
             return None
 
     async def follower_assemble_group(self, leader: PeerID, msg: Any) -> GroupInfo:
