@@ -59,7 +59,9 @@ class Neighbours:
         if await dial(self._p2p, address):
             return
         peer_id = PeerID.from_base58(_peer_of(address))
-        if await asyncio.wait_for(self._dht.protocol.call_ping(peer_id), PING_SECONDS) is not None:
+        async with asyncio.timeout(PING_SECONDS):
+            answer = await self._dht.protocol.call_ping(peer_id)
+        if answer is not None:
             # Who was away for long would be left out of searches for as long again.
             self._dht.blacklist.register_success(peer_id)
 

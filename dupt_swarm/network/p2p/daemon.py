@@ -96,7 +96,8 @@ async def daemon_failure(p2p: P2P) -> str:
     while True:
         await asyncio.sleep(PROBE_SECONDS)
         try:
-            await asyncio.wait_for(p2p.list_peers(), PROBE_ANSWER_SECONDS)
+            async with asyncio.timeout(PROBE_ANSWER_SECONDS):
+                await p2p.list_peers()
         except Exception as error:
             return repr(error)
 

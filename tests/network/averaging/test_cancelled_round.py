@@ -107,8 +107,17 @@ def test_cancelled_while_the_group_is_being_found(stations, manifest) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(("side", "passed"), [("upload", 0), ("upload", 3), ("download", 0), ("download", 3)])
-def test_cancelled_in_the_all_reduce(stations, manifest, side, passed) -> None:
+@pytest.mark.parametrize(
+    ("side", "passed", "client"),
+    [
+        ("upload", 0, False),
+        ("upload", 3, False),
+        ("upload", 3, True),
+        ("download", 0, False),
+        ("download", 3, False),
+    ],
+)
+def test_cancelled_in_the_all_reduce(stations, manifest, side, passed, client) -> None:
     """Of three peers one is stopped amid what it sends or receives; the others end too, all in silence."""
 
     async def scenario() -> None:
@@ -116,6 +125,9 @@ def test_cancelled_in_the_all_reduce(stations, manifest, side, passed) -> None:
         setattr(bandwidth, side, gate)
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers, [bandwidth])
+            averagers[
+                0
+            ].client_mode = client  # it reduces nothing, and gets the averages when it has sent all
             with nothing_heard():
                 reasons = await end_with_one_cancelled(averagers, gate.shut)
                 assert reasons <= {"peer_lost", "timeout", ""}
