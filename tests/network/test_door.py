@@ -252,8 +252,9 @@ def hostile_groups(mine: bytes, yours: bytes, told: bytes) -> dict[str, averagin
     }
 
 
-def test_a_hostile_leader(stations, manifest, identities) -> None:
+def test_a_hostile_leader(stations, make_manifest, identities) -> None:
     """A stranger that declares itself first and announces an impossible group is passed over."""
+    manifest = make_manifest(rounds={"matchmaking_seconds": 10})
     kinds, asked = list(hostile_groups(b"", b"", b"")), []
 
     async def lead(request, context):
@@ -277,7 +278,7 @@ def test_a_hostile_leader(stations, manifest, identities) -> None:
                         group_key(manifest, round),
                         subkey=p2p.peer_id.to_bytes(),
                         value=True,
-                        expiration_time=get_dht_time() + 3,
+                        expiration_time=get_dht_time() + 5,
                     )
                     assert_averaged(await asyncio.gather(*start_round(averagers, 2, round)))
                 assert list(dict.fromkeys(asked)) == kinds

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
+from hivemind.averaging.allreduce import AllreduceException
 from hivemind.averaging.partition import TensorPartContainer
 from hivemind.compression import CompressionBase, CompressionInfo
 from hivemind.p2p import PeerID
@@ -21,6 +21,7 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
+from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import screen_part, weight_limit
 from dupt_swarm.replica.codec import Codec, build_codec
 
@@ -65,7 +66,7 @@ class WireCompression(CompressionBase):  # type: ignore[misc]
         return self._codec.bytes_per_value / 4
 
 
-class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
+class ScreeningRunner(OpenRunner):
     """`AllReduceRunner` that returns averages instead of differences, the same bytes to everybody.
 
     Upstream adds (average − own input) to the own input, which rounds differently on each peer, and
@@ -114,7 +115,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         if self.rejected:
             logger.warning("contributions left out of the average: %s", dict(self.rejected))
 
-    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
+    async def exchange_with(self, peer_id: PeerID) -> None:
         """Send a peer its share of our contribution, and register the averages that it returns."""
         peer_index = self.ordered_peer_ids.index(peer_id)
         received = 0
@@ -145,11 +146,11 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
     async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[Tensor, float], None]:
         """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order."""
         peer_index = self.ordered_peer_ids.index(peer_id)
-        sizes = deque(part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index])
+        sizes = deque(self.part_sizes(peer_index))
         sent = asyncio.Event()
-        outgoing = paced(self._generate_input_for_peer(peer_index), self._bandwidth.upload)
+        outgoing = paced(self.parts_for(peer_index), self._bandwidth.upload)
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
-            stream = await self._get_peer_stub(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
+            stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
         if not self.should_delay_results(self.peer_id):
             sent.set()  # the reducer answers each part at once
         # Our own pace does not count as the reducer's silence.
@@ -171,19 +172,17 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
             raise AllreduceException(f"a reducer returned an average with a bad {reason}")
         return values, weight
 
-    async def _accumulate_parts_streaming(
-        self, stream: AsyncGenerator[Any, None], sender_index: int
-    ) -> AsyncGenerator[Any, None]:
-        """Average the parts that one peer sends, and send it the results (upstream calls this).
+    async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
+        """Average the parts that one peer sends, and send it the results.
 
         A sender that fails gets no more results; upstream may have forgotten the task that would raise.
         """
-        reducer, part, sender = self.tensor_part_reducer, 0, self.sender_peer_ids[sender_index]
+        reducer, part, sender_id = self.tensor_part_reducer, 0, self.sender_peer_ids[sender]
         try:
             async with aclosing(paced(stream, self._bandwidth.download)) as messages:
                 async for message in messages:
                     values = await asyncio.to_thread(self._screen, message, part)
-                    averaged: Averaged = await reducer.average(sender_index, part, values, message.weight)
+                    averaged: Averaged = await reducer.average(sender, part, values, message.weight)
                     part += 1
                     await self._bandwidth.upload.take(len(averaged.data), urgent=True)
                     yield averaging_pb2.AveragingData(
@@ -192,17 +191,11 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
                         weight=averaged.weight,
                     )
         except Exception as error:
-            logger.warning("%s was left out: %s", sender, repr(error))
+            logger.warning("%s was left out: %s", sender_id, repr(error))
         finally:
             if part != reducer.num_parts:
-                logger.warning("%s left after %d parts", sender, part)
-                await self._ban_sender(sender)
-
-    def finalize(self, *, cancel: bool = False, exception: BaseException | None = None) -> None:
-        """As inherited (and called by upstream), for a future that nobody awaits."""
-        super().finalize(cancel=cancel, exception=exception)
-        if not self._future.cancelled():
-            self._future.exception()  # else asyncio reports one that was never retrieved
+                logger.warning("%s left after %d parts", sender_id, part)
+                await self.ban(sender_id)
 
     def _screen(self, message: Any, part: int) -> Tensor:
         if part >= len(self.parts_for_local_averaging):

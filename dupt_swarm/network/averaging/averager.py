@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
@@ -19,6 +18,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.averaging.matchmaking import GroupRequest, LocalDHT, Member, RoundMatchmaking
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
 from dupt_swarm.node.messages import GroupFormed
 from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.codec import build_codec
@@ -44,7 +44,7 @@ class Average:
     lost: tuple[str, ...] = ()
 
 
-class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
+class SwarmAverager(OpenAverager):
     """`DecentralizedAverager` that is never forked: its servicer runs in the node's own event loop.
 
     One process instead of three has no pipes between them to hang on, and nothing to orphan.
@@ -79,10 +79,8 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
 
     async def open(self, p2p: P2P, numel: int) -> None:
         """Begin to answer other peers' requests, for vectors of ``numel`` values."""
-        self._p2p = p2p
-        self._pending_groups_registered = asyncio.Event()
-        self._pending_groups_registered.set()
-        self._matchmaking = RoundMatchmaking(
+        self._daemon = p2p
+        self._search = RoundMatchmaking(
             p2p,
             f"flat-fp32-{numel}".encode(),
             self.dht,
@@ -90,8 +88,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             weight_limit=self._weight_limit,
             **self.matchmaking_kwargs,
         )
-        if not self.client_mode:
-            await self.add_p2p_handlers(p2p, namespace=self.prefix)
+        await self.serve(p2p, self._search)
 
     async def average(
         self, contribution: Tensor, weight: float, *, round: int, digest: str, group_size: int
@@ -111,21 +108,17 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         if group_size == 1:
             codec = build_codec(self._manifest)  # the same arithmetic as in a group
             return Average(codec.decode(codec.encode(contribution), contribution.numel()), int(weight))
-        manager = self._matchmaking.group_key_manager
-        manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
-        self._matchmaking.target_group_size = group_size
+        self._search.group_key_manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
+        self._search.target_group_size = group_size
         now, patience = get_dht_time(), self._manifest.rounds.matchmaking_seconds
         about_us = Member(not self.client_mode, weight).pack()
         request = GroupRequest(now + patience, now + 1.5 * patience, about_us)
-        self._pending_groups_registered.clear()
-        try:
-            group = await self._matchmaking.look_for_group(request)
+        with self.group_expected():
+            group = await self._search.look_for_group(request)
             _raise_if_cancelled()
             if group is None:
                 return Average(None, reason="no_group")
             return await self._average_in(group, contribution, weight)
-        finally:
-            self._pending_groups_registered.set()
 
     async def _average_in(self, group: GroupInfo, contribution: Tensor, weight: float) -> Average:
         rounds = self._manifest.rounds
@@ -135,7 +128,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
             manifest=self._manifest,
             contribution=contribution,
             bandwidth=self._bandwidth,
-            p2p=self._p2p,
+            p2p=self._daemon,
             servicer_type=type(self),
             prefix=self.prefix,
             group_id=group.group_id,
@@ -147,8 +140,7 @@ class SwarmAverager(DecentralizedAverager):  # type: ignore[misc]
         )
         mates = tuple(str(peer) for peer in group.peer_ids if peer != self.peer_id)
         self._tell(GroupFormed(tokens, mates))
-        with self._register_allreduce_group(group):
-            self._running_groups[group.group_id].set_result(runner)
+        with self.running(group, runner):
             try:
                 async with asyncio.timeout(rounds.allreduce_seconds), aclosing(runner.run()) as averages:
                     [values] = [average async for average in averages]

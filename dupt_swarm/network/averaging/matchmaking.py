@@ -12,7 +12,6 @@ import msgpack
 from hivemind.averaging.averager import AveragingMode
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.key_manager import GroupKeyManager
-from hivemind.averaging.matchmaking import Matchmaking
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import averaging_pb2
@@ -20,6 +19,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.members.identity import is_peer_id
 from dupt_swarm.network.p2p.guard import RefusedError
+from dupt_swarm.network.p2p.hivemind_internals import OpenMatchmaking
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 MEMBER_BYTES_MAX = 32
@@ -121,7 +121,7 @@ class RoundKeys(GroupKeyManager):  # type: ignore[misc]
         del group_info
 
 
-class RoundMatchmaking(Matchmaking):  # type: ignore[misc]
+class RoundMatchmaking(OpenMatchmaking):
     """`Matchmaking` in which whoever sends nonsense is left out, and the search goes on."""
 
     def __init__(
@@ -132,19 +132,19 @@ class RoundMatchmaking(Matchmaking):  # type: ignore[misc]
         self.group_key_manager = RoundKeys(dht, prefix, "", None)
         self._weight_limit = weight_limit
 
-    def _check_reasons_to_reject(self, request: Any, context: Any) -> Any:
-        """The answer to a peer that may not follow us; None if it may. (Upstream calls this.)"""
+    def objection(self, request: Any, context: Any) -> Any:
+        """The message that turns a follower away; None if it may follow."""
         try:
             Member.unpack(request.gather, self._weight_limit)
         except ValueError as error:
             logger.warning("%s was refused as a follower: %s", context.remote_id, repr(error))
             return averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
-        return super()._check_reasons_to_reject(request, context)
+        return super().objection(request, context)
 
-    async def _request_join_group(self, leader: PeerID) -> GroupInfo | None:
-        """Ask ``leader`` to lead us; None if there is no group with it. (Upstream calls this.)"""
+    async def ask_to_lead(self, leader: PeerID) -> GroupInfo | None:
+        """The group that ``leader`` makes with us; None if there is none."""
         try:
-            return await super()._request_join_group(leader)
+            return await super().ask_to_lead(leader)
         except Exception as error:
             # Upstream expects errors of libp2p only, and with any other one ends the search.
             logger.warning("%s was refused as a leader: %s", leader, repr(error))

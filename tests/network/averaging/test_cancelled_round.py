@@ -11,7 +11,7 @@ import torch
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
 
-NUMEL = 2_000_000  # eight parts of an all-reduce with two bytes per value
+NUMEL = 4_000_000  # 16 parts of an all-reduce with two bytes per value
 DIGEST = "ab" * 32
 
 
@@ -36,12 +36,12 @@ class SlowBucket(TokenBucket):
 
     async def take(self, amount: int, *, urgent: bool = False) -> None:
         del amount, urgent
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.6)
 
 
 @pytest.fixture
 def manifest(make_manifest):
-    return make_manifest(rounds={"matchmaking_seconds": 4, "chunk_seconds": 1, "allreduce_seconds": 3})
+    return make_manifest(rounds={"matchmaking_seconds": 4, "chunk_seconds": 2, "allreduce_seconds": 4.5})
 
 
 @contextmanager
