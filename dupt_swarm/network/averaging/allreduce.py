@@ -146,7 +146,7 @@ class ScreeningRunner(OpenRunner):
     async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[Tensor, float], None]:
         """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order."""
         peer_index = self.ordered_peer_ids.index(peer_id)
-        sizes = deque(self.part_sizes(peer_index))
+        sizes = deque(part.numel() for part in self.parts_of(peer_index))
         sent = asyncio.Event()
         outgoing = paced(self.parts_for(peer_index), self._bandwidth.upload)
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
@@ -163,6 +163,24 @@ class ScreeningRunner(OpenRunner):
                     raise AllreduceException(f"{peer_id} returned too many parts")
                 data, numel = message.tensor_part.buffer, sizes.popleft()
                 yield await asyncio.to_thread(self._decode_average, data, message.weight, numel)
+
+    async def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
+        """The messages with our contribution to a peer's share; the next one is encoded meanwhile.
+
+        (Upstream's do so in a task that is left behind when nobody reads to the end.)
+        """
+        loop, encode = asyncio.get_running_loop(), self._codec.encode
+        parts = self.parts_of(peer_index)
+        encoded = [loop.run_in_executor(None, encode, part) for part in parts[:1]]
+        for number, part in enumerate(parts):
+            data = await encoded.pop()
+            encoded = [loop.run_in_executor(None, encode, after) for after in parts[number + 1 : number + 2]]
+            message = averaging_pb2.AveragingData(
+                tensor_part=runtime_pb2.Tensor(buffer=data, size=[part.numel()]), weight=self.weight
+            )
+            if number == 0:
+                message.code, message.group_id = averaging_pb2.PART_FOR_AVERAGING, self.group_id
+            yield message
 
     def _decode_average(self, data: bytes, weight: float, numel: int) -> tuple[Tensor, float]:
         values = self._codec.decode(data, numel)

@@ -25,6 +25,7 @@ from hivemind.averaging.matchmaking import Matchmaking
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.p2p import P2P, PeerID, StubBase
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+from torch import Tensor
 
 HIVEMIND_VERSION = "1.1.12"
 
@@ -107,9 +108,6 @@ AllReduceRunner._accumulate_parts_streaming
 AllReduceRunner.rpc_aggregate_part
     averaging/allreduce.py:259 AllReduceRunner.rpc_aggregate_part c66765f4ad58
     calls the one above, for clients in a task that it may forget
-AllReduceRunner._generate_input_for_peer
-    averaging/allreduce.py:247 AllReduceRunner._generate_input_for_peer c91d3343d3e6
-    the messages of our contribution; called
 AllReduceRunner._get_peer_stub
     averaging/allreduce.py:145 AllReduceRunner._get_peer_stub 2f3b14268694
     to call a member; called
@@ -247,14 +245,9 @@ class OpenRunner(AllReduceRunner):  # type: ignore[misc]
         """Take the parts of the sender with this index; yields the answers."""
         raise NotImplementedError
 
-    def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
-        """The messages with which our contribution to a peer's share is sent."""
-        messages: AsyncGenerator[Any, None] = self._generate_input_for_peer(peer_index)
-        return messages
-
-    def part_sizes(self, peer_index: int) -> list[int]:
-        """Values in each part of a peer's share."""
-        return [part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
+    def parts_of(self, peer_index: int) -> list[Tensor]:
+        """Our contribution to a peer's share, cut into the parts that travel."""
+        return [part for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
 
     def stub_of(self, peer_id: PeerID) -> StubBase:
         """To call a peer of the group."""
