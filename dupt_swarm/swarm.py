@@ -13,7 +13,7 @@ from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_stat
 from dupt_swarm.errors import UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
-from dupt_swarm.node.messages import Downloading, Joined
+from dupt_swarm.node.messages import Downloading, Joined, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.outer import build_outer
@@ -154,6 +154,11 @@ class Swarm:
     def view(self) -> View:
         """The live peers, as of a second ago."""
         return self.node.view
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes exchanged with other peers since the node was last started, as of a second ago."""
+        return self.node.traffic
 
     @property
     def anchor(self) -> Tensor:

@@ -14,9 +14,9 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import DuptError
 from peers import new
-from peers.demo_screen import DemoScreen
 from peers.interruption import Interruption
 from peers.processes import LocalProcesses
+from peers.screen.demo import DemoScreen
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 LIBRARY_BYTES = 3_000_000

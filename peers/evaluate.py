@@ -57,7 +57,7 @@ def command(
 
     Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
     """
-    from peers.screen import Log
+    from peers.screen.log import Log
 
     log = Log()
     with Interruption() as interruption:

@@ -22,6 +22,8 @@ from peers.interruption import Interruption
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
+    from dupt_swarm.swarm import Swarm
+    from peers.screen.facts import About
 
 
 @click.command("join")
@@ -67,7 +69,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     Ctrl-C ends it with a checkpoint; the same command goes on from there.
     """
     from peers.metrics.http import serve_metrics
-    from peers.screen import open_screen
+    from peers.screen.screen import open_screen
 
     chosen["hours"] = Hours.parse(chosen["hours"])
     with (
@@ -96,11 +98,12 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
+                screen.begin(describe(swarm, oracle, settings, chosen["corpus"]))
 
                 def report(status: Status) -> None:
                     control.beat(status.state, status.round)
                     metrics.report(status)
-                    screen.show(status, swarm.view, swarm.peer_id)
+                    screen.show(status, swarm.view, swarm.traffic)
 
                 oracle.run(report)
             summary = summarise(oracle)
@@ -108,6 +111,25 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) -> About:
+    """What the screen shows of this peer from beginning to end."""
+    from dupt_swarm.replica.state import count_values
+    from peers.checks.machine import describe_device
+    from peers.screen.facts import About
+    from peers.screen.words import amount
+
+    return About(
+        name=settings.name,
+        peer_id=swarm.peer_id,
+        manifest=swarm.manifest,
+        weights=count_values(swarm.layout),
+        device=describe_device(settings.device),
+        corpus=f"{corpus}: {amount(len(oracle.corpus.train))} tokens",
+        max_upload=settings.max_upload,
+        max_download=settings.max_download,
+    )
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

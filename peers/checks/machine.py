@@ -27,7 +27,16 @@ def check_device(name: str) -> tuple[Check, str]:
         device = choose_device(name)
     except DeviceError as error:
         return Check("device", False, str(error), exit_code=UNSUITABLE), ""
-    return Check("device", True, _describe(str(device))), device.type
+    return Check("device", True, describe_device(str(device))), device.type
+
+
+def describe_device(device: str) -> str:
+    """A device in words: its name, and what it is or how many threads it has."""
+    import torch
+
+    if device.startswith("cuda"):
+        return f"{device}, {torch.cuda.get_device_name(device)}"
+    return f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
 
 
 def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Check]:
@@ -117,11 +126,3 @@ def free_memory() -> int:
 def _memory(name: str, needed: float, free: float, remedy: str) -> Check:
     detail = f"about {format_bytes(needed)} needed, {format_bytes(free)} free"
     return Check(name, True, detail) if needed <= free else Check(name, False, detail, remedy, UNSUITABLE)
-
-
-def _describe(device: str) -> str:
-    import torch
-
-    if device.startswith("cuda"):
-        return f"{device}, {torch.cuda.get_device_name(device)}"
-    return f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
