@@ -1,13 +1,20 @@
 """What all tests share: a check that processes leave nothing behind."""
 
+import hashlib
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import Peer
+from dupt_swarm.presets import load_preset
 
 MARK = "DUPT_TEST_RUN"
 
@@ -63,3 +70,37 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     short.rmdir()
     assert not left, f"processes left running: {left}"
     assert not files, f"files left: {files}"
+
+
+@pytest.fixture(scope="session")
+def make_manifest() -> Callable[..., Manifest]:
+    """The tiny preset with some keys changed: ``make_manifest(rounds={"chunk_seconds": 1})``."""
+
+    def make(**changes: dict[str, Any] | str) -> Manifest:
+        tables = load_preset("tiny")
+        size = tables["model"]["vocabulary_size"]
+        tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
+        for key, value in changes.items():
+            tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
+        return Manifest.model_validate(tables)
+
+    return make
+
+
+@pytest.fixture
+def make_peer() -> Callable[..., Peer]:
+    """A peer with a plausible record: ``make_peer("a", round_tokens=5)``."""
+
+    def make(peer_id: str = "a", **fields: Any) -> Peer:
+        digest = hashlib.sha256(b"state").hexdigest()
+        record = {
+            "role": "oracle",
+            "state": "training",
+            "time": 1000.0,
+            "round": 3,
+            "state_digest": digest,
+            "swarm_tokens": 100,
+        }
+        return Peer(peer_id, PeerRecord.model_validate(record | fields))
+
+    return make

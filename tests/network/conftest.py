@@ -1,12 +1,10 @@
 import asyncio
 import contextlib
-import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +18,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
-from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import Peer
-from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -35,40 +30,6 @@ class Station:
     p2p: P2P
     address: str
     dht: DHTNode | None = None
-
-
-@pytest.fixture(scope="session")
-def make_manifest() -> Callable[..., Manifest]:
-    """The tiny preset with some keys changed: ``make_manifest(rounds={"chunk_seconds": 1})``."""
-
-    def make(**changes: dict[str, Any] | str) -> Manifest:
-        tables = load_preset("tiny")
-        size = tables["model"]["vocabulary_size"]
-        tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
-        for key, value in changes.items():
-            tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
-        return Manifest.model_validate(tables)
-
-    return make
-
-
-@pytest.fixture
-def make_peer() -> Callable[..., Peer]:
-    """A peer with a plausible record: ``make_peer("a", round_tokens=5)``."""
-
-    def make(peer_id: str = "a", **fields: Any) -> Peer:
-        digest = hashlib.sha256(b"state").hexdigest()
-        record = {
-            "role": "oracle",
-            "state": "training",
-            "time": 1000.0,
-            "round": 3,
-            "state_digest": digest,
-            "swarm_tokens": 100,
-        }
-        return Peer(peer_id, PeerRecord.model_validate(record | fields))
-
-    return make
 
 
 @pytest.fixture(scope="session")

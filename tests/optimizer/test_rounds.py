@@ -21,7 +21,7 @@ from torch import Tensor
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
 
-PROGRAM = Path(__file__).with_name("swarm_program.py")
+PROGRAM = Path(__file__).parents[1] / "swarm_program.py"
 TOKENIZER = b"not used by these tests"
 
 GRADIENT: dict[str, dict[str, Any]] = {
