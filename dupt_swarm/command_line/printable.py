@@ -15,4 +15,4 @@ def printable(text: str) -> str:
 
 def one_line(text: str) -> str:
     """`printable` text on a single line, for a name or a cell of a table."""
-    return printable(" ".join(text.split()))
+    return printable(" ".join(text.splitlines()).replace("\t", " "))

@@ -9,7 +9,7 @@ from peers.screen.curves import beside, curve
 from peers.screen.facts import Facts
 from peers.screen.header import header, numbers
 
-CURVE_ROWS_MIN = 2
+CURVE_ROWS_MIN, CURVE_ROWS = 2, 6
 EVENTS_MIN = 4
 
 
@@ -21,7 +21,7 @@ def frame(facts: Facts, width: int, height: int) -> list[Text]:
     rule = Text("─" * width, style="dim")
     lines = [*header(facts, width), rule, *numbers(facts), rule]
     left = height - len(lines)
-    rows = (left - 2 - EVENTS_MIN) // 2 if left < 2 * EVENTS_MIN + 8 else left // 2
+    rows = min(left - 2 - EVENTS_MIN, max(CURVE_ROWS, left // 2))
     if rows >= CURVE_ROWS_MIN:
         lines += [*_curves(facts, width, rows), rule]
     lines += events.render(list(facts.events), height - len(lines))
