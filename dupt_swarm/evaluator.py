@@ -167,8 +167,9 @@ def dataset_name(settings: EvaluatorSettings) -> str:
         return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):
         raise UsageError(
-            f"--dataset {settings.dataset}: use at most 40 letters, digits, dots, dashes and underscores, "
-            "and begin with a letter or digit"
+            f"a dataset cannot be called {settings.dataset}: use at most 40 letters, digits, dots, dashes "
+            "and underscores, and begin with a letter or digit",
+            setting="dataset",
         )
     return settings.dataset
 

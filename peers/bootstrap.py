@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
@@ -120,7 +120,9 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
                 try:
                     saved = _save(swarm)
                 except CheckpointError as error:
-                    click.echo(f"{error}; the swarm goes on, and the next minute tries again", err=True)
+                    click.echo(
+                        f"{message(error)}; the swarm goes on, and the next minute tries again", err=True
+                    )
             saved_at = now
     _save(swarm)
 

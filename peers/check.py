@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
@@ -42,7 +43,7 @@ def command(as_json: bool, **chosen: Any) -> None:
         click.echo(report.to_json(checks))
     else:
         for check in checks:
-            click.echo(str(check))
+            click.echo(one_line(str(check)))
     sys.exit(report.exit_code(checks))
 
 
@@ -78,7 +79,7 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
     try:
         return (Manifest.load(path) if path else None), None
     except ManifestError as error:
-        return None, Check("manifest", False, str(error), exit_code=report.MISMATCH)
+        return None, Check("manifest", False, message(error), exit_code=report.MISMATCH)
 
 
 def _check_machine(

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator import Measurement
-
-# An oracle of this swarm may run beside it, and locks the folder that it would have.
-STATE_FOLDER = "evaluators"
 
 
 @click.command("evaluate")
@@ -72,7 +68,7 @@ def command(
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
-        with Swarm.join(initial_peers, state_dir or default_state_dir() / STATE_FOLDER, settings) as swarm:
+        with Swarm.join(initial_peers, state_dir, settings) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             evaluator = Evaluator(swarm, own, log.tokenising)
             interruption.on_stop(evaluator.stop)

@@ -25,7 +25,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another --state-dir"
+            f"{path}: cannot be written ({error.strerror or error}); free space or choose another folder",
+            setting="state_dir",
         ) from error
     finally:
         with contextlib.suppress(OSError):  # gone already, or the folder cannot be written

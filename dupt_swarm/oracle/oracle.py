@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dupt_swarm.disk.folders import limited
+from dupt_swarm.disk.folders import ORACLE_FILE, limited
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
@@ -33,7 +33,6 @@ from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
-ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2

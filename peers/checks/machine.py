@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dupt_swarm.command_line.exit_codes import message
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.errors import CorpusError, DeviceError
 from dupt_swarm.manifest import Manifest
@@ -26,7 +27,7 @@ def check_device(name: str) -> tuple[Check, str]:
     try:
         device = choose_device(name)
     except DeviceError as error:
-        return Check("device", False, str(error), exit_code=UNSUITABLE), ""
+        return Check("device", False, message(error), exit_code=UNSUITABLE), ""
     return Check("device", True, describe_device(str(device))), device.type
 
 
@@ -101,7 +102,7 @@ def check_corpus(corpus: str, field: str) -> tuple[Check, int]:
         if next(read_pieces(sources, field), None) is None:
             return Check("corpus", False, f"{corpus} holds no text", "give one that does"), 0
     except CorpusError as error:
-        return Check("corpus", False, str(error)), 0
+        return Check("corpus", False, message(error)), 0
     size = sum(source.size for source in sources)
     return Check("corpus", True, f"{len(sources)} files, {format_bytes(size)}"), size
 

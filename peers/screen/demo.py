@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dupt_swarm.command_line.printable import one_line
+
 if TYPE_CHECKING:
     from dupt_swarm.node.node import Node
     from dupt_swarm.node.view import View
@@ -79,7 +81,7 @@ class DemoScreen:
 
     def _log(self, view: View) -> None:
         losses = "  ".join(
-            f"{peer.record.name} {peer.record.loss:.3f}"
+            f"{one_line(peer.record.name)} {peer.record.loss:.3f}"
             for peer in view.oracles
             if peer.record.loss is not None
         )
@@ -93,7 +95,7 @@ class DemoScreen:
         for peer in view.oracles:
             record, first = peer.record, self._first.get(peer.peer_id)
             table.add_row(
-                Text(record.name),
+                Text(one_line(record.name)),
                 record.state,
                 str(record.round),
                 f"{record.tokens_per_second:,.0f}",

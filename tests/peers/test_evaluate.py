@@ -196,5 +196,5 @@ def test_the_name_of_a_dataset(tmp_path: Path) -> None:
     assert dataset_name(EvaluatorSettings(Path("/data/*.txt"))) == "corpus"
     assert len(dataset_name(EvaluatorSettings(Path("x" * 99)))) == 40
     for unfit in ("two words", "x" * 41, "-x", "é", "x\n"):
-        with pytest.raises(UsageError, match=re.escape(f"--dataset {unfit}: use at most 40 letters")):
+        with pytest.raises(UsageError, match=re.escape(f"{unfit}: use at most 40 letters")):
             dataset_name(EvaluatorSettings(tmp_path, dataset=unfit))

@@ -94,7 +94,7 @@ def test_missing_file(tmp_path) -> None:
 
 def test_unwritable_folder(tmp_path, state) -> None:
     """A folder that cannot be written is a CheckpointError with the remedy."""
-    with pytest.raises(CheckpointError, match=r"cannot be written .*--state-dir"):
+    with pytest.raises(CheckpointError, match=r"cannot be written .*choose another folder"):
         save_state(state, tmp_path / "none" / "replica.safetensors")
 
 

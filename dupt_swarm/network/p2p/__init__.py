@@ -2,5 +2,5 @@
 
 daemon          starting ``p2pd``, dialling, noticing that it is gone
 traffic         counts the bytes of all messages
-bandwidth       token buckets that hold `--max-upload` and `--max-download`
+bandwidth       token buckets that keep to the limits of upload and download
 """

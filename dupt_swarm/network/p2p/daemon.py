@@ -88,7 +88,9 @@ async def start_daemon(
             startup_timeout=STARTUP_SECONDS,
         )
     except Exception as error:
-        raise NodeError(f"the libp2p daemon did not start: {error}; check --host-maddrs") from error
+        raise NodeError(
+            f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
+        ) from error
 
 
 async def daemon_failure(p2p: P2P) -> str:
@@ -154,7 +156,7 @@ def check_port_free(address: str) -> None:
     """
     match = re.fullmatch(r"/ip([46])/([^/]+)/(tcp|udp)/(\d+)(/.*)?", address)
     if match is None:
-        raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
+        raise UsageError(f"{address}: write it like /ip4/0.0.0.0/tcp/4001", setting="host_maddrs")
     version, host, protocol, port = match.group(1, 2, 3, 4)
     if protocol != "tcp" or port == "0":
         return
@@ -166,5 +168,5 @@ def check_port_free(address: str) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--host-maddrs {address}: cannot listen there ({reason}); choose another port"
+                f"{address}: cannot listen there ({reason}); choose another port", setting="host_maddrs"
             ) from error

@@ -70,7 +70,10 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
         candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
         relays = await choose_relays(p2p, candidates)
         if settings.announce_maddrs:
-            logger.warning("nobody can dial %s; check --announce-maddrs", ", ".join(own))
+            logger.warning(
+                "nobody can dial %s, which this peer announces; check the address and the router",
+                ", ".join(own),
+            )
         return await _start_hidden(p2p, replace(settings, initial_peers=tuple(reached)), run_dir, relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
     if any(_is_public(address) for address in announced or own):
