@@ -17,8 +17,9 @@ from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.documents import find_sources, read_pieces
+from dupt_swarm.learning.documents import find_sources
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.left_out import has_text
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -75,13 +76,14 @@ class Evaluator:
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self._token_bytes = tokenizer.token_bytes()
-        self._corpus = Corpus.prepare(
+        self.corpus = Corpus.prepare(
             settings.corpus,
             tokenizer,
             swarm.folder.tokens,
             context_length=self._context_length,
             seed=manifest.seed,
             field=settings.field,
+            strict=settings.strict,
             progress=progress,
         )
         self._model = GPT(manifest.model).to(self._device)
@@ -140,7 +142,7 @@ class Evaluator:
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole corpus, or its first blocks: an evaluator trains on nothing."""
         left = self._settings.blocks or sys.maxsize
-        for split in (self._corpus.train, self._corpus.held_out):
+        for split in (self.corpus.train, self.corpus.held_out):
             if left == 0:
                 return
             for inputs, targets in held_out_batches(
@@ -180,5 +182,5 @@ def check_corpus(settings: EvaluatorSettings) -> None:
     Raises:
         CorpusError: there is no text in it, or its beginning cannot be read.
     """
-    if next(read_pieces(find_sources(settings.corpus), settings.field), None) is None:
+    if not has_text(find_sources(settings.corpus), settings.field, strict=settings.strict):
         raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

@@ -24,6 +24,7 @@ from peers.checks.report import Check
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
 @click.option("--corpus", default=None, metavar="PATH", help="What `join` would train on.")
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @options.max_disk
@@ -87,6 +88,7 @@ def _check_machine(
     *,
     corpus: str | None,
     field: str,
+    strict: bool,
     device: str,
     batch_size: int,
     max_disk: int | None,
@@ -102,7 +104,7 @@ def _check_machine(
         checks += machine.check_memory(kind, device, footprint)
     text_bytes = 0
     if corpus is not None:
-        about_corpus, text_bytes = machine.check_corpus(corpus, field)
+        about_corpus, text_bytes = machine.check_corpus(corpus, field, strict=strict)
         checks.append(about_corpus)
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)

@@ -47,9 +47,8 @@ def run(folder: Path, rounds: int) -> None:
     screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
-    manifest = new.write(
-        folder / "run.toml", "tiny", str(folder / "corpora"), field="text", name="demo", seed=0
-    )
+    text = new.Text(str(folder / "corpora"))
+    manifest = new.write(folder / "run.toml", "tiny", text, name="demo", seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
         bootstrap = processes.start(

@@ -14,6 +14,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.interruption import Interruption
+from peers.left_out import sentences
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator import Measurement
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     "--dataset", default="", help="What the others see it called. [default: name of the file or folder]"
 )
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @click.option(
@@ -71,6 +73,8 @@ def command(
         with Swarm.join(initial_peers, state_dir, settings) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             evaluator = Evaluator(swarm, own, log.tokenising)
+            for sentence in sentences(evaluator.corpus.left_out):
+                log.say(sentence)
             interruption.on_stop(evaluator.stop)
             if once:
                 found = evaluator.measure()

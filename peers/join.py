@@ -18,6 +18,7 @@ from peers.address_options import address_options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
+from peers.left_out import sentences
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, also .gz. It never leaves this machine.",
 )
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
@@ -98,6 +100,8 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
+                for sentence in sentences(oracle.corpus.left_out):
+                    screen.say(sentence)
                 screen.begin(describe(swarm, oracle, settings, chosen["corpus"]))
 
                 def report(status: Status) -> None:

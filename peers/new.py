@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 from peers import options
+from peers.left_out import sentences
 
 
 @click.command("new")
@@ -23,10 +27,13 @@ from peers import options
     help="File, folder or glob of text that the tokenizer learns from.",
 )
 @options.field
+@options.strict
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @command_errors
-def command(manifest: Path, preset: str, corpus: str, field: str, name: str | None, seed: int) -> None:
+def command(
+    manifest: Path, preset: str, corpus: str, field: str, strict: bool, name: str | None, seed: int
+) -> None:
     """Write MANIFEST (such as run.toml), and tokenizer.json beside it."""
     tokenizer_path = manifest.with_name("tokenizer.json")
     for path in (manifest, tokenizer_path):
@@ -35,19 +42,42 @@ def command(manifest: Path, preset: str, corpus: str, field: str, name: str | No
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name or manifest.stem, seed=seed, **check)  # type: ignore[arg-type]
-    written = write(manifest, preset, corpus, field=field, name=name or manifest.stem, seed=seed)
+    text = Text(corpus, field, strict)
+    written = write(manifest, preset, text, name=name or manifest.stem, seed=seed)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
 
 
-def write(path: Path, preset: str, corpus: str, *, field: str, name: str, seed: int) -> Manifest:
+@dataclass(frozen=True)
+class Text:
+    """What the tokenizer learns from; see `OracleSettings`."""
+
+    corpus: str
+    field: str = "text"
+    strict: bool = False
+
+    def read(self) -> Iterator[str]:
+        """It all, piece by piece; then it is said what was left out."""
+        from dupt_swarm.learning.documents import find_sources, read_pieces
+        from dupt_swarm.learning.left_out import LeftOut, read_readable
+
+        sources, left_out = find_sources(self.corpus), list[LeftOut]()
+        pieces = (
+            read_pieces(sources, self.field)
+            if self.strict
+            else read_readable(sources, self.field, left_out.append)
+        )
+        yield from (piece.text for piece in pieces)
+        for sentence in sentences(left_out):
+            click.echo(f"note: {one_line(sentence)}", err=True)
+
+
+def write(path: Path, preset: str, text: Text, *, name: str, seed: int) -> Manifest:
     """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
-    from dupt_swarm.learning.documents import find_sources, read_pieces
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
     wanted = load_preset(preset)["model"]["vocabulary_size"]
-    texts = (piece.text for piece in read_pieces(find_sources(corpus), field))
-    tokenizer = train_tokenizer(texts, wanted)
+    tokenizer = train_tokenizer(text.read(), wanted)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "

@@ -30,6 +30,9 @@ initial_peers_if_any = _initial_peers(required=False)
 field = click.option(
     "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
 )
+strict = click.option(
+    "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
+)
 device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
 batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."

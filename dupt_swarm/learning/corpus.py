@@ -23,6 +23,7 @@ import numpy as np
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece, Source, find_sources, read_pieces
+from dupt_swarm.learning.left_out import LeftOut, problem_with, read_readable
 from dupt_swarm.learning.shards import SHARD_TOKENS, Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer
 
@@ -49,16 +50,7 @@ class Corpus:
     held_out: Split
     documents: int
     text_bytes: int  # UTF-8
-
-    @property
-    def train_tokens(self) -> int:
-        """How many tokens there are to train on."""
-        return len(self.train)
-
-    @property
-    def held_out_tokens(self) -> int:
-        """How many tokens are held out."""
-        return len(self.held_out)
+    left_out: tuple[LeftOut, ...] = ()  # files that could not be read
 
     @classmethod
     def prepare(
@@ -70,6 +62,7 @@ class Corpus:
         context_length: int,
         seed: int,
         field: str = "text",
+        strict: bool = False,
         progress: Progress | None = None,
     ) -> Corpus:
         """Open the tokenised corpus in the folder ``cache_dir``, or build it there if it is not up to date.
@@ -85,10 +78,12 @@ class Corpus:
             context_length: k; at least k + 1 tokens are held out, and at least k + 1 left to train on.
             seed: of the choice of the documents held out.
             field: JSON key or Parquet column of the text.
+            strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
             progress: called with the bytes of the files read so far, and of all.
 
         Raises:
-            CorpusError: the files cannot be read or are too short, or the cache cannot be written.
+            CorpusError: no file, or if ``strict`` not every file, can be read; they are too short; or the
+                cache cannot be written.
         """
         sources = find_sources(path)
         made_from = {
@@ -102,8 +97,9 @@ class Corpus:
         cache = cache_dir.expanduser().resolve()
         try:
             with _locked(cache):
-                if (corpus := _open(cache, made_from)) is None:
-                    builder = _Builder(tokenizer, context_length, seed, progress)
+                corpus = _open(cache, made_from)
+                if corpus is None or _is_outdated(corpus.left_out, sources, field, strict=strict):
+                    builder = _Builder(tokenizer, context_length, seed, progress, strict=strict)
                     _replace(cache, lambda folder: builder.build(sources, field, folder, made_from))
                     corpus = _open(cache, made_from)
         except OSError as error:
@@ -116,8 +112,10 @@ class _Builder:
     """Tokenises documents into the shards of a new cache."""
 
     def __init__(
-        self, tokenizer: Tokenizer, context_length: int, seed: int, progress: Progress | None
+        self, tokenizer: Tokenizer, context_length: int, seed: int, progress: Progress | None, *, strict: bool
     ) -> None:
+        self._strict = strict
+        self._left_out: list[LeftOut] = []
         self._tokenizer = tokenizer
         self._block = context_length + 1
         self._seed = seed
@@ -139,6 +137,7 @@ class _Builder:
             "tokens": {TRAIN: train_tokens, HELD_OUT: held_out.tokens},
             "documents": documents,
             "text_bytes": text_bytes,
+            "left_out": self._left_out,
         }
         (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
@@ -147,7 +146,12 @@ class _Builder:
         total = sum(source.size for source in sources)
         batch: list[Piece] = []
         characters = 0
-        for piece in read_pieces(sources, field):
+        pieces = (
+            read_pieces(sources, field)
+            if self._strict
+            else read_readable(sources, field, self._left_out.append)
+        )
+        for piece in pieces:
             batch.append(piece)
             characters += len(piece.text)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
@@ -216,9 +220,19 @@ def _open(cache: Path, made_from: dict[str, Any]) -> Corpus | None:
             Split.open(cache, name, index["tokens"][name], index["shard_tokens"], index["dtype"])
             for name in (TRAIN, HELD_OUT)
         )
-        return Corpus(train, held_out, index["documents"], index["text_bytes"])
+        left_out = tuple(LeftOut(path, reason) for path, reason in index.get("left_out", ()))
+        return Corpus(train, held_out, index["documents"], index["text_bytes"], left_out)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _is_outdated(left_out: Sequence[LeftOut], sources: Sequence[Source], field: str, *, strict: bool) -> bool:
+    """Whether a file that was left out can be read by now, or must not be left out.
+
+    Size and time of a file do not tell of its permissions.
+    """
+    paths = {path for path, _ in left_out}
+    return any(strict or problem_with(source, field) is None for source in sources if source.path in paths)
 
 
 def _replace(cache: Path, build: Callable[[Path], None]) -> None:

@@ -76,6 +76,7 @@ class Oracle:
             context_length=manifest.model.context_length,
             seed=manifest.seed,
             field=settings.field,
+            strict=settings.strict,
             progress=limited(swarm.folder, progress),
         )
         # Dropout of this oracle; a checkpoint brings its own random state.

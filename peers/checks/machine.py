@@ -12,6 +12,7 @@ from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.errors import CorpusError, DeviceError
 from dupt_swarm.manifest import Manifest
 from peers.checks.report import UNSUITABLE, Check
+from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from peers.checks.footprint import Footprint
@@ -37,7 +38,7 @@ def describe_device(device: str) -> str:
 
     if device.startswith("cuda"):
         return f"{device}, {torch.cuda.get_device_name(device)}"
-    return f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
+    return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
 def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Check]:
@@ -93,18 +94,24 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     return Check("disk", True, detail)
 
 
-def check_corpus(corpus: str, field: str) -> tuple[Check, int]:
-    """Whether the corpus can be read, and how many bytes of text it has."""
+def check_corpus(corpus: str, field: str, *, strict: bool = False) -> tuple[Check, int]:
+    """Whether the corpus can be read, and how many bytes of text it has; reads all of it."""
     from dupt_swarm.learning.documents import find_sources, read_pieces
+    from dupt_swarm.learning.left_out import LeftOut, read_readable
+    from peers.left_out import sentences
 
+    left_out: list[LeftOut] = []
     try:
         sources = find_sources(corpus)
-        if next(read_pieces(sources, field), None) is None:
+        pieces = read_pieces(sources, field) if strict else read_readable(sources, field, left_out.append)
+        if not sum(1 for _ in pieces):
             return Check("corpus", False, f"{corpus} holds no text", "give one that does"), 0
     except CorpusError as error:
         return Check("corpus", False, message(error)), 0
-    size = sum(source.size for source in sources)
-    return Check("corpus", True, f"{len(sources)} files, {format_bytes(size)}"), size
+    without = {path for path, _ in left_out}
+    sizes = [source.size for source in sources if source.path not in without]
+    detail = "; ".join([f"{len(sizes)} files, {format_bytes(sum(sizes))}", *sentences(left_out)])
+    return Check("corpus", None if left_out else True, detail), sum(sizes)
 
 
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:

@@ -10,6 +10,7 @@ from peers.screen import words
 
 if TYPE_CHECKING:
     from dupt_swarm.manifest import Manifest
+    from dupt_swarm.node.messages import Downloading
     from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
 
@@ -68,6 +69,7 @@ class Facts:
         losses: training losses since the start, oldest first.
         held_out: held-out losses, likewise.
         events: what happened, oldest first, a line each.
+        fetching: how far a newer state is, which then ends this round; None: none is under way.
     """
 
     about: About
@@ -79,6 +81,7 @@ class Facts:
     losses: Sequence[float] = ()
     held_out: Sequence[float] = ()
     events: Sequence[str] = ()
+    fetching: Downloading | None = None
 
     @property
     def swarm_tokens(self) -> int:

@@ -53,14 +53,18 @@ def _activity(facts: Facts) -> str:
 def _end(facts: Facts) -> str:
     if facts.status.state == "averaging":
         return "averaging"
-    seconds = facts.round_ends_in
     if facts.status.state == "paused":
         return "`dupt-peer resume` goes on"
+    if facts.fetching is not None:
+        ratio = words.percent(facts.fetching.bytes_done, facts.fetching.bytes_total)
+        return f"fetching a newer state: {ratio}"
+    seconds = facts.round_ends_in
     return "" if seconds is None else f"ends in about {words.duration(seconds)}"
 
 
 def _part(own: int, whole: int) -> str:
-    return f"{100 * own / whole:.1f} % of the swarm's" if whole else "none in the swarm yet"
+    # Records lag behind: our last contribution may not be in what others tell.
+    return f"{100 * own / max(own, whole):.1f} % of the swarm's" if whole else "none in the swarm yet"
 
 
 def _flow(flow: Flow) -> str:

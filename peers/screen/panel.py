@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console
@@ -39,18 +40,25 @@ class Panel:
     def __init__(self, live: Live) -> None:
         self._live, self._console = live, live.console
         self._about: About | None = None
+        self._facts: Facts | None = None
         self._history, self._events = History(), Events()
-        self._drawn: object = None
+        self._fetching: Downloading | None = None
+        self._drawn: tuple[object, list[Text]] | None = None
 
     def say(self, message: str) -> None:
         """See `Screen`."""
-        if self._about is None:
-            self._console.print(one_line(message), markup=False, highlight=False)
         self._events.say(message)
+        if self._facts is not None:
+            self._draw_facts(replace(self._facts, events=list(self._events.lines)))
+        elif self._about is None:
+            self._console.print(one_line(message), markup=False, highlight=False)
 
     def downloading(self, progress: Downloading) -> None:
         """See `Screen`."""
-        if self._about is None:  # later ones are fetched while the oracle trains: its facts stay in sight
+        # Later ones are fetched while the oracle trains: its facts stay in sight.
+        complete = progress.bytes_done >= progress.bytes_total
+        self._fetching = None if complete else progress
+        if self._about is None:
             full = words.bar(progress.bytes_done / max(progress.bytes_total, 1))
             self._draw([Text(f"fetching the state  {full} {words.describe_download(progress)}")])
 
@@ -61,36 +69,44 @@ class Panel:
 
     def begin(self, about: About) -> None:
         """See `Screen`."""
-        self._about = about
+        self._about, self._fetching = about, None
 
     def show(self, status: Status, view: View, traffic: Traffic) -> None:
         """See `Screen`."""
         about, history = self._about, self._history
         assert about is not None, "`begin` comes first"
+        if self._facts is not None and status.round != self._facts.status.round:
+            self._fetching = None  # that round is over, whether or not it was fetched
         history.note(status, traffic)
         self._events.note(status, view, about.peer_id)
-        facts = Facts(
-            about,
-            status,
-            view,
-            up=Flow(history.sent.total, history.sent.per_second, about.max_upload),
-            down=Flow(history.received.total, history.received.per_second, about.max_download),
-            round_seconds=history.round_seconds,
-            losses=history.losses.values,
-            held_out=history.held_out.values,
-            events=list(self._events.lines),
+        self._draw_facts(
+            Facts(
+                about,
+                status,
+                view,
+                up=Flow(history.sent.total, history.sent.per_second, about.max_upload),
+                down=Flow(history.received.total, history.received.per_second, about.max_download),
+                round_seconds=history.round_seconds,
+                losses=history.losses.values,
+                held_out=history.held_out.values,
+                events=list(self._events.lines),
+                fetching=self._fetching,
+            )
         )
+
+    def _draw_facts(self, facts: Facts) -> None:
+        self._facts = facts
         width, height = self._console.size
         self._draw(frame(facts, width, height - 1))  # the cursor has the last line
 
     def _draw(self, lines: list[Text]) -> None:
         """Renew what is shown, if it has changed."""
-        content = self._console.size, lines
-        if content == self._drawn:
+        size = self._console.size
+        if self._drawn == (size, lines):
             return
-        if isinstance(self._drawn, tuple) and self._drawn[0] != self._console.size:
+        if self._drawn is not None and self._drawn[0] != size:
             self._console.clear()  # the terminal broke the lines anew: nobody knows where they are
-        self._drawn = content
+        self._drawn = size, lines
         self._live.update(Text("\n").join(lines), refresh=True)
 
 

@@ -148,6 +148,25 @@ def test_a_round_ends_when_it_is_full_or_out_of_time() -> None:
     assert facts(status=status(tokens_per_second=0.0), view=View(0.0, ())).round_ends_in is None
 
 
+def test_a_newer_state_that_is_fetched_is_on_the_panel() -> None:
+    """In place of the round's end, for the swarm has ended this round."""
+    half = Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1)
+    assert "fetching a newer state: 50 %" in lines(frame(facts(fetching=half), 80, 23))[3]
+
+
+def test_what_is_said_is_an_event_at_once() -> None:
+    """Also when no report follows, as at the end."""
+    written = io.StringIO()
+    with Live(
+        console=Console(file=written, width=80, height=24, force_terminal=True), auto_refresh=False
+    ) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        panel.show(status(), VIEW, QUIET)
+        panel.say("left the swarm")
+        assert "left the swarm" in written.getvalue()
+
+
 def test_nothing_known_yet_is_a_panel_too() -> None:
     """Before the first loss, the first round and the first record."""
     empty = facts(
