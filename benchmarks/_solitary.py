@@ -93,6 +93,8 @@ def solitary_swarm(manifest: Manifest, folder: Path) -> Iterator[tuple[Swarm, Pa
         swarm = stack.enter_context(
             Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=LOOPBACK))
         )
-        pause = Pause([first.node._process.pid, swarm.node._process.pid])
+        # Each node process leads a group of its own, and nothing else that runs here does.
+        children = (child.pid for child in psutil.Process().children())
+        pause = Pause([pid for pid in children if os.getpgid(pid) == pid])
         stack.callback(pause.close)
         yield swarm, pause

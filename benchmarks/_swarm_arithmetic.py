@@ -18,10 +18,11 @@ from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import Batch, Trainer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import screen_norms, screen_part, weight_limit, weighted_mean
+from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import Codec, build_codec
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 PART_VALUES = 1 << 17  # 512 KiB of fp32, what hivemind cuts a contribution into
 AfterRound = Callable[[Tensor, int], None]
@@ -74,7 +75,7 @@ class Learner:
 
     def step(self, *, tokens: int) -> None:
         """What the trainer calls as its optimizer."""
-        self.strategy.inner_step(tokens, self._manifest.schedule.factor(self._update))
+        self.strategy.inner_step(tokens, inner_learning_rate(self._manifest, self._update))
 
     def zero_grad(self) -> None:
         """What the trainer calls as its optimizer."""
@@ -104,14 +105,14 @@ def train_swarm(
     shapes = [parameter.detach() for parameter in oracles[0].parameters]
     state = ReplicaState.initial(shapes, outer.buffer_names)
     steps = manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step
-    while state.tokens_total < tokens:
+    while state.swarm_tokens < tokens:
         first = state.round * manifest.updates_per_round
         weights = [oracle.train(steps, first) for oracle in oracles]
         average = all_reduce(manifest, codec, [oracle.contribute() for oracle in oracles], weights)
         state = outer.step(state, average, sum(weights))
         for oracle in oracles:
             oracle.strategy.accept(state.anchor)
-        after_round(state.anchor, state.tokens_total)
+        after_round(state.anchor, state.swarm_tokens)
 
 
 def all_reduce(
@@ -127,7 +128,7 @@ def all_reduce(
 
 def _reduce_part(manifest: Manifest, codec: Codec, parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
     received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
-    limit = weight_limit(manifest)
+    limit = manifest.weight_limit
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
     kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]

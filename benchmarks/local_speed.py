@@ -48,6 +48,7 @@ from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.presets import PRESETS
+from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 CORPUS_TOKENS = 1 << 22
 SETTLE_SECONDS = 0.5  # after a pause the nodes first do what has become due meanwhile
@@ -87,7 +88,7 @@ class InnerOptimizer:
         del tokens
         clip_gradients(self._parameters, self._manifest.inner.clip_norm)
         for group in self._inner.param_groups:
-            group["lr"] = self._manifest.inner.learning_rate * self._manifest.schedule.factor(self._update)
+            group["lr"] = inner_learning_rate(self._manifest, self._update)
         self._inner.step()
         self._update += 1
 
@@ -140,7 +141,9 @@ def main(preset: str, slices: int, seconds: float, batch_size: int, device_name:
     click.echo(
         f"{preset}, {slices} slices of {seconds:g} s per arm, {device.type}, torch {torch.__version__}"
     )
-    click.echo(f"rounds in arm c: {arms['c'].optimizer.tokens_total // manifest.rounds.tokens_per_round}")
+    click.echo(
+        f"rounds in arm c: {arms['c'].optimizer.contributed_tokens // manifest.rounds.tokens_per_round}"
+    )
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [ratio([r[kind] for r in rates[over]], [r[kind] for r in rates[under]]) for kind in (0, 1)]
         click.echo(f"{over}/{under}: {by[0]} by the clock, {by[1]} by CPU time")

@@ -109,10 +109,10 @@ class Evaluator:
         """
         self._measure_and_publish(report)
         while not self._stopping.wait(LOOK_SECONDS):
-            if self._swarm.node.catching_up.newer is None:
+            if self._swarm.catching_up.newer is None:
                 continue
-            before, self._swarm.state = self._swarm.state, self._swarm.node.adopt()
-            if self._swarm.state != before:
+            before = self._swarm.state
+            if self._swarm.adopt() != before:
                 self._measure_and_publish(report)
 
     def measure(self) -> Measurement | None:
@@ -136,7 +136,7 @@ class Evaluator:
             "round": found.state.round,
             "time": found.time,
         }
-        self._swarm.node.publish(now=True, evaluation=record if found.finite else None)
+        self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:

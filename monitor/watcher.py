@@ -66,7 +66,7 @@ class Snapshot:
     refresh_errors: int = 0
 
     @property
-    def tokens_total(self) -> int | None:
+    def swarm_tokens(self) -> int | None:
         """Tokens in the swarm's state, as a counter that never falls; None: none seen yet."""
         return self.totals.tokens
 
@@ -168,7 +168,7 @@ class Watcher:
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
         self._save()
         if view.peers:
-            self.history.add(Point.of(view, self.snapshot.tokens_total or 0))
+            self.history.add(Point.of(view, self.snapshot.swarm_tokens or 0, self.snapshot.manifest.limits))
 
     def close(self) -> None:
         """Stop the thread and close the node."""

@@ -144,7 +144,7 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
     return {
         "rounds": status.rounds_done,
         "failed_rounds": status.failed_rounds,
-        "tokens_total": status.tokens_total,
+        "tokens_total": status.contributed_tokens,
         "heldout_loss_before": first.loss_nats,
         "heldout_loss_after": latest.loss_nats,
         "bits_per_byte_before": first.bits_per_byte,

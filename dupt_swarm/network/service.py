@@ -266,7 +266,7 @@ class NodeService:
             device=settings.device[:60],
             version=VERSION,
             round=name.round,
-            swarm_tokens=name.tokens_total,
+            swarm_tokens=name.swarm_tokens,
             state_digest=name.digest,
             **fields,
         )

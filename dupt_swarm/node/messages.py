@@ -37,7 +37,7 @@ class StateName:
     """Which replica state it is."""
 
     round: int
-    tokens_total: int
+    swarm_tokens: int
     digest: str
 
 

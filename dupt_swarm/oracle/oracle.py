@@ -137,7 +137,7 @@ class Oracle:
 
         An oracle that is paused and has nothing to contribute ends at once.
         """
-        self._finish_above = self._optimizer.tokens_total
+        self._finish_above = self._optimizer.contributed_tokens
 
     def run(self, report: Callable[[Status], None]) -> None:
         """Train until stopped or finished, or until the rounds that the settings ask for are done.
@@ -190,7 +190,7 @@ class Oracle:
             progress=optimizer.progress,
             rounds_done=self._rounds_done,
             tokens_per_second=optimizer.tokens_per_second,
-            tokens_total=optimizer.tokens_total,
+            contributed_tokens=optimizer.contributed_tokens,
             loss=self._meter.mean,
             first=self.held_out.first,
             latest=self.held_out.latest,
@@ -201,7 +201,7 @@ class Oracle:
 
     @property
     def _finished(self) -> bool:
-        return self._finish_above is not None and self._optimizer.tokens_total > self._finish_above
+        return self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
 
     @property
     def _should_rest(self) -> bool:
@@ -244,7 +244,7 @@ class Oracle:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
-        self._swarm.node.publish(
+        self._swarm.publish(
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
             heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,

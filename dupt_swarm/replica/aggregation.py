@@ -9,13 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.finite import all_finite
-
-
-def weight_limit(manifest: Manifest) -> float:
-    """The most tokens that one contribution may stand for."""
-    return manifest.limits.max_weight_ratio * manifest.rounds.tokens_per_round
+from dupt_swarm.replica.state import all_finite
 
 
 def screen_part(part: Tensor, weight: float, limit: float) -> str:

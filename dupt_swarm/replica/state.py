@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
-from dupt_swarm.replica.finite import all_finite
 
 KIND = "replica-state-1"
 Layout = tuple[tuple[int, ...], ...]
@@ -24,14 +23,14 @@ class ReplicaState:
 
     Attributes:
         round: rounds completed; the next round ends in state ``round + 1``.
-        tokens_total: tokens that contributions have brought in since the beginning.
+        swarm_tokens: tokens that contributions have brought in since the beginning.
         layout: the shape of each parameter, in the order of ``model.parameters()``.
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
     """
 
     round: int
-    tokens_total: int
+    swarm_tokens: int
     layout: Layout
     anchor: Tensor
     buffers: dict[str, Tensor]
@@ -49,7 +48,7 @@ class ReplicaState:
         header = {
             "kind": KIND,
             "round": self.round,
-            "tokens_total": self.tokens_total,
+            "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
         }
@@ -82,6 +81,17 @@ class ReplicaState:
         if not state.finite:
             raise ValueError("the replica state holds numbers that are not finite")
         return state
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite: one pass over the memory, without a copy.
+
+    Both extremes are NaN if any value is, and their difference is not finite if either is infinite.
+    """
+    if not values.numel():
+        return True
+    lowest, highest = torch.aminmax(values)
+    return math.isfinite(float(highest) - float(lowest))
 
 
 def count_values(layout: Layout) -> int:

@@ -23,7 +23,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
     """
     header = {
         "round": state.round,
-        "tokens_total": state.tokens_total,
+        "tokens_total": state.swarm_tokens,
         "layout": state.layout,
         "digest": state.digest,
     }

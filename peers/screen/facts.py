@@ -86,8 +86,8 @@ class Facts:
     @property
     def swarm_tokens(self) -> int:
         """Tokens in the newest state of the swarm."""
-        best = self.view.best
-        return best.record.swarm_tokens if best else 0
+        agreed = self.view.agreed
+        return agreed.record.swarm_tokens if agreed else 0
 
     @property
     def round_ends_in(self) -> float | None:

@@ -27,7 +27,7 @@ def numbers(facts: Facts) -> list[Text]:
     """Where the round stands, what the oracle does and has given, and what the network carries."""
     status, view, peer_id = facts.status, facts.view, facts.about.peer_id
     oracles = words.plural(len(view.oracles), "oracle")
-    given, failed = words.amount(status.tokens_total), status.failed_rounds
+    given, failed = words.amount(status.contributed_tokens), status.failed_rounds
     rounds = f"{status.rounds_done} this session" + (f", {failed} failed in all" if failed else "")
     return [
         _line(
@@ -41,7 +41,7 @@ def numbers(facts: Facts) -> list[Text]:
             f"{status.tokens_per_second:,.0f} tokens/s, {words.share(status, view, peer_id)} of {oracles}; "
             f"reach {words.reach(view, peer_id)}",
         ),
-        _line("given", f"{given} tokens, {_part(status.tokens_total, facts.swarm_tokens)}"),
+        _line("given", f"{given} tokens, {_part(status.contributed_tokens, facts.swarm_tokens)}"),
         _line("network", f"↑ {_flow(facts.up)}   ↓ {_flow(facts.down)}"),
     ]
 

@@ -80,21 +80,21 @@ def train(swarm: Swarm) -> None:
         made += tokens[:, 1:].numel()
         optimizer.step(tokens=tokens[:, 1:].numel())
         optimizer.zero_grad()
-        tell("step", made=made, contributed=optimizer.tokens_total)
+        tell("step", made=made, contributed=optimizer.contributed_tokens)
         if swarm.state != state:
             tell(
                 "state",
                 round=swarm.state.round,
                 digest=swarm.state.digest,
-                tokens=swarm.state.tokens_total,
-                contributed=optimizer.tokens_total,
+                tokens=swarm.state.swarm_tokens,
+                contributed=optimizer.contributed_tokens,
             )
         result = optimizer.last_round
         if result is not before and result is not None:
             tell("round", failed=result.reason, mates=len(result.mates))
-        if sum(swarm.node.restarts.values()) != restarts:
-            restarts = sum(swarm.node.restarts.values())
-            tell("restart", reasons=dict(swarm.node.restarts))
+        if sum(swarm.restarts.values()) != restarts:
+            restarts = sum(swarm.restarts.values())
+            tell("restart", reasons=dict(swarm.restarts))
     optimizer.settle()
 
 

@@ -1,18 +1,22 @@
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
-from dupt_swarm.node.record import EvaluationRecord
+import monitor
+from dupt_swarm.node.record import AT_WORK, EvaluationRecord
 from dupt_swarm.node.view import View
-from monitor.health import STALE_SECONDS, Check, worst
+from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
 from monitor.join_line import is_loopback, join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
 
+RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
 PEER_ID = ADDRESS.rpartition("/")[2]
 LOCAL = f"/ip4/127.0.0.1/tcp/31330/p2p/{PEER_ID}"
 
@@ -66,7 +70,7 @@ def test_numbers() -> None:
     assert summary.loss.training == pytest.approx(3.0)
     target = 2 * MANIFEST.rounds.tokens_per_round
     assert summary.round.model_dump() == {
-        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": None}
+        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": NOW}
     }
     assert (summary.peers.total, summary.peers.oracles) == (4, 3)
     listed = {listed.peer_id: listed for listed in summary.peers.listed}
@@ -158,12 +162,29 @@ def test_no_oracles() -> None:
 
 
 def test_stalled() -> None:
-    """A round that should have ended long ago is a problem."""
-    snapshot = seen(peer("a"))
-    rounds = MANIFEST.rounds
-    limit = 2 * rounds.max_round_seconds + rounds.matchmaking_seconds + rounds.allreduce_seconds
-    assert checks_of(snapshot, remembered(Point(NOW - limit + 1, 3, 900)))["rounds"].level == "good"
-    assert checks_of(snapshot, remembered(Point(NOW - limit - 1, 3, 900)))["rounds"].level == "critical"
+    """A round that should have ended long ago is a problem, unless nobody works on it."""
+    working, paused = seen(peer("a")), seen(peer("a", state="paused"))
+    limit = STALLED_ROUNDS * MANIFEST.rounds.limit_seconds
+
+    def since(snapshot: Snapshot, seconds: float) -> Snapshot:
+        return replace(snapshot, totals=snapshot.totals.model_copy(update={"round_time": NOW - seconds}))
+
+    assert checks_of(since(working, limit - 1))["rounds"].level == "good"
+    assert checks_of(since(working, limit + 1))["rounds"].level == "critical"
+    assert "rounds" not in checks_of(since(paused, limit + 1))
+
+
+def test_page_and_alert_agree_on_stalled() -> None:
+    """The page calls a swarm stalled that DuptSwarmStalled is about, and nobody else's."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    rules = {
+        rule.get("alert", rule.get("record")): rule["expr"] for group in groups for rule in group["rules"]
+    }
+    limit = f"> {STALLED_ROUNDS} * dupt_swarm_round_limit_seconds"
+    assert limit in rules["DuptSwarmStalled"]
+    assert "run_instance:dupt_swarm_oracles_working:sum > 0" in rules["DuptSwarmStalled"]
+    working = rules["run_instance:dupt_swarm_oracles_working:sum"]
+    assert f'{{role="oracle", state=~"{"|".join(AT_WORK)}"}}' in working
 
 
 def test_replicas_disagree() -> None:

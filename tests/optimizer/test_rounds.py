@@ -141,7 +141,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
         programs = [cluster.start(number, rounds=10, oracles=3) for number in range(3)]
         outputs = [program.communicate(timeout=120)[0] for program in programs]
-        wait_for(lambda: cluster.first.node.refresh().peers != ())
+        wait_for(lambda: cluster.first.view.peers != ())
         reports = [[json.loads(line) for line in output.splitlines()] for output in outputs]
         states = defaultdict(list)
         for line in (line for report in reports for line in report):
@@ -151,7 +151,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
         # On a machine that is busy with something else an oracle may miss a round, and catches up.
         assert sum(len(same) == 3 for same in states.values()) >= 7
         last = states[10][0][0]
-        wait_for(lambda: last in {peer.record.state_digest for peer in cluster.first.node.refresh().peers})
+        wait_for(lambda: last in {peer.record.state_digest for peer in cluster.first.view.peers})
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -184,7 +184,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
         in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
         change = (expected - start).abs().max()
         for swarm, model in zip(swarms, models, strict=True):
-            assert swarm.state.tokens_total == sum(sizes) * manifest.model.context_length
+            assert swarm.state.swarm_tokens == sum(sizes) * manifest.model.context_length
             got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
             assert torch.equal(got, swarm.anchor)
             assert (got - expected).abs().max() < change * 2**-9
@@ -240,10 +240,10 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         for batch in batches(0, manifest, [4, 4, 4]):
             optimizer.step(tokens=backward(model, batch))
             optimizer.zero_grad()
-        assert (swarm.state.round, swarm.state.tokens_total) == (3, 192)
+        assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
-        wait_for(lambda: swarm.state in (late.state, late.node.catching_up.newer))
-        late.state = late.node.adopt()
+        wait_for(lambda: swarm.state in (late.state, late.catching_up.newer))
+        late.adopt()
         assert late.state == swarm.state
         assert torch.equal(late.anchor, swarm.anchor)
         assert late.tokenizer == TOKENIZER
@@ -278,7 +278,7 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
             for model, swarm in zip(models, swarms, strict=True)
         ]
         see_each_other(swarms)
-        cluster.first.node.close()
+        cluster.first.close()
         barrier = threading.Barrier(2)
 
         def train(number: int) -> None:

@@ -90,7 +90,7 @@ def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Pa
     parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity)
     assert len(whole) == 17
     assert parts == whole
-    assert (again.round, again.tokens_total) == (once.round, once.tokens_total) == (3, 960)
+    assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -126,7 +126,7 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         assert optimizer.failed_rounds == 0
         wait_for(lambda: resting.state == working.state)
         assert (oracle.status().state, recorder.losses) == ("paused", [])
-        assert oracle.status().tokens_total == 0
+        assert oracle.status().contributed_tokens == 0
 
         followed = working.state.round
         working.close()
@@ -135,7 +135,7 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         wait_for(lambda: recorder.losses)
         oracle.finish()
         run.result(timeout=60)
-        assert oracle.status().tokens_total > 0
+        assert oracle.status().contributed_tokens > 0
         assert resting.state.round > followed
 
 

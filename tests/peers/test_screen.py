@@ -170,7 +170,7 @@ def test_what_is_said_is_an_event_at_once() -> None:
 def test_nothing_known_yet_is_a_panel_too() -> None:
     """Before the first loss, the first round and the first record."""
     empty = facts(
-        status=status(loss=None, latest=None, tokens_total=0, tokens_per_second=0.0),
+        status=status(loss=None, latest=None, contributed_tokens=0, tokens_per_second=0.0),
         view=View(0.0, ()),
         losses=[],
         held_out=[],

@@ -172,7 +172,7 @@ def test_states_are_not_changed_in_place(request, parameters, averages, kind) ->
     bits = [tensor.clone() for tensor in (before.anchor, *before.buffers.values())]
     average = averages[2].clone()
     after = build_outer(manifest).step(before, averages[2], 77)
-    assert (after.round, after.tokens_total) == (3, 277)
+    assert (after.round, after.swarm_tokens) == (3, 277)
     assert after.layout == before.layout
     for kept, tensor in zip(bits, (before.anchor, *before.buffers.values()), strict=True):
         assert torch.equal(kept, tensor)

@@ -21,7 +21,7 @@ def test_round_trip(path, state) -> None:
     """A saved state is read back bit for bit, and no other file is left."""
     copy = load_state(path)
     assert copy.digest == state.digest
-    assert (copy.round, copy.tokens_total, copy.layout) == (3, 4711, state.layout)
+    assert (copy.round, copy.swarm_tokens, copy.layout) == (3, 4711, state.layout)
     assert torch.equal(copy.anchor, state.anchor)
     assert torch.equal(copy.buffers["velocity"], state.buffers["velocity"])
     assert list(path.parent.iterdir()) == [path]

@@ -18,10 +18,10 @@ from dupt_swarm.manifest import Manifest
 class Strategy(Protocol):
     """One oracle's side of the training algorithm."""
 
-    def inner_step(self, tokens: int, factor: float) -> None:
+    def inner_step(self, tokens: int, learning_rate: float) -> None:
         """Use the gradients that the parameters have now, the mean over ``tokens``.
 
-        ``factor`` is the scheduled learning rate ÷ its peak.
+        ``learning_rate`` is that of the inner optimizer, if there is one.
         """
 
     def contribute(self, out: Tensor) -> None:
@@ -43,7 +43,9 @@ class Strategy(Protocol):
         """Go on from ``state``, with the anchor that it was saved with."""
 
 
+STRATEGIES: dict[str, type[DiLoCo] | type[Gradient]] = {"diloco": DiLoCo, "gradient": Gradient}
+
+
 def build_strategy(parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> Strategy:
     """The strategy that the manifest names; the parameters are set to ``anchor``."""
-    strategies: dict[str, type[Strategy]] = {"diloco": DiLoCo, "gradient": Gradient}
-    return strategies[manifest.rounds.strategy](parameters, manifest, anchor)  # type: ignore[call-arg]
+    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor)

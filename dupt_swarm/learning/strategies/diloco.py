@@ -25,12 +25,12 @@ class DiLoCo:
         self._inner = build_inner(parameters, manifest.inner)
         unflatten(self._anchor, parameters)
 
-    def inner_step(self, tokens: int, factor: float) -> None:
+    def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The step size does not depend on the number of tokens."""
         del tokens
         clip_gradients(self._parameters, self._config.clip_norm)
         for group in self._inner.param_groups:
-            group["lr"] = self._config.learning_rate * factor
+            group["lr"] = learning_rate
         self._inner.step()
 
     def contribute(self, out: Tensor) -> None:

@@ -25,9 +25,9 @@ class Gradient:
         self._tokens = 0
         self._sent: tuple[Tensor, int] | None = None
 
-    def inner_step(self, tokens: int, factor: float) -> None:
-        """See `Strategy`. The schedule is the outer optimizer's."""
-        del factor
+    def inner_step(self, tokens: int, learning_rate: float) -> None:
+        """See `Strategy`. The learning rate is the outer optimizer's."""
+        del learning_rate
         clip_gradients(self._parameters, self._clip_norm)
         sums = torch.split(self._sum, [parameter.numel() for parameter in self._parameters])
         for parameter, total in zip(self._parameters, sums, strict=True):

@@ -14,7 +14,6 @@ from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.store import StateStore
-from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class Rounds:
         return self._outcomes.fields(self._averager.rejected)
 
     async def _average(self, contribution: Tensor, tokens: int, companions: tuple[str, ...]) -> Average:
-        name, weight = self._store.name, min(float(tokens), weight_limit(self._manifest))
+        name, weight = self._store.name, min(float(tokens), self._manifest.weight_limit)
         outcome = await self._averager.average(
             contribution,
             weight,

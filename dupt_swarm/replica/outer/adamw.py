@@ -42,7 +42,7 @@ class AdamW:
         if outer.weight_decay:
             _decay_matrices(anchor, state.anchor, rate * outer.weight_decay, state.layout)
         buffers = {"mean": mean, "variance": variance}
-        return ReplicaState(state.round + 1, state.tokens_total + tokens, state.layout, anchor, buffers)
+        return ReplicaState(state.round + 1, state.swarm_tokens + tokens, state.layout, anchor, buffers)
 
 
 def _decay_matrices(anchor: Tensor, previous: Tensor, factor: float, layout: Layout) -> None:

@@ -73,7 +73,7 @@ def altered(state: ReplicaState, *slots: int) -> ReplicaState:
     """The same state but for the values at ``slots`` of the anchor."""
     anchor = state.anchor.clone()
     anchor[list(slots)] += 1
-    return ReplicaState(state.round, state.tokens_total, state.layout, anchor, state.buffers)
+    return ReplicaState(state.round, state.swarm_tokens, state.layout, anchor, state.buffers)
 
 
 async def donors() -> list[str]:
