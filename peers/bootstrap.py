@@ -105,7 +105,7 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
-        control.beat("syncing", view.agreed.record.round if view.agreed else swarm.state.round)
+        control.beat("serving", view.agreed.record.round if view.agreed else swarm.state.round)
         if now - logged_at > LOG_SECONDS:
             agreed, loss = view.agreed, view.loss(swarm.manifest.limits)
             line = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from dupt_swarm.node.view import View
 
 LOOK_SECONDS = 1.0
-LOG_SECONDS = 10.0
 
 
 class DemoScreen:
-    """A table that renews itself on a terminal, a line now and then elsewhere."""
+    """A table that renews itself on a terminal, a line for each round elsewhere."""
 
     def __init__(self) -> None:
         self._console = Console()
         self._started = time.monotonic()
         self._first: dict[str, float] = {}
+        self._logged = -1  # the last round that has a line
 
     def say(self, message: str) -> None:
         """One sentence."""
@@ -39,11 +40,11 @@ class DemoScreen:
 
         node, _ = observe([address])
         with node:
-            if self._console.is_terminal:
-                with Live(console=self._console, refresh_per_second=4) as live:
-                    self._look(node, running, lambda view: live.update(self._table(view, rounds)), 0.0)
-            else:
-                self._look(node, running, self._log, LOG_SECONDS)
+            if not sys.stdout.isatty():
+                self._look(node, running, self._log)
+                return
+            with Live(console=self._console, auto_refresh=False) as live:
+                self._look(node, running, lambda view: live.update(self._table(view, rounds), refresh=True))
 
     def sum_up(self, results: dict[str, dict[str, Any]]) -> None:
         """The result of each oracle, by name."""
@@ -65,28 +66,27 @@ class DemoScreen:
         )
         self._console.print(table)
 
-    def _look(
-        self, node: Node, running: Callable[[], bool], show: Callable[[View], None], seconds: float
-    ) -> None:
-        shown = 0.0
+    def _look(self, node: Node, running: Callable[[], bool], show: Callable[[View], None]) -> None:
         while running():
             view = node.refresh()
             for peer in view.oracles:
                 if peer.record.loss is not None:
                     self._first.setdefault(peer.peer_id, peer.record.loss)
-            if time.monotonic() - shown > seconds:
+            if view.oracles:  # at the end they leave: what they had reached is what counts
                 show(view)
-                shown = time.monotonic()
             time.sleep(LOOK_SECONDS)
 
     def _log(self, view: View) -> None:
-        losses = "  ".join(
+        """A line for each round, once there is a loss."""
+        losses = sorted(
             f"{one_line(peer.record.name)} {peer.record.loss:.3f}"
             for peer in view.oracles
             if peer.record.loss is not None
         )
         round_now = view.agreed.record.round if view.agreed else 0
-        self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {losses or 'none yet'}")
+        if losses and round_now > self._logged:
+            self._logged = round_now
+            self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {'  '.join(losses)}")
 
     def _table(self, view: View, rounds: int) -> Group:
         table = Table(box=None, pad_edge=False)

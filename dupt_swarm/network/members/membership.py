@@ -71,7 +71,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=self._record.model_dump(exclude_defaults=True) | {"time": self._record.time},
+            value=self._record.published(),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 
