@@ -17,7 +17,7 @@ from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
-from peers.address_options import address_options
+from peers.address_options import address_options, take_addresses
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
@@ -52,6 +52,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
     there. With --initial-peers it is one more such peer of a swarm that is there already.
     """
+    chosen = take_addresses(LISTEN, chosen)
     run = Manifest.load(manifest)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
     from peers.metrics.http import serve_metrics

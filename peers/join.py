@@ -14,7 +14,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from dupt_swarm.timing.hours import Hours
 from peers import options
-from peers.address_options import address_options
+from peers.address_options import address_options, take_addresses
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
@@ -73,6 +73,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     from peers.metrics.http import serve_metrics
     from peers.screen.screen import open_screen
 
+    chosen = take_addresses(LISTEN_EVERYWHERE, chosen)
     chosen["hours"] = Hours.parse(chosen["hours"])
     with (
         Interruption() as interruption,
