@@ -43,10 +43,10 @@ def name() -> str:
 def oracle(
     bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """One that is outside its hours, and so begins paused."""
+    """One that is outside its hours, and so begins paused; on the state folder of the first peer."""
     process = start(
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
-        *("--state-dir", str(tmp_path / "oracle"), "--name", name, "--hours", other_hours(), "--nice", "1"),
+        *("--state-dir", str(tmp_path / "bootstrap"), "--name", name, "--hours", other_hours(), "--nice", "1"),
     )
     wait_for_line(process, "state paused until")
     yield process
@@ -76,12 +76,13 @@ def test_an_oracle_is_resumed_paused_and_finished(
     bootstrap: dict[str, Any], oracle: subprocess.Popen[str], observer: Node, tmp_path: Path, name: str
 ) -> None:
     """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
-    folder = tmp_path / "oracle" / bootstrap["swarm_id"]
+    folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
     wait_for(lambda: state_of(observer, name) == "paused")
     assert dupt_peer("resume", "--name", name).returncode == 0  # found wherever its folder is
     wait_for(lambda: ask(folder, "status")["round"] >= 2)
 
-    paused = dupt_peer("pause", "--state-dir", str(tmp_path / "oracle"))
+    # The first peer on the same state folder cannot be meant.
+    paused = dupt_peer("pause", "--state-dir", str(tmp_path / "bootstrap"))
     assert (paused.returncode, paused.stderr) == (0, f"{name} pauses; `dupt-peer resume` has it go on\n")
     wait_for(lambda: state_of(observer, name) == "paused")
     before, published = record_of(observer, name), time.time()
