@@ -1,8 +1,8 @@
-"""The swarm's algorithm without a network: what its peers compute, one after another in this process.
+"""The swarm's algorithm without a network: all peers' arithmetic, one after another, in one process.
 
-Everything that touches a number is the product's own: inner steps and contributions
+All arithmetic is the product's own code: inner steps and contributions
 (`dupt_swarm.learning.strategies`), codec, screening, weighted mean and outer step (`dupt_swarm.replica`).
-What is left out is time: no oracle is faster than another, nobody leaves, and averaging does not overlap
+Only time is left out: no oracle is faster than another, nobody leaves, and averaging does not overlap
 with inner steps (`rounds.overlap`).
 """
 
@@ -40,7 +40,7 @@ class Mixed:
         return torch.cat(inputs), torch.cat(targets)
 
     def state_dict(self) -> dict[str, object]:
-        """Nothing: a benchmark is not resumed."""
+        """Nothing: benchmarks are not resumed."""
         return {}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
@@ -49,7 +49,7 @@ class Mixed:
 
 
 class Learner:
-    """One oracle, or the one process: a model, its strategy, and its batches."""
+    """One oracle, or the single process: a model, its strategy, and its batches."""
 
     def __init__(self, manifest: Manifest, anchor: Tensor, batches: Batches | Mixed) -> None:
         self._manifest = manifest
@@ -60,7 +60,7 @@ class Learner:
         self._update = 0.0
 
     def train(self, steps: int, first_update: int) -> int:
-        """Run inner steps of which the first is number ``first_update`` in the schedule; their tokens."""
+        """Run inner steps, the first at ``first_update`` in the schedule; return the number of tokens."""
         tokens = 0
         for number in range(steps):
             self._update = first_update + number
@@ -86,7 +86,7 @@ class Learner:
 def train_alone(
     manifest: Manifest, anchor: Tensor, batches: Mixed, tokens: int, after_round: AfterRound
 ) -> None:
-    """One process: inner steps only, with a call of ``after_round(parameters, tokens so far)`` as often."""
+    """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
     learner = Learner(manifest, anchor, batches)
     steps, done = manifest.updates_per_round, 0
     update = 0
@@ -99,7 +99,7 @@ def train_alone(
 def train_swarm(
     manifest: Manifest, anchor: Tensor, batches: Sequence[Batches], tokens: int, after_round: AfterRound
 ) -> None:
-    """One oracle per element of ``batches``; all of them together train on ``tokens`` tokens."""
+    """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
     outer, codec = build_outer(manifest), build_codec(manifest)
     oracles = [Learner(manifest, anchor, own) for own in batches]
     shapes = [parameter.detach() for parameter in oracles[0].parameters]
@@ -118,7 +118,7 @@ def train_swarm(
 def all_reduce(
     manifest: Manifest, codec: Codec, contributions: Sequence[Tensor], weights: Sequence[int]
 ) -> Tensor:
-    """The average that every peer gets: each contribution and the average pass through the codec."""
+    """The average that every peer gets; each contribution and the average itself pass through the codec."""
     averaged = [
         _reduce_part(manifest, codec, parts, weights)
         for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True)

@@ -15,6 +15,7 @@ from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_stat
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.view import View
@@ -276,7 +277,7 @@ def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
 
 def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
     """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
-    wanted = {address.rpartition("/p2p/")[2] for address in wish.initial_peers}
+    wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
     paths = sorted(state_dir.glob(f"{wish.swarm_id}*/{ADDRESS_BOOK_FILE}"))
     books = map(AddressBook, paths)
     return [book for book in books if wish.swarm_id or book.peer_ids & wanted]

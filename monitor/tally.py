@@ -175,7 +175,7 @@ def save_totals(path: Path, totals: Totals) -> None:
     """Write ``totals`` to ``path``, whole or not at all.
 
     Raises:
-        CheckpointError: it cannot be written.
+        FileError: it cannot be written.
     """
     write_atomically(path, lambda file: file.write_text(totals.model_dump_json()))
 

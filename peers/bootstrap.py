@@ -74,9 +74,10 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 def join_address(addresses: tuple[str, ...]) -> str:
     """The address to hand out: one that others can reach, TCP first, loopback only if there is no other."""
-    return min(
-        addresses, key=lambda address: ("/ip4/127." in address or "/ip6/::1" in address, "/udp/" in address)
-    )
+    from dupt_swarm.node.addresses import Address
+
+    own = map(Address.parse, addresses)
+    return str(min(own, key=lambda address: (address.loopback, address.transport == "udp")))
 
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:

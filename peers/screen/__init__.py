@@ -1,14 +1,14 @@
-"""What `dupt-peer join` shows while it runs.
+"""What `dupt-peer join` shows while it runs, and the demo.
 
-screen          `Screen`, where an oracle's progress goes, and which of the two it is:
-log               lines now and then, off a terminal
-panel             a full view that renews itself, on a terminal
-frame           the panel's content as text, from `facts`: a pure function of them and the size
-header          its parts: who and what, and where the round stands
-curves                     losses, drawn in braille
-events                     the last things that happened, in words
+screen          `Screen`, where an oracle's progress goes: to a panel on a terminal, else to a log
+log             lines now and then
+panel           a full view that renews itself
+frame           the panel's lines: a pure function of facts and size
+header          the frame's upper part: who and what, and where the round stands
+curves          its middle: losses, drawn in braille
+events          its lower part: the last things that happened, in words
 facts           what the panel shows; plain data
-history         what it remembers: losses since the start, bytes, the beginning of the round
+history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
-demo            `dupt-peer demo`: all oracles at once
+demo            all oracles of `dupt-peer demo`, and a summary
 """

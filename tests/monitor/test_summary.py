@@ -12,7 +12,7 @@ from dupt_swarm.node.record import AT_WORK, EvaluationRecord
 from dupt_swarm.node.view import View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
-from monitor.join_line import is_loopback, join_addresses, join_line
+from monitor.join_line import join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
 
@@ -218,7 +218,6 @@ def test_addresses_to_join_by() -> None:
     assert join_addresses([LOCAL, ADDRESS], nobody) == [ADDRESS]
     assert join_addresses([LOCAL], nobody) == [LOCAL]
     assert join_addresses(["somewhere", ADDRESS], nobody) == [ADDRESS]
-    assert [is_loopback(address) for address in (LOCAL, ADDRESS)] == [True, False]
 
 
 def test_records_add_addresses_of_initial_peers_only() -> None:

@@ -46,7 +46,16 @@ def oracle(
     """One that is outside its hours, and so begins paused; on the state folder of the first peer."""
     process = start(
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
-        *("--state-dir", str(tmp_path / "bootstrap"), "--name", name, "--hours", other_hours(), "--nice", "1"),
+        *(
+            "--state-dir",
+            str(tmp_path / "bootstrap"),
+            "--name",
+            name,
+            "--hours",
+            other_hours(),
+            "--nice",
+            "1",
+        ),
     )
     wait_for_line(process, "state paused until")
     yield process

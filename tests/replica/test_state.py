@@ -108,10 +108,10 @@ def test_buffers_keep_their_names() -> None:
 @pytest.mark.parametrize(
     ("layout", "names", "message"),
     [
-        (((5, 7), (5,), (3, 2, 2)), ["velocity"], "of a model of another shape"),
-        (((7, 5), (5,)), ["velocity"], "of a model of another shape"),
-        (((7, 5), (5,), (3, 2, 2)), [], "of another outer optimizer"),
-        (((7, 5), (5,), (3, 2, 2)), ["mean", "variance"], "of another outer optimizer"),
+        (((5, 7), (5,), (3, 2, 2)), ["velocity"], "belongs to a model of another shape"),
+        (((7, 5), (5,)), ["velocity"], "belongs to a model of another shape"),
+        (((7, 5), (5,), (3, 2, 2)), [], "belongs to another outer optimizer"),
+        (((7, 5), (5,), (3, 2, 2)), ["mean", "variance"], "belongs to another outer optimizer"),
     ],
 )
 def test_other_model_is_refused(state, layout, names, message) -> None:
@@ -147,7 +147,7 @@ def test_sections_of_another_size_are_refused(state) -> None:
     """An index that claims more bytes than the model has is refused before anything is fetched."""
     index = received(state).index
     huge = Index(index.header, (1 << 40, index.sizes[1]), index.chunk_sha256)
-    with pytest.raises(ValueError, match="do not have the size of the model"):
+    with pytest.raises(ValueError, match="do not match the size of the model"):
         check_header(huge, state.layout, ["velocity"])
 
 

@@ -19,10 +19,10 @@ ROUNDS = 3
 MAY_BE_EMPTY = {
     ("Swarm", "Averagings by outcome"): "no averaging failed",
     ("Swarm", "Rejected"): "no contribution and no record was rejected",
-    ("Peer", "Averagings that failed"): "none did",
-    ("Peer", "Downloads of the state"): "nobody missed a round",
+    ("Peer", "Failed averagings"): "none did",
+    ("Peer", "State downloads"): "nobody missed a round",
     ("Peer", "Failures"): "restarts have a series for each reason that occurred",
-    ("Peer", "Age of the checkpoint"): "oracles save every five minutes",
+    ("Peer", "Checkpoint age"): "oracles save every five minutes",
     **{("Peer", panel.title): "no GPU" for panel in GPU.panels},
 }
 

@@ -1,4 +1,4 @@
-"""Synchronous data parallelism: the swarm is one large batch, every round one step of the outer optimizer."""
+"""Synchronous data parallelism: each round is one large batch and one outer optimizer step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gradient:
         self.rebase(anchor)
 
     def rebase(self, anchor: Tensor) -> None:
-        """See `Strategy`. Gradients taken at the old anchor count as they are, one round late."""
+        """See `Strategy`. Gradients from the old anchor are kept as they are: stale by one round."""
         unflatten(anchor, self._parameters)
         self._sent = None
 

@@ -29,11 +29,9 @@ DISTRUST_SECONDS = 120.0
 class Membership:
     """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
 
-    def __init__(
-        self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey, on_view: Callable[[View], None]
-    ) -> None:
+    def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
-        self._manifest, self._node, self._on_view = manifest, node, on_view
+        self._manifest, self._node = manifest, node
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
@@ -84,11 +82,11 @@ class Membership:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), PUBLISH_SECONDS)
 
-    async def watch_forever(self) -> None:
-        """Refresh the view regularly."""
+    async def watch_forever(self, on_view: Callable[[View], None]) -> None:
+        """Refresh the view regularly, and hand each new one to ``on_view``."""
         while True:
             with contextlib.suppress(Exception):  # the network may be away for a while
-                self._on_view(await self.refresh())
+                on_view(await self.refresh())
             await asyncio.sleep(WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers))
 
     async def refresh(self) -> View:

@@ -12,7 +12,7 @@ SMALL_BYTES = 16 << 20
 SMALL_SLOTS = 64
 # Downloads have two requests under way; a connection that broke may not have been noticed yet.
 STREAMS_PER_PEER = 4
-# A chunk of 1 MiB must reach each of those who are served at once within `download.SILENCE_SECONDS`.
+# A chunk of 1 MiB must reach each of those who are served at once within `download.CHUNK_SECONDS`.
 BYTES_PER_SECOND_PER_SLOT = 100_000
 
 

@@ -14,7 +14,7 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states import store as store_module
-from dupt_swarm.network.states.download import NotHeldError
+from dupt_swarm.network.states.donor import NotHeldError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica import blob as blob_module
