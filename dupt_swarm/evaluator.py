@@ -17,9 +17,8 @@ from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.documents import find_sources
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
-from dupt_swarm.learning.left_out import has_text
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -77,13 +76,11 @@ class Evaluator:
         tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self._token_bytes = tokenizer.token_bytes()
         self.corpus = Corpus.prepare(
-            settings.corpus,
+            TextFiles(settings.corpus, settings.field, settings.strict),
             tokenizer,
             swarm.folder.tokens,
             context_length=self._context_length,
             seed=manifest.seed,
-            field=settings.field,
-            strict=settings.strict,
             progress=progress,
         )
         self._model = GPT(manifest.model).to(self._device)
@@ -182,5 +179,5 @@ def check_corpus(settings: EvaluatorSettings) -> None:
     Raises:
         CorpusError: there is no text in it, or its beginning cannot be read.
     """
-    if not has_text(find_sources(settings.corpus), settings.field, strict=settings.strict):
+    if not TextFiles(settings.corpus, settings.field, settings.strict).any():
         raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

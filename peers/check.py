@@ -94,6 +94,7 @@ def _check_machine(
     max_disk: int | None,
     state_dir: Path | None,
 ) -> list[Check]:
+    from dupt_swarm.learning.left_out import TextFiles
     from peers.checks import machine
     from peers.checks.footprint import estimate_footprint
 
@@ -104,7 +105,7 @@ def _check_machine(
         checks += machine.check_memory(kind, device, footprint)
     text_bytes = 0
     if corpus is not None:
-        about_corpus, text_bytes = machine.check_corpus(corpus, field, strict=strict)
+        about_corpus, text_bytes = machine.check_corpus(TextFiles(corpus, field, strict))
         checks.append(about_corpus)
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)

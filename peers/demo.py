@@ -44,10 +44,12 @@ def run(folder: Path, rounds: int) -> None:
     Raises:
         DuptError: an oracle failed, or did not learn.
     """
+    from dupt_swarm.learning.left_out import TextFiles
+
     screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
-    text = new.Text(str(folder / "corpora"))
+    text = TextFiles(folder / "corpora")
     manifest = new.write(folder / "run.toml", "tiny", text, name="demo", seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:

@@ -21,10 +21,14 @@ from peers.interruption import Interruption
 from peers.left_out import sentences
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dupt_swarm.learning.left_out import LeftOut
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
     from peers.screen.facts import About
+    from peers.screen.screen import Screen
 
 
 @click.command("join")
@@ -101,9 +105,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
-                for sentence in sentences(oracle.corpus.left_out):
-                    screen.say(sentence)
-                screen.begin(describe(swarm, oracle, settings, chosen["corpus"]))
+                _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
 
                 def report(status: Status) -> None:
                     control.beat(status.state, status.round)
@@ -116,6 +118,12 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _begin(screen: Screen, about: About, left_out: Sequence[LeftOut]) -> None:
+    for sentence in sentences(left_out):
+        screen.say(sentence)
+    screen.begin(about)
 
 
 def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) -> About:

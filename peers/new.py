@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,9 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 from peers import options
 from peers.left_out import sentences
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
 
 @click.command("new")
@@ -42,42 +45,20 @@ def command(
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name or manifest.stem, seed=seed, **check)  # type: ignore[arg-type]
-    text = Text(corpus, field, strict)
+    from dupt_swarm.learning.left_out import TextFiles
+
+    text = TextFiles(corpus, field, strict)
     written = write(manifest, preset, text, name=name or manifest.stem, seed=seed)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
 
 
-@dataclass(frozen=True)
-class Text:
-    """What the tokenizer learns from; see `OracleSettings`."""
-
-    corpus: str
-    field: str = "text"
-    strict: bool = False
-
-    def read(self) -> Iterator[str]:
-        """It all, piece by piece; then it is said what was left out."""
-        from dupt_swarm.learning.documents import find_sources, read_pieces
-        from dupt_swarm.learning.left_out import LeftOut, read_readable
-
-        sources, left_out = find_sources(self.corpus), list[LeftOut]()
-        pieces = (
-            read_pieces(sources, self.field)
-            if self.strict
-            else read_readable(sources, self.field, left_out.append)
-        )
-        yield from (piece.text for piece in pieces)
-        for sentence in sentences(left_out):
-            click.echo(f"note: {one_line(sentence)}", err=True)
-
-
-def write(path: Path, preset: str, text: Text, *, name: str, seed: int) -> Manifest:
+def write(path: Path, preset: str, text: TextFiles, *, name: str, seed: int) -> Manifest:
     """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
     wanted = load_preset(preset)["model"]["vocabulary_size"]
-    tokenizer = train_tokenizer(text.read(), wanted)
+    tokenizer = train_tokenizer(_read(text), wanted)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
@@ -98,3 +79,11 @@ def write(path: Path, preset: str, text: Text, *, name: str, seed: int) -> Manif
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return manifest
+
+
+def _read(text: TextFiles) -> Iterator[str]:
+    """It all, piece by piece; then it is said what was left out."""
+    left_out: list[LeftOut] = []
+    yield from (piece.text for piece in text.read(text.find(), left_out.append))
+    for sentence in sentences(left_out):
+        click.echo(f"note: {one_line(sentence)}", err=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.documents import MissingLibraryError, Piece, Source, read_pieces
+from dupt_swarm.learning.documents import MissingLibraryError, Piece, Source, find_sources, read_pieces
 
 
 class LeftOut(NamedTuple):
@@ -14,6 +16,50 @@ class LeftOut(NamedTuple):
 
     path: str
     reason: str  # a sentence that names file and remedy
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Which text to read.
+
+    Attributes:
+        path: a file, a folder or a glob; see `find_sources`.
+        field: JSON key or Parquet column of the text.
+        strict: refuse the text if a file cannot be read; otherwise such files are left out.
+    """
+
+    path: Path | str
+    field: str = "text"
+    strict: bool = False
+
+    def find(self) -> list[Source]:
+        """The files; see `find_sources`."""
+        return find_sources(self.path)
+
+    def read(self, sources: Sequence[Source], leave_out: Callable[[LeftOut], None]) -> Iterator[Piece]:
+        """Their text; see `read_pieces` and `read_readable`."""
+        if self.strict:
+            return read_pieces(sources, self.field)
+        return read_readable(sources, self.field, leave_out)
+
+    def any(self) -> bool:
+        """Whether there is any text; a quick look, which does not read on.
+
+        Raises:
+            CorpusError: no file can be read; if strict, a file before the first text cannot be read.
+        """
+        problem = None
+        for source in self.find():
+            try:
+                if next(read_pieces([source], self.field), None) is not None:
+                    return True
+            except CorpusError as error:
+                if self.strict:
+                    raise
+                problem = error
+        if problem is not None:
+            raise problem
+        return False
 
 
 def read_readable(
@@ -62,23 +108,3 @@ def problem_with(source: Source, field: str) -> CorpusError | None:
     except CorpusError as error:
         return error
     return None
-
-
-def has_text(sources: Sequence[Source], field: str, *, strict: bool) -> bool:
-    """Whether there is any text; a quick look, which does not read on.
-
-    Raises:
-        CorpusError: no file can be read; if ``strict``, a file before the first text cannot be read.
-    """
-    problem = None
-    for source in sources:
-        try:
-            if next(read_pieces([source], field), None) is not None:
-                return True
-        except CorpusError as error:
-            if strict:
-                raise
-            problem = error
-    if problem is not None:
-        raise problem
-    return False

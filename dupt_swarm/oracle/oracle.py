@@ -21,6 +21,7 @@ from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.held_out import HeldOut
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.safe_state import read_tree, write_tree
@@ -70,13 +71,11 @@ class Oracle:
         self._device = choose_device(settings.device)
         self._tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self.corpus = Corpus.prepare(
-            settings.corpus,
+            TextFiles(settings.corpus, settings.field, settings.strict),
             self._tokenizer,
             swarm.folder.tokens,
             context_length=manifest.model.context_length,
             seed=manifest.seed,
-            field=settings.field,
-            strict=settings.strict,
             progress=limited(swarm.folder, progress),
         )
         # Dropout of this oracle; a checkpoint brings its own random state.

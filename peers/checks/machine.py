@@ -15,6 +15,7 @@ from peers.checks.report import UNSUITABLE, Check
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.left_out import LeftOut, TextFiles
     from peers.checks.footprint import Footprint
 
 TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
@@ -94,18 +95,15 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     return Check("disk", True, detail)
 
 
-def check_corpus(corpus: str, field: str, *, strict: bool = False) -> tuple[Check, int]:
+def check_corpus(text: TextFiles) -> tuple[Check, int]:
     """Whether the corpus can be read, and how many bytes of text it has; reads all of it."""
-    from dupt_swarm.learning.documents import find_sources, read_pieces
-    from dupt_swarm.learning.left_out import LeftOut, read_readable
     from peers.left_out import sentences
 
     left_out: list[LeftOut] = []
     try:
-        sources = find_sources(corpus)
-        pieces = read_pieces(sources, field) if strict else read_readable(sources, field, left_out.append)
-        if not sum(1 for _ in pieces):
-            return Check("corpus", False, f"{corpus} holds no text", "give one that does"), 0
+        sources = text.find()
+        if not sum(1 for _ in text.read(sources, left_out.append)):
+            return Check("corpus", False, f"{text.path} holds no text", "give one that does"), 0
     except CorpusError as error:
         return Check("corpus", False, message(error)), 0
     without = {path for path, _ in left_out}

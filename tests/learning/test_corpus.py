@@ -18,6 +18,7 @@ from dupt_swarm.learning import corpus as corpus_module
 from dupt_swarm.learning import documents as documents_module
 from dupt_swarm.learning import shards as shards_module
 from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.shards import Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 
@@ -26,7 +27,8 @@ OTHER = train_tokenizer(["swarm swarm"], 260)
 
 
 def prepare(path: Path, cache: Path, tokenizer: Tokenizer = BYTES, **options: Any) -> Corpus:
-    return Corpus.prepare(path, tokenizer, cache, **{"context_length": 16, "seed": 1, **options})
+    text = TextFiles(path, options.pop("field", "text"))
+    return Corpus.prepare(text, tokenizer, cache, **{"context_length": 16, "seed": 1, **options})
 
 
 def texts(split: Split, tokenizer: Tokenizer = BYTES) -> list[str]:

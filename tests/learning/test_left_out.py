@@ -12,7 +12,7 @@ import pytest
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.documents import find_sources
-from dupt_swarm.learning.left_out import LeftOut, has_text, read_readable
+from dupt_swarm.learning.left_out import LeftOut, TextFiles, read_readable
 from dupt_swarm.learning.tokenizer import train_tokenizer
 
 BYTES = train_tokenizer([], 257)
@@ -88,18 +88,18 @@ def test_a_quick_look_finds_text_behind_a_bad_file(tmp_path: Path) -> None:
     """Unless it is strict; nothing but bad files is an error, and nothing at all is no text."""
     binary(tmp_path / "a.txt")
     with pytest.raises(CorpusError, match="NUL"):
-        has_text(find_sources(tmp_path), "text", strict=False)
+        TextFiles(tmp_path).any()
     (tmp_path / "b.txt").write_text("text")
-    assert has_text(find_sources(tmp_path), "text", strict=False)
+    assert TextFiles(tmp_path).any()
     with pytest.raises(CorpusError, match="NUL"):
-        has_text(find_sources(tmp_path), "text", strict=True)
+        TextFiles(tmp_path, strict=True).any()
     (tmp_path / "c.txt").write_text("")
-    assert not has_text(find_sources(tmp_path / "c.txt"), "text", strict=False)
+    assert not TextFiles(tmp_path / "c.txt").any()
 
 
 def prepare(folder: Path, *, strict: bool = False) -> Corpus:
     cache = folder.with_name("cache")
-    return Corpus.prepare(folder, BYTES, cache, context_length=16, seed=1, strict=strict)
+    return Corpus.prepare(TextFiles(folder, strict=strict), BYTES, cache, context_length=16, seed=1)
 
 
 @pytest.fixture
