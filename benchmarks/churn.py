@@ -12,23 +12,25 @@ How to read it:
     lost       tokens trained on that will never enter a state ÷ tokens trained on; and the same per kill,
                in contributions of one oracle
 
-    PYTHONPATH=tests:tests/chaos python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
+    PYTHONPATH=. python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from chaos_swarm import TOKENIZER, PeerProcess, wait_for
-from tiny import tiny_manifest
 
 from dupt_swarm.manifest import Manifest
+from tests.support.chaos.swarm import TOKENIZER, PeerProcess
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
 
 EVENT_SECONDS = 10.0
 PERIODS = 4  # calm and churn alternate, each twice
@@ -132,7 +134,7 @@ class Herd:
 
     def _peer(self, name: str, role: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, LOOPBACK, initial_peers)
-        peer.manifest = self.manifest
+        peer.manifest, peer.start_program = self.manifest, subprocess.Popen
         peer.environment["DUPT_CHAOS_STEP_SECONDS"] = str(STEP_SECONDS)
         return peer
 
@@ -169,7 +171,7 @@ def main(minutes: float, oracles: int, seed: int) -> None:
         try:
             herd.open()
             start = herd.newest()
-            wait_for(lambda: herd.newest() >= start + 2, "rounds begin", 300)
+            wait_until(lambda: herd.newest() >= start + 2, "rounds begin", 300)
             for number in range(PERIODS):
                 herd.fill()
                 disturbed = bool(number % 2)

@@ -19,7 +19,7 @@ swarm, a few seconds that matter with a small state. Joiners that start at the s
 machine's cores while they start, as they would not in reality; only the download shows what their number
 really costs.
 
-    sudo env PYTHONPATH=tests python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
+    sudo env PYTHONPATH=. python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from typing import Any
 import click
 import torch
 from _join_peer import TOKENIZER
-from namespaces import Host, Net
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from tests.support.namespaces import Host, Net
 
 RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
 PEER = Path(__file__).with_name("_join_peer.py")

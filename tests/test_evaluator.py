@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_manifest
 from torch import Tensor
 
 from dupt_swarm.errors import ManifestError
@@ -17,6 +16,7 @@ from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.node.messages import CatchingUp, StateName
 from dupt_swarm.settings import EvaluatorSettings
+from tests.support.tiny import tiny_manifest
 
 BLOCK = 16  # tokens, the context of the tiny manifest
 

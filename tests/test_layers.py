@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.imports import FILES, OURS, imports_of, module_of
+
+from tests.support.imports import FILES, OURS, imports_of, module_of
 
 LAYERS = {
     "plain": {

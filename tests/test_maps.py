@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.imports import FILES, OURS, ROOT, imports_of, module_of
+
+from tests.support.imports import FILES, OURS, ROOT, imports_of, module_of
 
 FOLDERS = sorted(path.parent for path in FILES if path.name == "__init__.py")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

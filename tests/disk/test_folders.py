@@ -64,7 +64,8 @@ def test_a_bootstraps_folder_of_0_2_stays_the_bootstraps(tmp_path, role) -> None
     old_folder(tmp_path / "s-1", "identity", "checkpoint-00000003/replica.safetensors")
     SwarmFolder(tmp_path, "s-1", role).close()
     moved = SwarmFolder(tmp_path, "s-1", "bootstrap")
-    assert (moved.identity.read_text(), moved.checkpoint.name) == ("identity", "checkpoint-00000003")
+    assert moved.identity.read_text() == "identity"
+    assert moved.checkpoint == moved.path / "checkpoint-00000003"
     moved.close()
     oracle = SwarmFolder(tmp_path, "s-1", "oracle")
     assert not oracle.identity.exists()
@@ -133,6 +134,7 @@ def test_checkpoints_are_numbered_and_old_ones_removed(folder) -> None:
     for number in range(1, CHECKPOINTS_KEPT + 3):
         with folder.new_checkpoint() as path:
             (path / "replica").write_text(str(number))
+        assert folder.checkpoint is not None
         assert folder.checkpoint == folder.path / f"checkpoint-{number:08d}"
         assert (folder.checkpoint / "replica").read_text() == str(number)
     kept = sorted(path.name for path in folder.path.glob("*checkpoint*"))

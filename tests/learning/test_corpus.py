@@ -143,7 +143,7 @@ def test_large_vocabulary(source: Path, cache: Path, monkeypatch: pytest.MonkeyP
 def test_reused_without_reading(source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unchanged corpus is opened from the cache; its files are not read."""
     first = prepare(source, cache)
-    monkeypatch.setattr(corpus_module, "read_pieces", unread)
+    monkeypatch.setattr(TextFiles, "read", unread)
     again = prepare(source, cache)
     assert texts(first.train) == texts(again.train)
     assert texts(first.held_out) == texts(again.held_out)

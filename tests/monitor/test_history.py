@@ -1,11 +1,11 @@
 import pytest
-from watched import MANIFEST, NOW, peer
 
 from dupt_swarm.manifest import Limits
 from dupt_swarm.node.record import EvaluationRecord
 from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.watcher import Watcher
+from tests.support.invented import MANIFEST, NOW, peer
 
 
 def test_point() -> None:

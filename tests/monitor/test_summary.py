@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import yaml
-from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
 import monitor
 from dupt_swarm.node.record import AT_WORK, EvaluationRecord
@@ -15,6 +14,7 @@ from monitor.history import History, Point
 from monitor.join_line import join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
+from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
 RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
 PEER_ID = ADDRESS.rpartition("/")[2]

@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
+from tests.support.waiting import wait_until
 
 MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
 RECORD = PeerRecord(
@@ -48,13 +48,6 @@ class FakeSwarm:
             raise UnreachableError({"/ip4/127.0.0.1": "refused"})
         self.nodes.append(FakeNode(self.answer))
         return self.nodes[-1], MANIFEST
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def fail() -> View:

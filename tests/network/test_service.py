@@ -37,9 +37,8 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK, NOBODY
 
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 TOKENIZER = b"{}"
 
 
@@ -157,9 +156,9 @@ def test_the_life_of_a_first_peer(
             memory.contribution.fill_(0.5)
             result = await one.call(EndRound(joined.state, 64, ()))
             assert (result.reason, result.tokens, result.mates) == ("", 64, ())
-            assert result.state == StateName(
-                1, 64, SharedMemory(one.fd, joined.layout, joined.buffer_names).load().digest
-            )
+            after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
+            assert after is not None
+            assert result.state == StateName(1, 64, after.digest)
             late = await one.call(EndRound(joined.state, 64, ()))
             assert (late.state, late.reason) == (None, "stale")
             assert CatchingUp(fetching=False, newer=result.state) in one.told

@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 
 from dupt_swarm.node.heard import Heard, Hearing
 from dupt_swarm.node.messages import CatchingUp, Downloading, FetchFailed, GroupFormed, LogLine, Traffic
 from dupt_swarm.node.view import View
 
-EVENTS = {
+EVENTS: dict[str, Any] = {
     "view": View(7.0, ()),
     "catching_up": CatchingUp(fetching=True, newer=None),
     "group": GroupFormed(tokens=5, mates=("a",)),
@@ -33,7 +35,8 @@ def test_a_screen_that_fails_does_not_end_the_listener(caplog) -> None:
     def fail(_: Downloading) -> None:
         raise ZeroDivisionError("no terminal")
 
-    hearing, events = Hearing(fail), []
+    events: list[object] = []
+    hearing = Hearing(fail)
     hearing.on_event = events.append
     hearing._hear(EVENTS["downloading"])
     assert hearing.downloading == EVENTS["downloading"]

@@ -3,14 +3,11 @@
 import hashlib
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-from tiny import settings, tiny_manifest
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Adopt, Check, LogTo, ReadView
@@ -20,17 +17,11 @@ from dupt_swarm.node.node import Node
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from tests.support.tiny import settings, tiny_manifest
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 TOKENIZER = b"{}"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Return as soon as it holds; fails if it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def node_process() -> psutil.Process:

@@ -140,7 +140,7 @@ def test_one_peer_is_chosen_by_name_or_swarm(peers: Path) -> None:
 def test_only_an_oracle_can_be_meant_by_pause_resume_and_finish(peers: Path) -> None:
     """A bootstrap beside it is no candidate, but may be stopped."""
     folder = folder_of(peers, "a-000000000000.bootstrap")
-    first = about("first", "a-000000000000", silence_seconds=1.0) | {"role": "bootstrap"}
+    first = {**about("first", "a-000000000000", silence_seconds=1.0), "role": "bootstrap"}
     with serve_control(folder, {"status": lambda: first}):
         assert find_peer(peers, "a-000000000000", "", "oracle").about["name"] == "one"
         assert find_peer(peers, "", "", "bootstrap").about["name"] == "first"

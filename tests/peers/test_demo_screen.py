@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from screen_facts import oracle
 
 from dupt_swarm.node.view import Peer, View
 from peers.screen import demo
 from peers.screen.demo import DemoScreen
+from tests.support.screen import oracle
 
 
 def at_round(peer: Peer, number: int, loss: float | None) -> Peer:

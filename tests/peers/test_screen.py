@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
-from screen_facts import about, averaged, facts, oracle, status
 
 from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
@@ -24,6 +23,7 @@ from peers.screen.history import Curve, Odometer
 from peers.screen.log import Log, describe
 from peers.screen.panel import Panel, Whole
 from peers.screen.words import amount, bar, company, describe_download, duration, last_round
+from tests.support.screen import about, averaged, facts, oracle, status
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
 VIEW = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
@@ -250,7 +250,7 @@ def draw(console: Console, **changed: object) -> None:
         panel.begin(about(name="al\x1b]0;title\x07ice"))
         panel.show(status(**changed), VIEW, QUIET)  # type: ignore[arg-type]
         view = View(0.0, (*VIEW.peers, oracle("evil", 1.0, name="\x1b[2J\x9b31mboo\u202e")))
-        panel.show(status(averaged(8), **changed), view, QUIET)  # type: ignore[arg-type]
+        panel.show(status(averaged(8), **changed), view, QUIET)
 
 
 def test_a_strangers_name_cannot_command_the_terminal() -> None:

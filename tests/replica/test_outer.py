@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +111,8 @@ def test_adamw_is_exact(adamw) -> None:
     averages = [torch.randn(numel, generator=generator) * 1e-3 for _ in range(3)]
     state = start(adamw, [matrix, bias])
     anchor = state.anchor.numpy().copy()
-    mean = variance = np.zeros(numel, f32)
+    mean: Any = np.zeros(numel, f32)
+    variance: Any = mean
     for number, average in enumerate(averages):
         rate, gradient = 3e-4 * adamw.schedule.factor(number), average.numpy()
         mean = mean * f32(0.9) + gradient * f32(1 - 0.9)

@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from dupt_swarm.network.p2p.daemon import start_daemon
 from dupt_swarm.network.reach.dialback import Answer, DialBack
@@ -12,9 +13,9 @@ from dupt_swarm.network.reach.reachability import (
     with_observed,
 )
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK
 
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 
 
 async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: str) -> Started:
@@ -68,7 +69,7 @@ def test_last_resort(stations, tmp_path) -> None:
 def test_verdicts(stations, tmp_path) -> None:
     """What a first daemon finds out, for each kind of answer, before anything is decided."""
 
-    async def verdict(*initial_peers: str, **more: tuple[str, ...]) -> Verdict:
+    async def verdict(*initial_peers: str, **more: Any) -> Verdict:
         settings = NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=EVERYWHERE, **more)
         p2p = await start_daemon(settings, tmp_path)
         try:

@@ -12,6 +12,7 @@ from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
 from dupt_swarm.network.states.download import Download
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
 
@@ -281,7 +282,7 @@ def test_no_faster_than_allowed(blob) -> None:
 
 def test_progress_is_told(blob) -> None:
     """From what was there at first to the whole, with rate and donors."""
-    told = []
+    told: list[Downloading] = []
     assembly = Assembly(blob.index)
     assembly.put(0, bytes(blob.chunk(0)))
     asyncio.run(run(assembly, Donors(blob, a="is good"), tell=told.append))

@@ -32,6 +32,7 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def main() -> None:
+    role: Any
     role, manifest, folder, listen, *initial_peers = sys.argv[1:]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
