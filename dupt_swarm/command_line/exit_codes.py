@@ -38,7 +38,11 @@ def exit_codes() -> Iterator[None]:
 
 def message(error: DuptError) -> str:
     """What to tell the user of ``error``: fit for a terminal, with the options that its remedy is about."""
-    return printable(str(error)) + (f" ({', '.join(flags)})" if (flags := _flags(error.settings)) else "")
+    text, flags = printable(str(error)), ", ".join(_flags(error.settings))
+    if not flags:
+        return text
+    sentence, colon, list_of_things = text.partition(":\n")
+    return f"{sentence} ({flags}){colon}{list_of_things}"
 
 
 def _flags(settings: Sequence[str]) -> list[str]:

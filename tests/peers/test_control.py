@@ -125,7 +125,7 @@ def test_several_peers_are_listed(peers: Path) -> None:
     assert "2 peers run on this machine; choose one:" in str(caught.value)
     assert f"one: oracle of a-000000000000, training, in {peers / 'a-000000000000'}" in str(caught.value)
     refused = CliRunner().invoke(main, ["stop", "--state-dir", str(peers)])
-    assert refused.output.endswith("(--name, --swarm, --role, --state-dir)\n")
+    assert "choose one (--name, --swarm, --role, --state-dir):\n  one: oracle of" in refused.output
     assert "two: oracle of b-000000000000" in str(caught.value)
 
 
