@@ -15,7 +15,7 @@ SCALE_WIDTH = 8
 
 def curve(title: Text, values: Sequence[float], width: int, rows: int) -> list[Text]:
     """The title, and ``rows`` of curve with the highest and the lowest value beside it."""
-    lines = [title]
+    lines, values = [title], cut_off(values)
     drawn = braille(values, width - SCALE_WIDTH - 1, rows)
     for row, dots in enumerate(drawn):
         edge = {0: max, rows - 1: min}.get(row) if values else None
@@ -47,6 +47,15 @@ def braille(values: Sequence[float], columns: int, rows: int) -> list[str]:
             cells[dot // 4][x // 2] |= DOTS[x % 2][dot % 4]
         before = y
     return ["".join(chr(BRAILLE + cell) for cell in row) for row in cells]
+
+
+def cut_off(values: Sequence[float]) -> list[float]:
+    """``values``, none higher than the later nine tenths.
+
+    A loss falls so fast at first that its beginning would flatten all that follows.
+    """
+    highest = max(values[len(values) // 10 :], default=0.0)
+    return [min(value, highest) for value in values]
 
 
 def resample(values: Sequence[float], points: int) -> list[float]:

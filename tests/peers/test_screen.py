@@ -16,7 +16,7 @@ from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.view import View
 from peers.bootstrap import join_address
-from peers.screen.curves import braille, resample
+from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
 from peers.screen.frame import frame
 from peers.screen.history import Curve, Odometer
@@ -187,6 +187,14 @@ def test_a_curve_falls_from_the_upper_left_to_the_lower_right() -> None:
     assert braille([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 4, 2) == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
     assert braille([3.0, 3.0], 2, 1) == ["⣀⣀"]
     assert braille([], 2, 2) == ["⠀⠀", "⠀⠀"]
+
+
+def test_a_steep_beginning_does_not_flatten_the_rest() -> None:
+    """The first tenth is cut off where the others begin; a short series is shown as it is."""
+    values = [9.0, 5.0, *[4.0 - step / 100 for step in range(18)]]
+    assert cut_off(values) == [4.0, 4.0, *values[2:]]
+    assert cut_off(values[:9]) == values[:9]
+    assert cut_off([]) == []
 
 
 def test_more_values_than_dots_are_averaged_and_fewer_joined_by_lines() -> None:
