@@ -14,7 +14,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import parse_record, peers_key, record_value
+from dupt_swarm.network.members.validator import parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
@@ -76,7 +76,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=record_value(self._record),
+            value=self._record.published(),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 

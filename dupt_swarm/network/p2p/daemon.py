@@ -79,7 +79,9 @@ async def start_daemon(
             startup_timeout=STARTUP_SECONDS,
         )
     except Exception as error:
-        raise NodeError(f"the libp2p daemon did not start: {error}; check --host-maddrs") from error
+        raise NodeError(
+            f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
+        ) from error
 
 
 async def daemon_failure(p2p: P2P) -> str:
@@ -146,7 +148,7 @@ def check_port_free(address: str) -> None:
     """
     way = Address.parse(address)
     if way.host is None or not way.transport:
-        raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
+        raise UsageError(f"{address}: write it like /ip4/0.0.0.0/tcp/4001", setting="host_maddrs")
     if way.transport != "tcp" or way.port == 0:
         return
     family = socket.AF_INET if way.host.version == 4 else socket.AF_INET6
@@ -157,5 +159,5 @@ def check_port_free(address: str) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--host-maddrs {address}: cannot listen there ({reason}); choose another port"
+                f"{address}: cannot listen there ({reason}); choose another port", setting="host_maddrs"
             ) from error
