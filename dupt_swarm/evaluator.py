@@ -17,13 +17,14 @@ from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
+from dupt_swarm.node.record_fields import EvaluationFields
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -75,13 +76,12 @@ class Evaluator:
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self._token_bytes = tokenizer.token_bytes()
-        self._corpus = Corpus.prepare(
-            settings.corpus,
+        self.corpus = Corpus.prepare(
+            TextFiles(settings.corpus, settings.field, settings.strict),
             tokenizer,
             swarm.folder.tokens,
             context_length=self._context_length,
             seed=manifest.seed,
-            field=settings.field,
             progress=progress,
         )
         self._model = GPT(manifest.model).to(self._device)
@@ -107,10 +107,10 @@ class Evaluator:
         """
         self._measure_and_publish(report)
         while not self._stopping.wait(LOOK_SECONDS):
-            if self._swarm.node.catching_up.newer is None:
+            if self._swarm.catching_up.newer is None:
                 continue
-            before, self._swarm.state = self._swarm.state, self._swarm.node.adopt()
-            if self._swarm.state != before:
+            before = self._swarm.state
+            if self._swarm.adopt() != before:
                 self._measure_and_publish(report)
 
     def measure(self) -> Measurement | None:
@@ -127,20 +127,20 @@ class Evaluator:
         found = self.measure()
         if found is None:
             return
-        record = {
-            "dataset": found.dataset,
-            "bits_per_byte": found.evaluation.bits_per_byte,
-            "loss_nats": found.evaluation.loss_nats,
-            "round": found.state.round,
-            "time": found.time,
-        }
-        self._swarm.node.publish(now=True, evaluation=record if found.finite else None)
+        record = EvaluationFields(
+            dataset=found.dataset,
+            bits_per_byte=found.evaluation.bits_per_byte,
+            loss_nats=found.evaluation.loss_nats,
+            round=found.state.round,
+            time=found.time,
+        )
+        self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole corpus, or its first blocks: an evaluator trains on nothing."""
         left = self._settings.blocks or sys.maxsize
-        for split in (self._corpus.train, self._corpus.held_out):
+        for split in (self.corpus.train, self.corpus.held_out):
             if left == 0:
                 return
             for inputs, targets in held_out_batches(
@@ -167,8 +167,9 @@ def dataset_name(settings: EvaluatorSettings) -> str:
         return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):
         raise UsageError(
-            f"--dataset {settings.dataset}: use at most 40 letters, digits, dots, dashes and underscores, "
-            "and begin with a letter or digit"
+            f"a dataset cannot be called {settings.dataset}: use at most 40 letters, digits, dots, dashes "
+            "and underscores, and begin with a letter or digit",
+            setting="dataset",
         )
     return settings.dataset
 
@@ -179,5 +180,5 @@ def check_corpus(settings: EvaluatorSettings) -> None:
     Raises:
         CorpusError: there is no text in it, or its beginning cannot be read.
     """
-    if next(read_pieces(find_sources(settings.corpus), settings.field), None) is None:
+    if not TextFiles(settings.corpus, settings.field, settings.strict).any():
         raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, make it durable, and rename it to ``path``.
 
     Raises:
-        CheckpointError: the disk is full or the folder cannot be written; ``path`` is as before.
+        FileError: the disk is full or the folder cannot be written; ``path`` is as before.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -24,8 +24,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another --state-dir"
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror or error}); free space there, or let it be writable"
         ) from error
     finally:
         with contextlib.suppress(OSError):  # gone already, or the folder cannot be written

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from dupt_swarm.disk.folders import limited
+from dupt_swarm.disk.folders import ORACLE_FILE, limited
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.held_out import HeldOut
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.safe_state import read_tree, write_tree
@@ -33,7 +34,6 @@ from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
-ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
@@ -71,12 +71,11 @@ class Oracle:
         self._device = choose_device(settings.device)
         self._tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self.corpus = Corpus.prepare(
-            settings.corpus,
+            TextFiles(settings.corpus, settings.field, settings.strict),
             self._tokenizer,
             swarm.folder.tokens,
             context_length=manifest.model.context_length,
             seed=manifest.seed,
-            field=settings.field,
             progress=limited(swarm.folder, progress),
         )
         # Dropout of this oracle; a checkpoint brings its own random state.
@@ -137,7 +136,7 @@ class Oracle:
 
         An oracle that is paused and has nothing to contribute ends at once.
         """
-        self._finish_above = self._optimizer.tokens_total
+        self._finish_above = self._optimizer.contributed_tokens
 
     def run(self, report: Callable[[Status], None]) -> None:
         """Train until stopped or finished, or until the rounds that the settings ask for are done.
@@ -190,7 +189,7 @@ class Oracle:
             progress=optimizer.progress,
             rounds_done=self._rounds_done,
             tokens_per_second=optimizer.tokens_per_second,
-            tokens_total=optimizer.tokens_total,
+            contributed_tokens=optimizer.contributed_tokens,
             loss=self._meter.mean,
             first=self.held_out.first,
             latest=self.held_out.latest,
@@ -201,7 +200,7 @@ class Oracle:
 
     @property
     def _finished(self) -> bool:
-        return self._finish_above is not None and self._optimizer.tokens_total > self._finish_above
+        return self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
 
     @property
     def _should_rest(self) -> bool:
@@ -244,7 +243,7 @@ class Oracle:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
-        self._swarm.node.publish(
+        self._swarm.publish(
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
             heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,

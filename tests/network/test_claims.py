@@ -7,7 +7,6 @@ import pytest
 import torch
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.utils import get_dht_time
-from stranger import plain_node, stranger_beside
 
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
@@ -18,6 +17,7 @@ from dupt_swarm.network.states.exchange import Exchange, Hello
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.stranger import plain_node, stranger_beside
 
 NUMEL = 100
 NOWHERE = "f" * 64
@@ -41,7 +41,7 @@ class Peer:
             role="oracle",
             state="training",
             round=name.round,
-            swarm_tokens=name.tokens_total,
+            swarm_tokens=name.swarm_tokens,
             state_digest=name.digest,
         )
         await self.member.publish()
@@ -68,7 +68,7 @@ def make_peers(manifest, identities):
         for station, identity in zip(stations, identities, strict=False):
             exchange = Exchange(station.p2p)
             await exchange.start()
-            member = Membership(manifest, station.dht, load_identity(identity), lambda _: None)
+            member = Membership(manifest, station.dht, load_identity(identity))
             peers.append(Peer(member, exchange, StateStore(manifest, exchange)))
         return peers
 
@@ -117,6 +117,7 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
                 assert mine.store.is_behind(view.best, view, mine.member.peer_id)
                 sync = StateSync(mine.store, mine.member, lambda _: None)
                 sync.follow(view, lambda: None)
+                assert sync.task is not None
                 await sync.task
                 view = await mine.member.refresh()
                 assert [peer.peer_id for peer in view.peers] == [theirs.member.peer_id]

@@ -9,7 +9,13 @@ from hivemind.dht.protocol import DHTProtocol
 from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.proto import averaging_pb2, dht_pb2
 from hivemind.utils import get_dht_time
-from stranger import (
+
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.members.validator import peers_key
+from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.blob import Blob
+from tests.support.stranger import (
     AveragerStub,
     answer_finds,
     nested_extensions,
@@ -18,12 +24,6 @@ from stranger import (
     store_at,
     stranger_beside,
 )
-
-from dupt_swarm.network.averaging.averager import SwarmAverager
-from dupt_swarm.network.members.validator import peers_key
-from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
-from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.replica.blob import Blob
 
 DIGEST = "ab" * 32
 NUMEL = 1000
@@ -125,7 +125,8 @@ def test_hostile_answers_are_not_believed(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
             mine, theirs = peers[0].dht, peers[1].dht
-            asked, subkey = [], theirs.peer_id.to_bytes()
+            asked: list[bytes] = []
+            subkey = theirs.peer_id.to_bytes()
 
             def find(request):
                 asked.append(HOSTILE_DICTIONARIES[len(asked) % len(HOSTILE_DICTIONARIES)])

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import tiny_manifest
 
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.version import VERSION
 from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
+from tests.support.tiny import tiny_manifest
 
 MANIFEST = tiny_manifest()
 ADDRESS, OTHER = "/ip4/10.0.0.1/tcp/1/p2p/Q", "/ip4/10.0.0.2/tcp/1/p2p/R"
@@ -187,9 +188,9 @@ def test_a_corpus_is_read_before_it_is_needed(tmp_path: Path) -> None:
     """Its size is known, and what cannot be read is a failure."""
     (tmp_path / "a.txt").write_text("some text")
     (tmp_path / "b.txt").write_text("more")
-    assert machine.check_corpus(str(tmp_path), "text") == (Check("corpus", True, "2 files, 13 bytes"), 13)
-    assert machine.check_corpus(str(tmp_path / "missing"), "text")[0].ok is False
+    assert machine.check_corpus(TextFiles(str(tmp_path))) == (Check("corpus", True, "2 files, 13 bytes"), 13)
+    assert machine.check_corpus(TextFiles(str(tmp_path / "missing")))[0].ok is False
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "c.txt").write_text("")
-    assert machine.check_corpus(str(tmp_path / "empty"), "text")[0].ok is False
+    assert machine.check_corpus(TextFiles(str(tmp_path / "empty")))[0].ok is False
     assert machine.token_bytes(3000, MANIFEST) == 2000

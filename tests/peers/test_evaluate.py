@@ -1,11 +1,9 @@
 """The independent evaluator beside a real first peer and a real oracle."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_manifest
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.evaluator import check_corpus, dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
@@ -28,22 +26,15 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
+from tests.support.loopback import NOBODY
+from tests.support.programs import BIN, LISTEN, dupt_peer
+from tests.support.texts import library
+from tests.support.tiny import tiny_manifest
+from tests.support.warm import Program
 
-BIN = Path(sys.executable).parent
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 DEADLINE_SECONDS = 90.0
 
 Start = Callable[..., subprocess.Popen[str]]
-
-
-def library(folder: Path, *modules: str) -> Path:
-    """A folder of real text: modules of the standard library."""
-    folder.mkdir()
-    for module in modules:
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
@@ -77,7 +68,7 @@ def start(nothing_left: None, tmp_path: Path) -> Iterator[Start]:
     def run(command: str, *arguments: str) -> subprocess.Popen[str]:
         state = str(tmp_path / f"state-{len(started)}")
         line = [str(BIN / "dupt-peer"), command, *arguments, *LISTEN, "--state-dir", state, "--json"]
-        started.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     def end() -> None:
@@ -102,10 +93,10 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 def settled(address: str) -> dict[str, Any]:
     """The evaluator's record, once it has measured the state that the first peer holds."""
-    command = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = dupt_peer("status", "--initial-peers", address, "--json")
+        assert done.returncode == 0, done.stderr
         peers = {peer["role"]: peer for peer in json.loads(done.stdout)["peers"]}
         first, evaluator = peers.get("bootstrap", {}), peers.get("evaluator", {})
         measured = evaluator.get("evaluation") or {}
@@ -122,7 +113,9 @@ def measured_here(state: ReplicaState, manifest: Manifest, folder: Path, text: P
     """All blocks of ``text`` under the parameters of ``state``, without any evaluator."""
     tokenizer = Tokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
     length = manifest.model.context_length
-    whole = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=length, seed=manifest.seed)
+    whole = Corpus.prepare(
+        TextFiles(text), tokenizer, folder / "tokens", context_length=length, seed=manifest.seed
+    )
     model = GPT(manifest.model)
     unflatten(state.anchor, list(model.parameters()))
     batches = [batch for part in (whole.train, whole.held_out) for batch in held_out_batches(part, length, 7)]
@@ -196,5 +189,5 @@ def test_the_name_of_a_dataset(tmp_path: Path) -> None:
     assert dataset_name(EvaluatorSettings(Path("/data/*.txt"))) == "corpus"
     assert len(dataset_name(EvaluatorSettings(Path("x" * 99)))) == 40
     for unfit in ("two words", "x" * 41, "-x", "é", "x\n"):
-        with pytest.raises(UsageError, match=re.escape(f"--dataset {unfit}: use at most 40 letters")):
+        with pytest.raises(UsageError, match=re.escape(f"{unfit}: use at most 40 letters")):
             dataset_name(EvaluatorSettings(tmp_path, dataset=unfit))

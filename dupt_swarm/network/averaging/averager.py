@@ -20,9 +20,8 @@ from dupt_swarm.network.averaging.matchmaking import GroupRequest, LocalDHT, Mem
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
 from dupt_swarm.node.messages import GroupFormed
-from dupt_swarm.replica.aggregation import weight_limit
 from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.finite import all_finite
+from dupt_swarm.replica.state import all_finite
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class SwarmAverager(OpenAverager):
             allreduce_timeout=rounds.allreduce_seconds,
         )
         self._manifest, self._tell = manifest, tell
-        self._weight_limit = weight_limit(manifest)
+        self._weight_limit = manifest.weight_limit
         self._bandwidth = bandwidth or Bandwidth()
         self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
@@ -14,8 +14,9 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import parse_record, peers_key, record_value
+from dupt_swarm.network.members.validator import parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
 
 PUBLISH_SECONDS = 2.0
@@ -28,18 +29,16 @@ LEAVE_SECONDS = 2.0
 class Membership:
     """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
 
-    def __init__(
-        self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey, on_view: Callable[[View], None]
-    ) -> None:
+    def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
-        self._manifest, self._node, self._on_view = manifest, node, on_view
+        self._manifest, self._node = manifest, node
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
         self._distrust = Distrust()
 
-    def update(self, *, now: bool = False, **fields: Any) -> None:
+    def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
 
         Raises:
@@ -77,7 +76,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=record_value(self._record),
+            value=self._record.published(),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 
@@ -91,11 +90,11 @@ class Membership:
                 async with asyncio.timeout(PUBLISH_SECONDS):
                     await self._changed.wait()
 
-    async def watch_forever(self) -> None:
-        """Refresh the view regularly."""
+    async def watch_forever(self, on_view: Callable[[View], None]) -> None:
+        """Refresh the view regularly, and hand each new one to ``on_view``."""
         while True:
             with contextlib.suppress(Exception):  # the network may be away for a while
-                self._on_view(await self.refresh())
+                on_view(await self.refresh())
             await asyncio.sleep(WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers))
 
     async def refresh(self) -> View:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.dht.protocol import DHTProtocol
@@ -32,11 +31,6 @@ CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 def peers_key(swarm_id: str) -> str:
     """The DHT key of the peers' records."""
     return f"{swarm_id}.peers"
-
-
-def record_value(record: PeerRecord) -> dict[str, Any]:
-    """What is stored of a record: plain lists instead of tuples, and no field that has its default."""
-    return record.model_dump(mode="json", exclude_defaults=True) | {"time": record.time}
 
 
 def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:

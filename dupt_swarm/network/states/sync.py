@@ -47,7 +47,7 @@ class StateSync:
         try:
             state = await self._store.fetch(digest, partial(self._member.holders, digest), tokens)
             self._member.trust(view, claim)
-            if state.tokens_total < self._store.name.tokens_total:
+            if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # a round of our own has ended meanwhile
             self._store.newer = state
             then()

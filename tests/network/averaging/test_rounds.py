@@ -20,7 +20,7 @@ def manifest(make_manifest):
 
 @pytest.fixture
 def store(manifest) -> StateStore:
-    store = StateStore(manifest, None)
+    store = StateStore(manifest, None)  # type: ignore[arg-type]
     anchor = torch.ones(NUMEL)
     store.replace(ReplicaState(3, 300, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
     return store
@@ -37,7 +37,8 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
     async def scenario():
         async with stations(1, manifest) as [peer]:
             averager = averager_type(manifest, peer.dht)
-            return await Rounds(manifest, store, NoMember(), averager).end(contribution, 10, ())
+            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            return await rounds.end(contribution, 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
 
@@ -45,7 +46,7 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
 def test_a_good_round(manifest, store, stations) -> None:
     """The state that follows has one more round and the tokens of the contribution."""
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL))
-    assert (state.round, state.tokens_total, average.reason) == (4, 310, "")
+    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
 
 
 def test_only_the_outer_step_overflows(manifest, store, stations) -> None:

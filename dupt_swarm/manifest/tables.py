@@ -1,0 +1,189 @@
+"""The tables of the manifest: each field is described where it is declared."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dupt_swarm.schedule.reproducible import cosine_of_pi_times
+
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Table(BaseModel):
+    """A table of the manifest: no unknown keys, no type conversions, no changes afterwards."""
+
+    # Defaults are validated too: 5 must become 5.0, or equal manifests would hash differently.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _one_zero(cls, value: Any) -> Any:
+        # -0.0 equals 0.0, but would hash differently.
+        return 0.0 if isinstance(value, float) and value == 0 else value
+
+
+class Tokenizer(Table):
+    """Which tokenizer the swarm uses."""
+
+    sha256: str = Field(description="SHA-256 of tokenizer.json, hexadecimal")
+    vocabulary_size: int = Field(ge=257, le=1 << 24, description="bytes, merges and <|endoftext|>")
+
+    @field_validator("sha256")
+    @classmethod
+    def _hexadecimal(cls, value: str) -> str:
+        if not HASH.fullmatch(value):
+            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
+        return value
+
+
+class Model(Table):
+    """The shape of the decoder: h_0 = U·W_e + W_p, transformer blocks, P(u) = softmax(h_n·W_eᵀ)."""
+
+    vocabulary_size: int = Field(ge=257, le=1 << 24, description="rows of W_e; the tokenizer's")
+    context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
+    layers: int = Field(ge=1, le=1024, description="transformer blocks")
+    heads: int = Field(ge=1, le=1024, description="attention heads of each block; divides width")
+    width: int = Field(ge=1, le=1 << 16, description="d_model")
+    hidden_width: int = Field(ge=1, le=1 << 18, description="width of the feed-forward layer")
+    norm: Literal["post", "pre"] = Field(
+        default="pre", description="layer norm after each residual sum (GPT-1) or before (GPT-2)"
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="on embeddings, attention and residuals")
+    init_std: float = Field(default=0.02, gt=0, le=1, description="standard deviation of initial weights")
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads = {self.heads} does not divide width = {self.width}; "
+                f"choose a width that is a multiple of {self.heads}"
+            )
+        return self
+
+
+class Inner(Table):
+    """The optimizer of the inner steps, on each oracle by itself (strategy `diloco` only)."""
+
+    optimizer: Literal["adamw", "sgd", "none"] = Field(description="`none` exactly with strategy `gradient`")
+    learning_rate: float = Field(default=0.0, ge=0, le=100, description="peak, before the schedule")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW: decay of the mean")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW: decay of the variance")
+    epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")
+    clip_norm: float = Field(default=0.0, ge=0, description="gradient norm is clipped to this; 0: never")
+
+    @model_validator(mode="after")
+    def _learns(self) -> Self:
+        if self.optimizer != "none" and not self.learning_rate:
+            raise ValueError(
+                f'learning_rate = 0 with optimizer = "{self.optimizer}" trains nothing; give a positive one'
+            )
+        return self
+
+
+class Outer(Table):
+    """The optimizer of the outer step, which every peer computes bit for bit alike."""
+
+    optimizer: Literal["nesterov", "adamw"] = Field(
+        description="`nesterov` (momentum 0: plain SGD) or `adamw`"
+    )
+    learning_rate: float = Field(ge=0, le=100, description="peak, before the schedule if that applies")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="nesterov: decay of the velocity")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="adamw: decay of the mean")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="adamw: decay of the variance")
+    epsilon: float = Field(default=1e-8, gt=0, le=1, description="adamw: added to the denominator")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="adamw: decoupled, on matrices")
+
+
+class Schedule(Table):
+    """The learning rate over updates: linear warm-up from 0, then cosine decay.
+
+    An update is an inner step with `diloco` (inner learning rate) and a round with `gradient`
+    (outer learning rate). Its number follows from the swarm's round, so late joiners agree on it.
+    """
+
+    warmup_updates: int = Field(ge=0, description="updates from 0 to the peak")
+    total_updates: int = Field(ge=1, description="updates until the end of the decay")
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="last learning rate ÷ peak; 1: constant")
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.warmup_updates >= self.total_updates:
+            raise ValueError(
+                f"warmup_updates = {self.warmup_updates} must be less than "
+                f"total_updates = {self.total_updates}"
+            )
+        return self
+
+    def factor(self, update: float) -> float:
+        """The learning rate at ``update`` (from 0, may be fractional) ÷ its peak, from 0 to 1.
+
+        Only operations that IEEE 754 rounds exactly: with `gradient` every peer must get the same bits.
+        """
+        if update < self.warmup_updates:
+            return (update + 1) / (self.warmup_updates + 1)
+        done = min(1.0, (update - self.warmup_updates) / (self.total_updates - self.warmup_updates))
+        return self.final_ratio + (1 - self.final_ratio) * 0.5 * (1 + cosine_of_pi_times(done))
+
+
+class Rounds(Table):
+    """When a round ends, and how long each part of its end may take."""
+
+    strategy: Literal["diloco", "gradient"] = Field(
+        description="what an oracle contributes: anchor − parameters, or the mean gradient"
+    )
+    tokens_per_step: int = Field(ge=1, description="tokens of one inner step of one oracle")
+    tokens_per_round: int = Field(
+        ge=1, description="the round ends at this × live oracles, tokens of all together"
+    )
+    overlap: bool = Field(default=False, description="go on with inner steps while peers average")
+    max_round_seconds: float = Field(
+        default=600, gt=0, le=86400, description="a round ends then at the latest"
+    )
+    matchmaking_seconds: float = Field(
+        default=5, ge=1, le=300, description="how long a group waits for its last members"
+    )
+    chunk_seconds: float = Field(
+        default=5, ge=0.5, le=300, description="a sender silent for so long is left out of the average"
+    )
+    allreduce_seconds: float = Field(
+        default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
+    )
+
+    @model_validator(mode="after")
+    def _silent_senders_are_left_out_in_time(self) -> Self:
+        if self.allreduce_seconds <= 2 * self.chunk_seconds:
+            raise ValueError(
+                f"allreduce_seconds = {self.allreduce_seconds:g} leaves no time to go on without a silent "
+                f"sender; choose more than 2 × chunk_seconds = {2 * self.chunk_seconds:g}"
+            )
+        return self
+
+    @property
+    def ending_seconds(self) -> float:
+        """How long the end of a round may take: finding a group, twice its time at most, and averaging."""
+        return 2 * self.matchmaking_seconds + self.allreduce_seconds
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long a round may take, from one state to the next."""
+        return self.max_round_seconds + self.ending_seconds
+
+
+class Limits(Table):
+    """What peers accept from one another."""
+
+    max_weight_ratio: float = Field(
+        default=4.0, ge=1, le=1000, description="a contribution weighs at most this × tokens_per_round"
+    )
+    max_norm_ratio: float = Field(
+        default=10.0, gt=1, description="a part whose norm exceeds this × the median norm is left out"
+    )
+    record_seconds: float = Field(
+        default=30.0, ge=5, le=3600, description="a silent peer counts as gone after this"
+    )

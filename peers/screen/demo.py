@@ -1,0 +1,118 @@
+"""What the demo shows: the swarm while it learns, and a summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dupt_swarm.command_line.printable import one_line
+
+if TYPE_CHECKING:
+    from dupt_swarm.node.view import Peer, View
+
+LOOK_SECONDS = 1.0
+
+
+class DemoScreen:
+    """A table that renews itself on a terminal, a line for each round elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._started = time.monotonic()
+        self._first: dict[str, float] = {}
+        self._oracles: dict[str, Peer] = {}
+        self._logged = -1  # the last round that has a line
+
+    def say(self, message: str) -> None:
+        """One sentence."""
+        self._console.print(message, markup=False, highlight=False)
+
+    def follow(self, address: str, rounds: int, running: Callable[[], bool]) -> None:
+        """Show the swarm that ``address`` is in, as long as ``running``."""
+        from dupt_swarm.swarm import observe
+
+        node, _ = observe([address])
+        with node:
+            if not sys.stdout.isatty():
+                self.watch(node.refresh, running, self.log)
+                return
+            with Live(console=self._console, auto_refresh=False) as live:
+
+                def show(round_now: int) -> None:
+                    live.update(self._table(round_now, rounds), refresh=True)
+
+                self.watch(node.refresh, running, show)
+
+    def watch(
+        self, look: Callable[[], View], running: Callable[[], bool], show: Callable[[int], None]
+    ) -> None:
+        """Hand the swarm's round to ``show`` again and again, once there are oracles.
+
+        Those that leave at the end stay in sight: what they reached is what counts.
+        """
+        while running():
+            view = look()
+            self._oracles |= {peer.peer_id: peer for peer in view.oracles}
+            for peer in view.oracles:
+                if peer.record.loss is not None:
+                    self._first.setdefault(peer.peer_id, peer.record.loss)
+            if view.oracles and view.agreed:
+                show(view.agreed.record.round)
+            time.sleep(LOOK_SECONDS)
+
+    def log(self, round_now: int) -> None:
+        """A line for each round, once there is a loss."""
+        losses = sorted(
+            f"{one_line(peer.record.name)} {peer.record.loss:.3f}"
+            for peer in self._oracles.values()
+            if peer.record.loss is not None
+        )
+        if losses and round_now > self._logged:
+            self._logged = round_now
+            self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {'  '.join(losses)}")
+
+    def sum_up(self, results: dict[str, dict[str, Any]]) -> None:
+        """The result of each oracle, by name."""
+        table = Table(box=None, pad_edge=False)
+        for heading in ("oracle", "rounds", "tokens", "held-out loss", "bits per byte"):
+            table.add_column(heading, justify="left" if heading == "oracle" else "right")
+        for name, result in results.items():
+            table.add_row(
+                name,
+                str(result["rounds"]),
+                f"{result['tokens_total']:,}",
+                f"{result['heldout_loss_before']:.3f} → {result['heldout_loss_after']:.3f}",
+                f"{result['bits_per_byte_before']:.3f} → {result['bits_per_byte_after']:.3f}",
+            )
+        rounds = max(result["rounds"] for result in results.values())
+        self.say(
+            f"\n{len(results)} oracles and a first peer, {rounds} rounds, "
+            f"{time.monotonic() - self._started:.0f} s, one model:\n"
+        )
+        self._console.print(table)
+
+    def _table(self, round_now: int, rounds: int) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("oracle", "state", "round", "tokens/s", "loss at first", "loss now", "state digest"):
+            table.add_column(heading, justify="right" if "loss" in heading else "left", min_width=10)
+        for peer in self._oracles.values():
+            record, first = peer.record, self._first.get(peer.peer_id)
+            table.add_row(
+                Text(one_line(record.name)),
+                record.state,
+                str(record.round),
+                f"{record.tokens_per_second:,.0f}",
+                "" if first is None else f"{first:.3f}",
+                "" if record.loss is None else f"{record.loss:.3f}",
+                record.state_digest[:12],
+            )
+        seconds = time.monotonic() - self._started
+        about = f"{len(self._oracles)} oracles, {rounds} rounds each; round {round_now}, {seconds:.0f} s"
+        return Group(Text(f"\n{about}\n"), table)

@@ -1,0 +1,56 @@
+"""Loaded by Python itself in the node of a peer under test: kills that peer at a stage of a round.
+
+DUPT_CHAOS_STAGE names the stage; without it, nothing happens. Killed are the trainer and the node's whole
+group, as by a power cut.
+"""
+
+import os
+import signal
+import sys
+
+
+def power_cut() -> None:
+    """End the trainer, this node and its daemon, without any goodbye."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    os.killpg(0, signal.SIGKILL)
+
+
+def before(owner: type, name: str) -> None:
+    """Cut the power when ``owner.name`` is called."""
+
+    def cut(*_: object, **__: object) -> None:
+        power_cut()
+
+    setattr(owner, name, cut)
+
+
+def arm(stage: str) -> None:
+    """Set the trap."""
+    from dupt_swarm.network.averaging.allreduce import ScreeningRunner
+    from dupt_swarm.network.averaging.averager import SwarmAverager
+    from dupt_swarm.network.averaging.reducer import PartReducer
+    from dupt_swarm.network.states.store import StateStore
+
+    if stage == "matchmaking":
+        before(SwarmAverager, "average")
+    elif stage == "group":
+        before(SwarmAverager, "_average_in")
+    elif stage == "sending":
+        send = ScreeningRunner._generate_input_for_peer
+
+        async def send_one(self, peer_index):
+            async for part in send(self, peer_index):
+                yield part
+                power_cut()
+
+        ScreeningRunner._generate_input_for_peer = send_one
+    elif stage == "reducing":
+        before(PartReducer, "_average")
+    elif stage == "outer step":
+        before(StateStore, "step")
+    else:
+        raise ValueError(f"no such stage: {stage}")
+
+
+if "dupt_swarm.network.process" in sys.orig_argv and os.environ.get("DUPT_CHAOS_STAGE"):
+    arm(os.environ["DUPT_CHAOS_STAGE"])

@@ -1,0 +1,97 @@
+"""Swarms as the monitor sees them, for tests."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.presets import manifest_from_preset
+from monitor.history import History, Point
+from monitor.server import MonitorServer, build_app
+from monitor.site import Site
+from monitor.watcher import Snapshot
+
+EVIL = "<script>alert(1)</script>"
+NOW = 1_000_000.0
+MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
+ADDRESS = "/ip4/203.0.113.7/tcp/31330/p2p/QmTm2ZWAGpQd4bE2Yx1v64kaztjyrmr6akKCtddWHuhXN3"
+
+
+def peer(peer_id: str, **fields: Any) -> Peer:
+    """A training oracle that was heard of just now."""
+    known = {"role": "oracle", "state": "training", "time": NOW, "round": 3, "swarm_tokens": 900}
+    return Peer(peer_id, PeerRecord(**{"state_digest": "a" * 64, "version": "0.1.0", **known, **fields}))
+
+
+def seen(*peers: Peer) -> Snapshot:
+    """The snapshot after a refresh that found these peers just now."""
+    return Snapshot(MANIFEST, View(NOW, ())).succeeded(View(NOW, peers), 0.1)
+
+
+def remembered(*points: Point) -> History:
+    """A history of these points."""
+    history = History()
+    for point in points:
+        history.add(point)
+    return history
+
+
+class TrainedSwarm:
+    """An invented swarm that has trained for a while, with names that would break a careless page."""
+
+    def __init__(self) -> None:
+        names = [EVIL, "\u202eevil", "W" * 40, "﷽" * 40, "Zoë", ""]
+        oracles = [
+            peer(
+                f"Qm{number:044}",
+                name=name,
+                loss=3.0 + number / 10,
+                heldout_loss=3.5,
+                tokens_per_second=100.0 * (number + 1),
+                device="NVIDIA GeForce RTX 4090" * 2,
+                round=3 - (number == 2),
+            )
+            for number, name in enumerate(names)
+        ]
+        evaluation = EvaluationRecord(dataset="w" * 40, bits_per_byte=1.2, loss_nats=3.4, round=3, time=NOW)
+        judge = peer("QmJudge", role="evaluator", evaluation=evaluation)
+        self.view = View(NOW, (*oracles, judge))
+        self.snapshot = Snapshot(MANIFEST, self.view).succeeded(self.view, 0.1)
+        self.history: History = remembered(
+            *(
+                Point(NOW - 1000 + 5 * n, 3, 900, 8 - n / 50, 7.5 - n / 50, 8.5 - n / 50, 8.2 - n / 50, 8.1)
+                for n in range(200)
+            )
+        )
+
+    def site(self) -> Site:
+        """What the monitor shows of it, whenever that is asked for."""
+        return Site(lambda: self.snapshot, lambda: self.history, [ADDRESS], lambda: NOW)
+
+    def train(self) -> None:
+        """One refresh later."""
+        peers = tuple(
+            replace(one, record=one.record.model_copy(update={"round": 4, "loss": 2.5, "swarm_tokens": 1200}))
+            for one in self.view.peers
+        )
+        self.snapshot = self.snapshot.succeeded(View(NOW, peers), 0.1)
+        self.history.add(Point.of(View(NOW, peers), 1200, MANIFEST.limits))
+
+
+@contextmanager
+def served(site: Site) -> Iterator[str]:
+    """The URL of a monitor that serves ``site``."""
+    app = build_app(CollectorRegistry(), lambda: True, site.answer)
+    with MonitorServer("127.0.0.1", 0, app) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
+            thread.join()

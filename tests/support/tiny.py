@@ -1,0 +1,38 @@
+"""Very small swarms on loopback, for tests."""
+
+from typing import Any
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
+from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK
+
+
+def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:
+    """A manifest of a very small model; ``changes`` are tables merged into the preset's."""
+    tables = load_preset("tiny")
+    tables["model"] |= {
+        "vocabulary_size": vocabulary_size,
+        "context_length": 16,
+        "layers": 1,
+        "heads": 2,
+        "width": 32,
+        "hidden_width": 64,
+    }
+    # A group is complete as soon as all are there, so patience with a busy machine costs nothing.
+    tables["rounds"] |= {
+        "tokens_per_step": 64,
+        "tokens_per_round": 640,
+        "max_round_seconds": 60,
+        "matchmaking_seconds": 20,
+        "chunk_seconds": 10,
+    }
+    for table, keys in changes.items():
+        tables[table] = tables.get(table, {}) | keys
+    tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
+    return Manifest.model_validate({"name": "test", "seed": 1, "tokenizer": tokenizer, **tables})
+
+
+def settings(role: Any = "oracle", **more: Any) -> NodeSettings:
+    """Settings of a peer that listens on loopback only."""
+    return NodeSettings(role, host_maddrs=LOOPBACK, **more)
