@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CANCEL_SECONDS = 1.0
-END_SECONDS = 1.5
+SHUTDOWN_SECONDS = 1.5
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ async def background(work: Coroutine[object, object, None]) -> AsyncIterator[Non
 async def end(what: str, shutdown: Callable[[], Awaitable[object]]) -> None:
     """Await ``shutdown()``, but not for long: a library may wait there for a daemon that is dead."""
     try:
-        async with asyncio.timeout(END_SECONDS):
+        async with asyncio.timeout(SHUTDOWN_SECONDS):
             await shutdown()
     except Exception as error:
         logger.warning("%s did not end well: %r", what, error)

@@ -60,7 +60,7 @@ def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> No
 
 def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:
     """A shutdown that hangs or fails is reported, and what comes after it has its turn."""
-    monkeypatch.setattr("dupt_swarm.network.host.END_SECONDS", 0.05)
+    monkeypatch.setattr("dupt_swarm.network.host.SHUTDOWN_SECONDS", 0.05)
 
     async def hang() -> None:
         await asyncio.Event().wait()
