@@ -37,8 +37,8 @@ class Swarm:
         manifest: what all peers of the swarm share.
         tokenizer: the bytes of its tokenizer.json.
         folder: where this peer keeps its state.
-        state: the replica state whose parameters are in `anchor`. `adopt`, a round that ends well and
-            `save_replica` change it.
+        state: the replica state whose parameters are in `anchor`, as far as this process knows; `adopt`
+            and a round that ends well change it.
     """
 
     def __init__(self, node: Node, folder: SwarmFolder, joined: Joined) -> None:
@@ -49,6 +49,7 @@ class Swarm:
         self.peer_id, self.addresses = joined.peer_id, joined.addresses
         assert joined.state is not None
         self.state: StateName = joined.state
+        self._saved: StateName = joined.state  # in the newest checkpoint, if there is one
         self.layout = joined.layout
         self._memory = node.attach()
         node.refresh()  # who is there should be known before the first step
@@ -77,7 +78,7 @@ class Swarm:
             DuptError: why it is not possible; see `errors`.
         """
         if not initial_peers:
-            raise UsageError("joining takes at least one address: --initial-peers ADDRESS")
+            raise UsageError("joining takes the address of at least one peer", setting="initial_peers")
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
@@ -127,7 +128,7 @@ class Swarm:
         parameters: Iterable[Tensor] | None = None,
     ) -> Swarm:
         manifest = Manifest.from_bytes(wish.manifest)
-        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id)
+        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
         try:
             if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
                 first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
@@ -208,25 +209,25 @@ class Swarm:
         self._node.cancel_average()
 
     def adopt(self) -> StateName:
-        """Take over the newer state that the node has fetched, if there is one.
-
-        Returns:
-            The state afterwards: the same as before if the node is just being started again.
-        """
+        """Take over the newer state that the node has fetched, if there is one, and say which it is."""
         # When it is back there is a state to adopt.
         with contextlib.suppress(NodeError):
             self.state = self._node.adopt()
         return self.state
 
-    def save_replica(self, checkpoint: Path) -> None:
-        """Write the replica state into the folder ``checkpoint``."""
-        self.state = self._node.save(checkpoint / REPLICA_FILE)
+    def save_replica(self, checkpoint: Path) -> StateName:
+        """Write the node's replica state into the folder ``checkpoint``, and say which one it is.
+
+        A first peer's node moves on by itself; an oracle's may, when started again, be ahead of `state`.
+        """
+        self._saved = self._node.save(checkpoint / REPLICA_FILE)
+        return self._saved
 
     def announce_checkpoint(self) -> None:
         """Tell the others of the newest checkpoint, which holds the state last joined with or saved."""
         checkpoint = self.folder.checkpoint
         if checkpoint is not None:
-            self.publish(checkpoint_round=self.state.round, checkpoint_time=checkpoint.stat().st_mtime)
+            self.publish(checkpoint_round=self._saved.round, checkpoint_time=checkpoint.stat().st_mtime)
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""
@@ -279,7 +280,7 @@ def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
 def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
     """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
     wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
-    paths = sorted(state_dir.glob(f"{wish.swarm_id or '*'}/{ADDRESS_BOOK_FILE}"))
+    paths = sorted(state_dir.glob(f"{wish.swarm_id}*/{ADDRESS_BOOK_FILE}"))
     books = map(AddressBook, paths)
     return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
 

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from dupt_swarm.disk.folders import limited
+from dupt_swarm.disk.folders import ORACLE_FILE, limited
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.held_out import HeldOut
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.safe_state import read_tree, write_tree
@@ -33,7 +34,6 @@ from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
-ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
@@ -71,12 +71,11 @@ class Oracle:
         self._device = choose_device(settings.device)
         self._tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self.corpus = Corpus.prepare(
-            settings.corpus,
+            TextFiles(settings.corpus, settings.field, settings.strict),
             self._tokenizer,
             swarm.folder.tokens,
             context_length=manifest.model.context_length,
             seed=manifest.seed,
-            field=settings.field,
             progress=limited(swarm.folder, progress),
         )
         # Dropout of this oracle; a checkpoint brings its own random state.
