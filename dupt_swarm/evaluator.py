@@ -24,6 +24,7 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
+from dupt_swarm.node.record_fields import EvaluationFields
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -126,13 +127,13 @@ class Evaluator:
         found = self.measure()
         if found is None:
             return
-        record = {
-            "dataset": found.dataset,
-            "bits_per_byte": found.evaluation.bits_per_byte,
-            "loss_nats": found.evaluation.loss_nats,
-            "round": found.state.round,
-            "time": found.time,
-        }
+        record = EvaluationFields(
+            dataset=found.dataset,
+            bits_per_byte=found.evaluation.bits_per_byte,
+            loss_nats=found.evaluation.loss_nats,
+            round=found.state.round,
+            time=found.time,
+        )
         self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)
 

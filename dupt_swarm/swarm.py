@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -36,8 +37,8 @@ class Swarm:
         manifest: what all peers of the swarm share.
         tokenizer: the bytes of its tokenizer.json.
         folder: where this peer keeps its state.
-        state: the replica state whose parameters are in `anchor`. `adopt`, a round that ends well and
-            `save_replica` change it.
+        state: the replica state whose parameters are in `anchor`, as far as this process knows; `adopt`
+            and a round that ends well change it.
     """
 
     def __init__(self, node: Node, folder: SwarmFolder, joined: Joined) -> None:
@@ -48,6 +49,7 @@ class Swarm:
         self.peer_id, self.addresses = joined.peer_id, joined.addresses
         assert joined.state is not None
         self.state: StateName = joined.state
+        self._saved: StateName = joined.state  # in the newest checkpoint, if there is one
         self.layout = joined.layout
         self._memory = node.attach()
         node.refresh()  # who is there should be known before the first step
@@ -189,7 +191,7 @@ class Swarm:
         """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
         self._node.on_event = on_event
 
-    def publish(self, *, now: bool = False, **fields: Any) -> None:
+    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
         self._node.publish(now=now, **fields)
 
@@ -207,25 +209,25 @@ class Swarm:
         self._node.cancel_average()
 
     def adopt(self) -> StateName:
-        """Take over the newer state that the node has fetched, if there is one.
-
-        Returns:
-            The state afterwards: the same as before if the node is just being started again.
-        """
+        """Take over the newer state that the node has fetched, if there is one, and say which it is."""
         # When it is back there is a state to adopt.
         with contextlib.suppress(NodeError):
             self.state = self._node.adopt()
         return self.state
 
-    def save_replica(self, checkpoint: Path) -> None:
-        """Write the replica state into the folder ``checkpoint``."""
-        self.state = self._node.save(checkpoint / REPLICA_FILE)
+    def save_replica(self, checkpoint: Path) -> StateName:
+        """Write the node's replica state into the folder ``checkpoint``, and say which one it is.
+
+        A first peer's node moves on by itself; an oracle's may, when started again, be ahead of `state`.
+        """
+        self._saved = self._node.save(checkpoint / REPLICA_FILE)
+        return self._saved
 
     def announce_checkpoint(self) -> None:
         """Tell the others of the newest checkpoint, which holds the state last joined with or saved."""
         checkpoint = self.folder.checkpoint
         if checkpoint is not None:
-            self.publish(checkpoint_round=self.state.round, checkpoint_time=checkpoint.stat().st_mtime)
+            self.publish(checkpoint_round=self._saved.round, checkpoint_time=checkpoint.stat().st_mtime)
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""

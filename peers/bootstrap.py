@@ -131,9 +131,9 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
 
 def _save(swarm: Swarm) -> Any:
     with swarm.folder.new_checkpoint() as path:
-        swarm.save_replica(path)
+        saved = swarm.save_replica(path)
     swarm.announce_checkpoint()
-    return swarm.state
+    return saved
 
 
 def _read_tokenizer(path: Path) -> bytes:

@@ -166,7 +166,7 @@ class Rounds(Table):
 
     @property
     def ending_seconds(self) -> float:
-        """How long the end of a round may take, two tries to find a group included."""
+        """How long the end of a round may take: finding a group, twice its time at most, and averaging."""
         return 2 * self.matchmaking_seconds + self.allreduce_seconds
 
     @property

@@ -7,7 +7,7 @@ import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
@@ -27,6 +27,7 @@ from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import ReplicaState
@@ -129,11 +130,11 @@ class Participant:
         )
         self.connection.exchange.publish(hello, [self.tokenizer, *self.store.blobs])
 
-    def announce(self, *, now: bool = False, **fields: Any) -> None:
+    def announce(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Publish where our state stands, with ``fields``."""
         name, settings = self.store.name, self.connection.settings
-        self.connection.membership.update(
-            now=now,
+        assert settings.role != "observer"
+        standing = RecordFields(
             role=settings.role,
             name=settings.name[:40],
             device=settings.device[:60],
@@ -141,8 +142,9 @@ class Participant:
             round=name.round,
             swarm_tokens=name.swarm_tokens,
             state_digest=name.digest,
-            **fields,
         )
+        standing.update(fields)
+        self.connection.membership.update(now=now, **standing)
 
     def on_view(self, view: View) -> None:
         """Draw the conclusions from a new view, and tell the trainer."""

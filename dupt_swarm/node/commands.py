@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from dupt_swarm.node.messages import Checkup, Joined, RoundResult, StateName
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
 from dupt_swarm.settings import NodeSettings
@@ -80,7 +81,7 @@ class Join(Command[Joined]):
 class Publish(Command[None]):
     """Change ``fields`` of the own `PeerRecord`; ``now``: the others should learn of it at once."""
 
-    fields: dict[str, Any]
+    fields: RecordFields
     now: bool = False
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
@@ -39,6 +39,7 @@ from dupt_swarm.node.messages import (
     RoundResult,
     StateName,
 )
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -77,7 +78,7 @@ class Node(Hearing):
         """
         super().__init__(on_download)
         self.restarts: Counter[str] = Counter()
-        self._published: dict[str, Any] = {}
+        self._published: RecordFields = {}
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
@@ -136,7 +137,7 @@ class Node(Hearing):
         self._supervisor = threading.Thread(target=self._watch, name="node supervisor", daemon=True)
         self._supervisor.start()
 
-    def publish(self, *, now: bool = False, **fields: Any) -> None:
+    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of our record; does not wait. See `record.PeerRecord` for the fields."""
         with self._lock:
             self._published |= fields
@@ -250,7 +251,7 @@ class Node(Hearing):
         join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
         joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
         with self._lock:
-            published = dict(self._published)
+            published = self._published.copy()
         link.submit(Publish(published))
         return joined
 

@@ -89,8 +89,8 @@ class PeerRecord(BaseModel):
         return fields
 
     def published(self) -> dict[str, Any]:
-        """What is stored in the DHT: fields that have their defaults are left out."""
-        fields = self.model_dump(exclude_defaults=True) | {"time": self.time}
+        """What is stored in the DHT: plain lists, and no field that has its default."""
+        fields = self.model_dump(mode="json", exclude_defaults=True) | {"time": self.time}
         return fields | {"state": "syncing"} if self.state in CALLINGS.values() else fields
 
     @property

@@ -78,6 +78,16 @@ def test_numbers() -> None:
     assert [listed[name].rounds_behind for name in ("a", "late")] == [0, 2]
 
 
+def test_status_and_page_name_the_same_round() -> None:
+    """Whatever one peer claims, `dupt-peer status`, the page and the exported counters say the same."""
+    snapshot = seen(peer("a"), peer("b"), peer("liar", round=99, swarm_tokens=2**61, loss=9.0))
+    status, page = snapshot.view.to_json(MANIFEST), summary_of(snapshot)
+    assert (status["round"], status["tokens_total"]) == (3, 900)
+    assert (page.round.number, page.tokens_total) == (3, 900)
+    assert (snapshot.totals.round, snapshot.totals.tokens) == (3, 900)
+    assert page.loss.training == status["loss"]
+
+
 def test_nobody_owns_every_share() -> None:
     """A peer that claims a trillion tokens per second counts for no more than a weight may be."""
     honest = [peer(f"p{number}", tokens_per_second=1000.0) for number in range(4)]

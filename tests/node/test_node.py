@@ -3,9 +3,9 @@
 import hashlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
@@ -24,12 +24,10 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 TOKENIZER = b"{}"
 
 
-def node_process() -> psutil.Process:
-    """The node process that this one has."""
-    [node] = [
-        child for child in psutil.Process().children() if "dupt_swarm.network.process" in child.cmdline()
-    ]
-    return node
+@pytest.fixture(autouse=True)
+def from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nodes start as they do for people, not as forks."""
+    monkeypatch.setattr("dupt_swarm.node.link.subprocess", subprocess)
 
 
 def test_a_link_answers_and_ends(tmp_path: Path) -> None:
@@ -43,7 +41,7 @@ def test_a_link_answers_and_ends(tmp_path: Path) -> None:
             early.result(60)
         assert checkup.result(60).problem == ""
         assert link.ailment() == ""
-        os.kill(node_process().pid, signal.SIGSTOP)
+        os.kill(link._process.pid, signal.SIGSTOP)
         waiting = link.submit(Adopt())
         link.kill()
         with pytest.raises(NodeError, match="has ended"):
@@ -76,8 +74,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         assert joined.state is not None
         result = node.average(joined.state, 64, ()).result(60)
         assert result.state is not None
-        killed = node_process()
-        killed.kill()
+        os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.catching_up.newer == result.state)
         assert node.restarts == {"exited": 1}
         assert node.adopt() == result.state

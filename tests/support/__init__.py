@@ -11,6 +11,7 @@ leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
 swarm_program    an oracle in a process of its own
+stranger         a peer with plain hivemind, which may send anything
 
 chaos/           swarms to be maltreated
 namespaces       a network of its own, with routers that can be cut (root)

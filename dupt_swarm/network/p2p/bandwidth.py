@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 from dupt_swarm.errors import UsageError
@@ -98,8 +99,9 @@ class Bandwidth:
                 )
 
 
-async def paced(messages: AsyncIterator[Any], bucket: TokenBucket) -> AsyncIterator[Any]:
+async def paced(messages: AsyncGenerator[Any, None], bucket: TokenBucket) -> AsyncGenerator[Any, None]:
     """The protobuf ``messages`` of a round, not faster than ``bucket`` allows."""
-    async for message in messages:
-        await bucket.take(message.ByteSize(), urgent=True)
-        yield message
+    async with aclosing(messages):
+        async for message in messages:
+            await bucket.take(message.ByteSize(), urgent=True)
+            yield message

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hivemind.p2p import P2P, PeerID
 
@@ -20,6 +20,7 @@ from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, a
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
 from dupt_swarm.node.record import Reach
+from dupt_swarm.node.record_fields import Whereabouts
 from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
@@ -122,7 +123,7 @@ async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdi
     return Verdict("public" if public else "local", settings, reached, announced)
 
 
-async def whereabouts(started: Started) -> dict[str, Any]:
+async def whereabouts(started: Started) -> Whereabouts:
     """Fields of the record: how, and at which addresses, others call this peer now."""
     addresses = await own_addresses(started.p2p)
     reach = reach_of(addresses, dialled=started.dialled)

@@ -19,7 +19,7 @@ BYTES_PER_SECOND_PER_SLOT = 100_000
 class UploadSlots:
     """Who downloads from this peer: few at once, so that each gets its chunks within the time limits.
 
-    There is no queue: who finds no place hears so at once, and asks another donor or again later.
+    There is no queue: a peer for which no slot is free is told so at once, and asks another donor, or later.
     """
 
     def __init__(self, count: int) -> None:
