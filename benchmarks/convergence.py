@@ -167,7 +167,7 @@ def mean(losses: dict[str, float]) -> float:
 
 def describe(texts: Texts, manifest: Manifest, tokens: int, pretrain: int, changes: Sequence[str]) -> str:
     """What was run."""
-    sizes = ", ".join(f"{name} {corpus.train_tokens}" for name, corpus in texts.corpora.items())
+    sizes = ", ".join(f"{name} {len(corpus.train)}" for name, corpus in texts.corpora.items())
     return (
         f"{tokens} tokens after {pretrain}; {' '.join(changes) or 'preset as it is'}; seed {manifest.seed}\n"
         f"training tokens: {sizes}; vocabulary {texts.tokenizer.vocabulary_size}; torch {torch.__version__}"

@@ -65,6 +65,7 @@ class OracleSettings:
         checkpoint_seconds: how often to save.
         held_out_blocks: how many held-out sequences to evaluate on.
         hours: when to train; outside of them the oracle is paused.
+        threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
     corpus: Path
@@ -76,6 +77,7 @@ class OracleSettings:
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

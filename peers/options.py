@@ -50,6 +50,12 @@ device = click.option("--device", default="auto", show_default=True, help="auto,
 batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
 )
+threads = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="Compute with so many threads on a CPU. [default: as many as there are cores that others leave]",
+)
 max_disk = click.option(
     "--max-disk",
     type=BYTES,

@@ -125,6 +125,7 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
     held_out = status.latest
     return {
         "state": state(status),
+        "doing": str(status.activity),
         "round": str(status.round),
         "round full": percent(status.progress.ratio, 1.0),
         "loss": number(status.loss),

@@ -50,16 +50,6 @@ class Corpus:
     documents: int
     text_bytes: int  # UTF-8
 
-    @property
-    def train_tokens(self) -> int:
-        """How many tokens there are to train on."""
-        return len(self.train)
-
-    @property
-    def held_out_tokens(self) -> int:
-        """How many tokens are held out."""
-        return len(self.held_out)
-
     @classmethod
     def prepare(
         cls,

@@ -16,7 +16,7 @@ _ANCHOR, _BUFFER = "anchor", "buffer."
 
 
 def save_state(state: ReplicaState, path: Path) -> None:
-    """Write ``state`` to ``path``, whole or not at all.
+    """Write ``state`` to ``path``, whole or not at all; durable as soon as its folder is a checkpoint.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -36,7 +36,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
         except SafetensorError as error:
             raise OSError(str(error)) from error  # a full disk, above all
 
-    write_atomically(path, write)
+    write_atomically(path, write, durable=False)
 
 
 def load_state(path: Path) -> ReplicaState:

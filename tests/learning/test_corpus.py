@@ -70,7 +70,7 @@ def test_every_document_is_in_one_split(source: Path, cache: Path) -> None:
     assert 10 <= len(held_out) <= 35
     assert corpus.documents == 1000
     assert sum(len(text.encode()) for text in DOCUMENTS) == corpus.text_bytes
-    assert corpus.text_bytes + 1000 == corpus.train_tokens + corpus.held_out_tokens
+    assert corpus.text_bytes + 1000 == len(corpus.train) + len(corpus.held_out)
 
 
 def test_split_depends_on_seed_and_content_only(source: Path, cache: Path, tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_single_document(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "book.txt").write_text(text)
     corpus = prepare(tmp_path / "book.txt", cache)
     assert text + "<|endoftext|>" == BYTES.decode(
-        [*corpus.train.read(0, corpus.train_tokens), *corpus.held_out.read(0, corpus.held_out_tokens)]
+        [*corpus.train.read(0, len(corpus.train)), *corpus.held_out.read(0, len(corpus.held_out))]
     )
-    assert pytest.approx(corpus.held_out_tokens / (len(text) + 1), abs=0.001) == 0.05
+    assert pytest.approx(len(corpus.held_out) / (len(text) + 1), abs=0.001) == 0.05
 
 
 def test_few_documents(tmp_path: Path, cache: Path) -> None:
@@ -105,7 +105,7 @@ def test_long_document_does_not_cost_the_training(tmp_path: Path, cache: Path) -
     path = write_jsonl(tmp_path / "two.jsonl", ["short " * 20, "long " * 400])
     for seed in range(200):
         corpus = prepare(path, cache, seed=seed)
-        assert 17 <= corpus.held_out_tokens <= corpus.train_tokens * 0.12
+        assert 17 <= len(corpus.held_out) <= len(corpus.train) * 0.12
 
 
 def test_long_documents_go_through_in_pieces(
@@ -286,7 +286,7 @@ def test_just_long_enough(tmp_path: Path, cache: Path) -> None:
     for documents in (["a" * 33], ["a" * 16] * 2, ["a"] * 17):
         path = write_jsonl(tmp_path / "a.jsonl", documents)
         corpus = prepare(path, cache)
-        assert (corpus.train_tokens, corpus.held_out_tokens) == (17, 17)
+        assert (len(corpus.train), len(corpus.held_out)) == (17, 17)
 
 
 def test_cache_is_private(source: Path, cache: Path) -> None:

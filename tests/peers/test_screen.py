@@ -11,7 +11,7 @@ from dupt_swarm.node.messages import Downloading, RoundResult, StateName
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.record import PeerRecord, Reach
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.oracle.status import Status
+from dupt_swarm.oracle.status import Activity, Status
 from peers.bootstrap import join_address
 from peers.screen import Log, Panel, bar, company, describe, describe_download, last_round
 
@@ -45,6 +45,7 @@ def status(last: RoundResult | None) -> Status:
         latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),
         last_round=last,
         failed_rounds=0,
+        activity=Activity("stepping", 3, 8, "micro-batches"),
     )
 
 
@@ -54,6 +55,7 @@ def test_everything_is_there_at_a_glance() -> None:
     view = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
     assert describe(status(result), view, "me") == {
         "state": "training",
+        "doing": "stepping 3 of 8 micro-batches",
         "round": "7",
         "round full": "47 %",
         "loss": "5.5000",

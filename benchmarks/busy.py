@@ -1,0 +1,204 @@
+"""How fast oracles train on a machine that others use too, as ratios between three ways to use its cores.
+
+    before    all threads all the time, as PyTorch does by itself, and as every version up to 0.2 did
+    now       the number of threads follows what others leave (`dupt_swarm.learning.threads`), the default
+    one       one thread, as with --threads 1
+
+Each way trains the preset's model with the trainer of an oracle and its inner optimizer, without a swarm: alone,
+beside one and two programs that compute without end, and as three oracles at once (their speeds added up).
+Everything is done in short slices in rotating order, because the speed of a machine changes. A slice
+begins with all threads, runs for a while unmeasured, in which `now` finds its number, and is then measured.
+
+How to read it: ratios of tokens per second, the median over all passes with the smallest and largest; above 1
+means that the first is faster. `others` is the CPU time that the busy programs got ÷ what they got beside
+`one`. Only an otherwise idle machine gives figures that mean anything: the load of other programs at the
+start is printed.
+
+    python benchmarks/busy.py [--preset tiny] [--passes 3] [--settle 6] [--seconds 3]
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+import numpy as np
+import psutil
+import torch
+from _solitary import speed_manifest
+from local_speed import InnerOptimizer
+
+from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.threads import Threads
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.presets import PRESETS
+
+CORPUS_TOKENS = 1 << 20
+BATCH_SIZE = 16
+ORACLES = 3
+WAYS = ("before", "now", "one")
+SCENES = {"alone": (1, 0), "beside 1 busy": (1, 1), "beside 2 busy": (1, 2), "3 oracles": (ORACLES, 0)}
+
+Figures = dict[str, list[dict[str, tuple[float, float]]]]  # scene → passes → way → tokens/s, CPU s of others
+
+
+class Oracle:
+    """A process that trains when told so."""
+
+    def __init__(self, way: str, preset: str) -> None:
+        environment = dict(os.environ)
+        if way == "one":
+            environment["OMP_NUM_THREADS"] = "1"
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--preset", preset, "--worker", way],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.answer()
+
+    def begin(self, settle: float, seconds: float) -> None:
+        """Train, first unmeasured."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{settle} {seconds}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> float:
+        """Its tokens per second, when it is done."""
+        assert self._process.stdout is not None
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
+@click.option("--passes", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--settle", type=float, default=6.0, show_default=True, help="Unmeasured seconds of a slice.")
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measured seconds of a slice.")
+@click.option("--worker", type=click.Choice(WAYS), hidden=True)
+def main(preset: str, passes: int, settle: float, seconds: float, worker: str | None) -> None:
+    """Oracles on a busy machine: adaptive threads ÷ all threads ÷ one thread each."""
+    if worker:
+        work(worker, preset)
+        return
+    load = psutil.cpu_percent(interval=1.0) * (psutil.cpu_count() or 1) / 100
+    click.echo(f"{preset}, {platform.platform()}, {psutil.cpu_count()} cores, torch {torch.__version__}")
+    click.echo(f"{passes} passes of {settle:g} + {seconds:g} s; others used {load:.2f} cores at the start")
+    with ExitStack() as stack:
+        oracles: dict[str, list[Oracle]] = {way: [] for way in WAYS}
+        for way in WAYS:
+            for _ in range(ORACLES):
+                oracles[way].append(Oracle(way, preset))
+                stack.callback(oracles[way][-1].close)
+        show(measure(oracles, passes, (settle, seconds)))
+
+
+def measure(oracles: dict[str, list[Oracle]], passes: int, times: tuple[float, float]) -> Figures:
+    """All ways in all scenes, in an order that rotates."""
+    figures: Figures = {scene: [] for scene in SCENES}
+    for number in range(passes):
+        for scene, (count, busy) in SCENES.items():
+            ways = WAYS[number % 3 :] + WAYS[: number % 3]
+            figures[scene].append({way: run_slice(oracles[way][:count], busy, times) for way in ways})
+            print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return figures
+
+
+def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float]:
+    """Tokens per second of these oracles together, and the CPU seconds of the busy programs beside them."""
+    with busy_programs(busy) as programs:
+        for oracle in oracles:
+            oracle.begin(*times)
+        time.sleep(times[0])
+        before = cpu_seconds(programs)
+        time.sleep(times[1])
+        used = cpu_seconds(programs) - before
+        return sum(oracle.answer() for oracle in oracles), used
+
+
+@contextmanager
+def busy_programs(count: int) -> Iterator[list[psutil.Process]]:
+    """So many programs that compute without end."""
+    programs = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def cpu_seconds(programs: list[psutil.Process]) -> float:
+    """CPU time that they have used so far."""
+    return sum(program.cpu_times().user + program.cpu_times().system for program in programs)
+
+
+def show(figures: Figures) -> None:
+    """A line for each scene."""
+    for scene, passes in figures.items():
+        speeds = {way: [turn[way][0] for turn in passes] for way in WAYS}
+        medians = ", ".join(f"{way} {statistics.median(speeds[way]):,.0f}" for way in WAYS)
+        line = [f"now/{way}: {ratio(speeds['now'], speeds[way])}" for way in ("before", "one")]
+        if SCENES[scene][1]:
+            others = {way: [turn[way][1] for turn in passes] for way in WAYS}
+            line += [f"others {way}: {ratio(others[way], others['one'])}" for way in ("before", "now")]
+        click.echo(f"{scene}: {'; '.join(line)}  [tokens/s here: {medians}]")
+
+
+def ratio(over: list[float], under: list[float]) -> str:
+    """Median, smallest and largest of the quotients."""
+    quotients = [a / b for a, b in zip(over, under, strict=True)]
+    return f"{statistics.median(quotients):.2f} ({min(quotients):.2f}–{max(quotients):.2f})"
+
+
+def work(way: str, preset: str) -> None:
+    """Train for the times that each line of stdin names; print the tokens per second."""
+    trainer, all_threads = build_trainer(preset), torch.get_num_threads()
+    trainer.step()
+    print(0.0, flush=True)
+    for line in sys.stdin:
+        settle, seconds = map(float, line.split())
+        torch.set_num_threads(all_threads)
+        threads = Threads(None if way == "now" else all_threads)
+        train_for(trainer, threads, settle)
+        print(train_for(trainer, threads, seconds), flush=True)
+
+
+def train_for(trainer: Trainer, threads: Threads, seconds: float) -> float:
+    """Tokens per second over at least ``seconds``."""
+    began, tokens = time.perf_counter(), 0
+    while (passed := time.perf_counter() - began) < seconds:
+        threads.adapt()
+        tokens += trainer.step().tokens
+    return tokens / max(passed, 1e-9)
+
+
+def build_trainer(preset: str) -> Trainer:
+    """An oracle's trainer with its inner optimizer, on random tokens."""
+    manifest, device = speed_manifest(preset), choose_device("cpu")
+    batch, micro_batches = cut_step(manifest, BATCH_SIZE)
+    model = GPT(manifest.model).to(device)
+    size = manifest.model.vocabulary_size
+    tokens = np.random.default_rng(0).integers(0, size, CORPUS_TOKENS, dtype=np.uint16)
+    batches = Batches(Split([tokens]), manifest.model.context_length, batch, manifest.seed, "busy")
+    return Trainer(model, InnerOptimizer(model, manifest), batches, device, micro_batches)
+
+
+if __name__ == "__main__":
+    main()
