@@ -4,8 +4,8 @@
     now       the number of threads follows what others leave (`dupt_swarm.learning.threads`), the default
     one       one thread, as with --threads 1
 
-Each way trains the preset's model with the trainer of an oracle and its inner optimizer, without a swarm: alone,
-beside one and two programs that compute without end, and as three oracles at once (their speeds added up).
+Each way trains the preset's model with an oracle's trainer and inner optimizer, without a swarm: alone,
+beside one and two programs that compute without end, and as three oracles at once (speeds added up).
 Everything is done in short slices in rotating order, because the speed of a machine changes. A slice
 begins with all threads, runs for a while unmeasured, in which `now` finds its number, and is then measured.
 

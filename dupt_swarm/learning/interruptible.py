@@ -1,8 +1,8 @@
 """Long work that its owner looks into, and may give up, between two batches.
 
-A look must never be far away: whoever stops a peer waits for it, and the screen stands still until then. So on a
-CPU a batch holds few sequences of a large model, and an evaluation few batches. Both follow from the model
-alone, not from a clock: the same peer cuts its batches alike each time, and goes on with the same losses.
+The next look must never be far away: whoever stops a peer waits for it, and the screen stands still until
+then. So on a CPU a batch holds few sequences of a large model, and an evaluation few batches. Both follow
+from the model alone, not from a clock: a peer cuts its batches alike each time, so its losses are the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Look = Callable[[int, int], object]  # called with how many of how many are done
 
 
 class Abandoned(Exception):
-    """Whoever looked in wants no more: the step or the evaluation ends without a result and leaves no trace."""
+    """Whoever looked in wants no more: the work ends without a result, and leaves no trace."""
 
 
 def watched(batches: Iterable[Batch], count: int, look: Look) -> Iterator[Batch]:

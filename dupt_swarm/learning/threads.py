@@ -1,7 +1,7 @@
 """How many threads PyTorch computes with on a CPU that others use too.
 
-OpenMP splits each operation evenly among its threads, and those that are done early spin while they wait. Alone
-that is fastest. Where others need the cores it is the slowest way of all: every operation waits for the
+OpenMP splits each operation evenly among its threads, and those that are done early spin while they wait.
+Alone that is fastest. Where others need the cores it is the slowest way of all: every operation waits for the
 thread whose core is taken, while its siblings burn the time that the others wait for. So PyTorch gets as
 many threads as there are cores that nobody else uses, looked at once a second: fewer soon after others
 come, more again once they have been gone for a while.
@@ -30,10 +30,10 @@ CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 class ThreadRule:
     """Decides on the number of threads from the cores that others leave; arithmetic only.
 
-    It gives way once it was crowded for two seconds, and takes cores back after a quiet while of `QUIET_SECONDS` to twice
-    that, drawn at random, so that of several oracles on a machine one comes first. If the cores
-    turn out to be needed after all within `LASTING_SECONDS`, the next quiet while must be twice as long:
-    several that all see the same free core do not go up and down together for ever.
+    It gives way once it was crowded for two seconds, and takes cores back after a quiet while of
+    `QUIET_SECONDS` to twice that, drawn at random, so that of several oracles on a machine one comes first.
+    If the cores turn out to be needed after all within `LASTING_SECONDS`, the next quiet while must be twice
+    as long: several that all see the same free core do not go up and down together forever.
 
     Attributes:
         threads: how many there should be now.
@@ -83,7 +83,7 @@ class Threads:
     """Keeps PyTorch's threads to what the machine has room for; to be used by the thread that trains."""
 
     def __init__(self, fixed: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``fixed``: always so many. Otherwise PyTorch's own number at most, which OMP_NUM_THREADS may set."""
+        """``fixed``: always so many; None: PyTorch's own number (or OMP_NUM_THREADS) at most."""
         most = fixed or min(torch.get_num_threads(), _quota())
         self._clock = clock
         self._looked, self._others = clock(), _used_by_others()[0]
