@@ -79,6 +79,7 @@ class Checkpoints:
         self._optimizer.load_state_dict(saved["optimizer"], doubtful=not mark.exists())
         mark.unlink(missing_ok=True)
         self._trainer.load_state_dict(saved["trainer"])
+        self._written = self._position
 
     def _write(self, *, final: bool = False) -> None:
         with self._swarm.folder.new_checkpoint(self._go_on) as path:
