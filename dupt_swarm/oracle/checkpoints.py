@@ -82,6 +82,7 @@ class Checkpoints:
         self._written = self._position
 
     def _write(self, *, final: bool = False) -> None:
+        self._go_on(0, 0)  # it begins
         with self._swarm.folder.new_checkpoint(self._go_on) as path:
             self._swarm.save_replica(path)
             write_tree(

@@ -123,7 +123,7 @@ def test_while_it_tokenises(slow_swarm: Swarm, tmp_path: Path) -> None:
     words = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(500_000))
     (tmp_path / "words.txt").write_text(" ".join(words))
     oracle = Joining(slow_swarm, tmp_path, tmp_path / "words.txt")
-    oracle.wait(lambda: (oracle.folder / "tokens.building" / "train-00000.bin").exists())
+    oracle.wait_for_activity("tokenising")
     oracle.assert_it_ends_soon(checkpoint=False)
     assert not (oracle.folder / "tokens.building").exists()
 
