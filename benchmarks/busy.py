@@ -8,13 +8,13 @@ Each way trains the preset's model with an oracle's trainer and inner optimizer,
 beside one and two programs that compute without end, and as three oracles at once (speeds added up).
 Everything is done in short slices in rotating order, because the speed of a machine changes. A slice
 begins with all threads, runs for a while unmeasured, in which `now` finds its number, and is then measured.
+A slice in which programs that do not belong to the benchmark used more than a tenth of a core does not count.
 
-How to read it: ratios of tokens per second, the median over all passes with the smallest and largest; above 1
-means that the first is faster. `others` is the CPU time that the busy programs got ÷ what they got beside
-`one`. Only an otherwise idle machine gives figures that mean anything: the load of other programs at the
-start is printed.
+How to read it: ratios of the median tokens per second, in brackets of the slowest and of the fastest
+slices; above 1 means that the first is faster. `others` is the CPU time that the busy programs got ÷ what they
+got beside `one`.
 
-    python benchmarks/busy.py [--preset tiny] [--passes 3] [--settle 6] [--seconds 3]
+    python benchmarks/busy.py [--preset tiny] [--slices 3] [--minutes 6] [--settle 5] [--seconds 2]
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ ORACLES = 3
 WAYS = ("before", "now", "one")
 SCENES = {"alone": (1, 0), "beside 1 busy": (1, 1), "beside 2 busy": (1, 2), "3 oracles": (ORACLES, 0)}
 
-Figures = dict[str, list[dict[str, tuple[float, float]]]]  # scene → passes → way → tokens/s, CPU s of others
+STRANGERS_MAX = 0.1  # cores
+
+Turn = tuple[str, str]  # scene, way
+Figures = dict[Turn, list[tuple[float, float]]]  # tokens/s, CPU seconds of the busy programs
 
 
 class Oracle:
@@ -87,49 +90,67 @@ class Oracle:
 
 @click.command()
 @click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
-@click.option("--passes", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--settle", type=float, default=6.0, show_default=True, help="Unmeasured seconds of a slice.")
-@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measured seconds of a slice.")
+@click.option("--slices", type=click.IntRange(1), default=3, show_default=True, help="Quiet ones, of each.")
+@click.option("--minutes", type=float, default=6.0, show_default=True, help="Give up on quiet then.")
+@click.option("--settle", type=float, default=5.0, show_default=True, help="Unmeasured seconds of a slice.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Measured seconds of a slice.")
 @click.option("--worker", type=click.Choice(WAYS), hidden=True)
-def main(preset: str, passes: int, settle: float, seconds: float, worker: str | None) -> None:
+def main(preset: str, slices: int, minutes: float, settle: float, seconds: float, worker: str | None) -> None:
     """Oracles on a busy machine: adaptive threads ÷ all threads ÷ one thread each."""
     if worker:
         work(worker, preset)
         return
-    load = psutil.cpu_percent(interval=1.0) * (psutil.cpu_count() or 1) / 100
     click.echo(f"{preset}, {platform.platform()}, {psutil.cpu_count()} cores, torch {torch.__version__}")
-    click.echo(f"{passes} passes of {settle:g} + {seconds:g} s; others used {load:.2f} cores at the start")
     with ExitStack() as stack:
         oracles: dict[str, list[Oracle]] = {way: [] for way in WAYS}
         for way in WAYS:
             for _ in range(ORACLES):
                 oracles[way].append(Oracle(way, preset))
                 stack.callback(oracles[way][-1].close)
-        show(measure(oracles, passes, (settle, seconds)))
+        show(measure(oracles, slices, time.monotonic() + 60 * minutes, (settle, seconds)))
 
 
-def measure(oracles: dict[str, list[Oracle]], passes: int, times: tuple[float, float]) -> Figures:
-    """All ways in all scenes, in an order that rotates."""
-    figures: Figures = {scene: [] for scene in SCENES}
-    for number in range(passes):
-        for scene, (count, busy) in SCENES.items():
-            ways = WAYS[number % 3 :] + WAYS[: number % 3]
-            figures[scene].append({way: run_slice(oracles[way][:count], busy, times) for way in ways})
-            print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+def measure(
+    oracles: dict[str, list[Oracle]], slices: int, deadline: float, times: tuple[float, float]
+) -> Figures:
+    """All ways in all scenes in turn, until each has as many quiet slices as wanted."""
+    figures: Figures = {(scene, way): [] for scene in SCENES for way in WAYS}
+    tried = 0
+    while time.monotonic() < deadline and min(map(len, figures.values())) < slices:
+        for scene, way in sorted(figures, key=lambda turn: len(figures[turn])):
+            if len(figures[scene, way]) == slices or time.monotonic() > deadline:
+                continue
+            count, busy = SCENES[scene]
+            tokens, others, strangers = run_slice(oracles[way][:count], busy, times)
+            tried += 1
+            if strangers <= STRANGERS_MAX:
+                figures[scene, way].append((tokens, others))
+            print(f"{scene}, {way}: {tokens:,.0f} ({strangers:.2f} cores of strangers)", file=sys.stderr)
+    click.echo(
+        f"{sum(map(len, figures.values()))} quiet slices of {tried}, {times[0]:g} + {times[1]:g} s each"
+    )
     return figures
 
 
-def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float]:
-    """Tokens per second of these oracles together, and the CPU seconds of the busy programs beside them."""
+def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float, float]:
+    """Tokens per second of these together, CPU seconds of the busy programs, and cores of strangers."""
     with busy_programs(busy) as programs:
         for oracle in oracles:
             oracle.begin(*times)
         time.sleep(times[0])
-        before = cpu_seconds(programs)
-        time.sleep(times[1])
+        began, before, total = time.monotonic(), cpu_seconds(programs), machine_seconds()
+        ours = cpu_seconds(psutil.Process().children(recursive=True))
+        tokens = sum(oracle.answer() for oracle in oracles)
         used = cpu_seconds(programs) - before
-        return sum(oracle.answer() for oracle in oracles), used
+        ours = cpu_seconds(psutil.Process().children(recursive=True)) - ours
+        strangers = (machine_seconds() - total - ours) / (time.monotonic() - began)
+        return tokens, used, strangers
+
+
+def machine_seconds() -> float:
+    """CPU time that all programs have used so far, and that the host of a virtual machine took."""
+    times = psutil.cpu_times()
+    return sum(getattr(times, name, 0.0) for name in ("user", "system", "nice", "irq", "softirq", "steal"))
 
 
 @contextmanager
@@ -151,20 +172,24 @@ def cpu_seconds(programs: list[psutil.Process]) -> float:
 
 def show(figures: Figures) -> None:
     """A line for each scene."""
-    for scene, passes in figures.items():
-        speeds = {way: [turn[way][0] for turn in passes] for way in WAYS}
+    for scene, (_, busy) in SCENES.items():
+        turns = {way: figures[scene, way] for way in WAYS}
+        if not all(turns.values()):
+            click.echo(f"{scene}: no quiet slice; try again when the machine is idle")
+            continue
+        speeds = {way: [tokens for tokens, _ in slices] for way, slices in turns.items()}
         medians = ", ".join(f"{way} {statistics.median(speeds[way]):,.0f}" for way in WAYS)
         line = [f"now/{way}: {ratio(speeds['now'], speeds[way])}" for way in ("before", "one")]
-        if SCENES[scene][1]:
-            others = {way: [turn[way][1] for turn in passes] for way in WAYS}
+        if busy:
+            others = {way: [used for _, used in slices] for way, slices in turns.items()}
             line += [f"others {way}: {ratio(others[way], others['one'])}" for way in ("before", "now")]
         click.echo(f"{scene}: {'; '.join(line)}  [tokens/s here: {medians}]")
 
 
 def ratio(over: list[float], under: list[float]) -> str:
-    """Median, smallest and largest of the quotients."""
-    quotients = [a / b for a, b in zip(over, under, strict=True)]
-    return f"{statistics.median(quotients):.2f} ({min(quotients):.2f}–{max(quotients):.2f})"
+    """Of the medians, and of the smallest and the largest."""
+    quotients = [pick(over) / pick(under) for pick in (statistics.median, min, max)]
+    return f"{quotients[0]:.2f} ({quotients[1]:.2f}, {quotients[2]:.2f})"
 
 
 def work(way: str, preset: str) -> None:
