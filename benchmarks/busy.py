@@ -11,8 +11,8 @@ begins with all threads, runs for a while unmeasured, in which `now` finds its n
 A slice in which programs that do not belong to the benchmark used more than a tenth of a core does not count.
 
 How to read it: ratios of the median tokens per second, in brackets of the slowest and of the fastest
-slices; above 1 means that the first is faster. `others` is the CPU time that the busy programs got ÷ what they
-got beside `one`.
+slices; above 1 means that the first is faster. `others` is the CPU time that the busy programs got ÷ what
+they got beside `one`.
 
     python benchmarks/busy.py [--preset tiny] [--slices 3] [--minutes 6] [--settle 5] [--seconds 2]
 """
@@ -52,7 +52,7 @@ SCENES = {"alone": (1, 0), "beside 1 busy": (1, 1), "beside 2 busy": (1, 2), "3 
 STRANGERS_MAX = 0.1  # cores
 
 Turn = tuple[str, str]  # scene, way
-Figures = dict[Turn, list[tuple[float, float]]]  # tokens/s, CPU seconds of the busy programs
+Figures = dict[Turn, list[tuple[float, float]]]  # tokens/s, cores that the busy programs used
 
 
 class Oracle:
@@ -133,7 +133,7 @@ def measure(
 
 
 def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float, float]:
-    """Tokens per second of these together, CPU seconds of the busy programs, and cores of strangers."""
+    """Tokens per second of these together, cores of the busy programs, and cores of strangers."""
     with busy_programs(busy) as programs:
         for oracle in oracles:
             oracle.begin(*times)
@@ -141,10 +141,10 @@ def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> t
         began, before, total = time.monotonic(), cpu_seconds(programs), machine_seconds()
         ours = cpu_seconds(psutil.Process().children(recursive=True))
         tokens = sum(oracle.answer() for oracle in oracles)
+        passed = time.monotonic() - began
         used = cpu_seconds(programs) - before
         ours = cpu_seconds(psutil.Process().children(recursive=True)) - ours
-        strangers = (machine_seconds() - total - ours) / (time.monotonic() - began)
-        return tokens, used, strangers
+        return tokens, used / passed, (machine_seconds() - total - ours) / passed
 
 
 def machine_seconds() -> float:
