@@ -1,17 +1,17 @@
 # Two images:
-#   docker build -t dupt-peer .                                    a peer, for GPUs by NVIDIA
+#   docker build -t dupt-peer .                                    a peer, for NVIDIA GPUs
 #   docker build -t dupt-peer:cpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu .
 #   docker build -t dupt-monitor --target monitor .                the exporter, which needs no GPU
-# BASE_IMAGE: a Debian with Python 3.11 to 3.13 and its venv module.
-# TORCH_INDEX: one more package index, with PyTorch for other devices than PyPI's, which is for CUDA.
+# BASE_IMAGE: Debian with Python 3.11 to 3.13 and its venv module.
+# TORCH_INDEX: an extra package index, for PyTorch builds other than PyPI's, which are for CUDA.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-# pip stays here, in an environment of its own; /opt/dupt goes into the images.
+# pip stays in this stage, in an environment of its own; /opt/dupt goes into the images.
 FROM ${BASE_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1
 WORKDIR /build
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/dupt
-# The packages without the programme: a layer of gigabytes that a new version of the programme leaves as it is.
+# Dependencies without the program: a layer of gigabytes that a new version of the program leaves unchanged.
 COPY pyproject.toml constraints.txt .docker/install_packages.py ./
 
 FROM build AS peer-packages
@@ -35,7 +35,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log \
     && useradd --uid 10001 --user-group --no-create-home --home-dir /state dupt \
     && install -d -o dupt -g dupt /state /corpus
-# What a peer keeps, its caches too, lies in /state; besides it writes to /tmp only.
+# Everything that a peer keeps, caches included, lies in /state; apart from that it writes to /tmp only.
 ENV PATH=/opt/dupt/bin:$PATH \
     XDG_STATE_HOME=/state \
     XDG_CACHE_HOME=/state/cache
@@ -64,12 +64,12 @@ ENV DUPT_PEER_JOIN_CORPUS=/corpus \
     DUPT_PEER_CHECK_CORPUS=/corpus \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 VOLUME /state /corpus
-# The first peer's port; an oracle takes any, unless --host-maddrs names one.
+# The first peer's port; an oracle takes any free port, unless --host-maddrs names one.
 EXPOSE 31330/tcp 31330/udp
 HEALTHCHECK --interval=1m --timeout=30s --start-period=15m CMD ["dupt-peer", "status", "--health"]
 ENTRYPOINT ["tini", "--", "dupt-peer"]
 COPY --from=peer-packages /opt/dupt /opt/dupt
-# Triton, which comes with PyTorch for CUDA only, compiles its launchers with a C compiler.
+# Triton, which only comes with PyTorch for CUDA, needs a C compiler for its launchers.
 RUN if [ -d /opt/dupt/lib/python3*/site-packages/triton ]; then \
         apt-get update \
         && apt-get install -y --no-install-recommends gcc libc6-dev \

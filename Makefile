@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
+# Tests that wait run beside tests that compute.
+WORKERS ?= 2
 
 .PHONY: demo test test-system lint bench dashboards clean
 
@@ -17,7 +19,7 @@ demo: $(VENV)/installed
 	$(BIN)/dupt-peer demo
 
 test: $(VENV)/installed
-	$(BIN)/pytest -m "not system"
+	$(BIN)/pytest -m "not system" --numprocesses $(WORKERS) --dist loadgroup --durations 25
 
 # What needs Debian's tools or root. As root it installs the tools; elsewhere those tests skip and say why.
 test-system: $(VENV)/installed
@@ -33,7 +35,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/python benchmarks/monitor.py
-	PYTHONPATH=tests:tests/chaos $(BIN)/python benchmarks/churn.py
+	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
 
 # Grafana's dashboards are generated; a test says when this was forgotten.
 dashboards: $(VENV)/installed

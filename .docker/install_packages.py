@@ -1,8 +1,8 @@
-"""Install what this project needs, without the project itself, into the image's virtual environment.
+"""Installs the project's dependencies, without the project itself, into the image's virtual environment.
 
-Run it with the Python of an environment that has pip, beside pyproject.toml and constraints.txt.
-Arguments: the virtual environment to install into, and the project's extras that are wanted.
-``TORCH_INDEX`` in the environment names one more package index.
+Run it with the Python of an environment that has pip, in the folder of pyproject.toml and constraints.txt.
+Arguments: the virtual environment to install into, then the project's extras to include.
+The environment variable ``TORCH_INDEX`` may name an extra package index.
 """
 
 import os
@@ -12,13 +12,13 @@ import sys
 import tomllib
 from pathlib import Path
 
-# Of PyTorch: headers and tests, and in `bin` all programs but one; a quarter of its size, unused at run time.
+# PyTorch's headers and tests, and all programs in `bin` but one: a quarter of its size, unused at run time.
 UNUSED = ("include", "test")
 USED_PROGRAM = "torch_shm_manager"
 
 
 def main() -> None:
-    """Install, then remove what is only there for PyTorch's own developers."""
+    """Install the packages, then remove what only PyTorch's developers need."""
     environment, *extras = sys.argv[1:]
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"]]
@@ -30,7 +30,7 @@ def main() -> None:
     subprocess.run([*pip, "install", "-c", "constraints.txt", *more, *wanted], check=True)
     [torch] = Path(environment).glob("lib/python3*/site-packages/torch")
     for folder in UNUSED:
-        shutil.rmtree(torch / folder, ignore_errors=True)  # not every build of PyTorch has all of them
+        shutil.rmtree(torch / folder, ignore_errors=True)  # some builds of PyTorch lack one of them
     for path in (torch / "bin").iterdir():
         if path.is_file() and path.name != USED_PROGRAM:
             path.unlink()

@@ -1,4 +1,4 @@
-"""One peer of `join.py`, a process on its own host. Its arguments come as JSON; it answers in JSON lines."""
+"""One peer of `join.py`: a process on its own host. Arguments come as JSON, answers go out as JSON lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str])
 
 
 def join(address: str, initial_peers: list[str]) -> None:
-    """When stdin says so, join as an oracle; then tell how long it took until it could contribute."""
+    """Join as an oracle when stdin says so; report how long it took to be ready to contribute."""
     print(json.dumps({"ready": True}), flush=True)
     sys.stdin.readline()
     started, told = time.monotonic(), []

@@ -1,4 +1,4 @@
-"""A GPT and its loop as nanoGPT (github.com/karpathy/nanoGPT) has them: what `local_speed` compares with.
+"""A GPT and training loop in nanoGPT's manner (github.com/karpathy/nanoGPT): the baseline of `local_speed`.
 
 Pre-norm blocks, learned positions, PyTorch's scaled dot-product attention, the loss over full logits,
 AdamW (fused), gradients accumulated and clipped, the next batch read from memory-mapped tokens while the
@@ -49,7 +49,7 @@ class PlainBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
-        # nanoGPT has the exact GELU; the tanh form here, as in the product, so that both compute the same.
+        # nanoGPT has the exact GELU; the tanh approximation is the product's, so both compute the same.
         h = F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")
         return x + self.dropout(self.c_proj(h))  # type: ignore[no-any-return]
 
@@ -117,7 +117,7 @@ class PlainLoop:
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
     def step(self) -> int:
-        """One iteration; how many tokens it trained on."""
+        """Run one iteration; return the number of tokens it trained on."""
         for _ in range(self.micro_batches):
             with autocast(self.device):
                 loss = self.model(*self.batch) / self.micro_batches

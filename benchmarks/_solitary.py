@@ -20,18 +20,18 @@ from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-TOKENIZER = b"{}"  # the tokens are random numbers: nobody needs to read it
+TOKENIZER = b"{}"  # the tokens are random numbers, so nobody reads it
 
 
 def speed_manifest(preset: str) -> Manifest:
-    """The preset as it is, with its own vocabulary size and no tokenizer worth the name."""
+    """The unchanged preset, with its own vocabulary size and a dummy tokenizer."""
     size = load_preset(preset)["model"]["vocabulary_size"]
     digest = hashlib.sha256(TOKENIZER).hexdigest()
     return manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
 
 
 class Pause:
-    """Stops process groups and lets them go on.
+    """Suspends and resumes process groups.
 
     A shell waits for the end of this process, whatever it dies of, and then lets them go on: a stopped node
     would not notice that its parent is gone, and stay.
@@ -48,15 +48,15 @@ class Pause:
         )
 
     def stop(self) -> None:
-        """Let them have no CPU time."""
+        """Suspend them: no CPU time from here on."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let them run again."""
+        """Resume them."""
         self._signal(signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
-        """CPU time that the groups' processes have used."""
+        """CPU seconds that the groups' processes have used."""
         used = 0.0
         for group in self._groups:
             leader = psutil.Process(group)
@@ -66,7 +66,7 @@ class Pause:
         return used
 
     def close(self) -> None:
-        """Let them run again, for good."""
+        """Resume them for good."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()
@@ -79,7 +79,7 @@ class Pause:
 
 @contextlib.contextmanager
 def solitary_swarm(manifest: Manifest, folder: Path) -> Iterator[tuple[Swarm, Pause]]:
-    """A first peer and a membership as oracle in its swarm, both with their state below ``folder``."""
+    """A first peer, and membership in its swarm as an oracle; the state of both lies below ``folder``."""
     with ExitStack() as stack:
         first = stack.enter_context(
             Swarm.create(
@@ -93,6 +93,8 @@ def solitary_swarm(manifest: Manifest, folder: Path) -> Iterator[tuple[Swarm, Pa
         swarm = stack.enter_context(
             Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=LOOPBACK))
         )
-        pause = Pause([first.node._process.pid, swarm.node._process.pid])
+        # Each node process leads a group of its own, and nothing else that runs here does.
+        children = (child.pid for child in psutil.Process().children())
+        pause = Pause([pid for pid in children if os.getpgid(pid) == pid])
         stack.callback(pause.close)
         yield swarm, pause

@@ -1,8 +1,8 @@
-"""The swarm's algorithm without a network: what its peers compute, one after another in this process.
+"""The swarm's algorithm without a network: all peers' arithmetic, one after another, in one process.
 
-Everything that touches a number is the product's own: inner steps and contributions
+All arithmetic is the product's own code: inner steps and contributions
 (`dupt_swarm.learning.strategies`), codec, screening, weighted mean and outer step (`dupt_swarm.replica`).
-What is left out is time: no oracle is faster than another, nobody leaves, and averaging does not overlap
+Only time is left out: no oracle is faster than another, nobody leaves, and averaging does not overlap
 with inner steps (`rounds.overlap`).
 """
 
@@ -18,10 +18,11 @@ from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import Batch, Trainer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import screen_norms, screen_part, weight_limit, weighted_mean
+from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import Codec, build_codec
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 PART_VALUES = 1 << 17  # 512 KiB of fp32, what hivemind cuts a contribution into
 AfterRound = Callable[[Tensor, int], None]
@@ -39,7 +40,7 @@ class Mixed:
         return torch.cat(inputs), torch.cat(targets)
 
     def state_dict(self) -> dict[str, object]:
-        """Nothing: a benchmark is not resumed."""
+        """Nothing: benchmarks are not resumed."""
         return {}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
@@ -48,7 +49,7 @@ class Mixed:
 
 
 class Learner:
-    """One oracle, or the one process: a model, its strategy, and its batches."""
+    """One oracle, or the single process: a model, its strategy, and its batches."""
 
     def __init__(self, manifest: Manifest, anchor: Tensor, batches: Batches | Mixed) -> None:
         self._manifest = manifest
@@ -59,7 +60,7 @@ class Learner:
         self._update = 0.0
 
     def train(self, steps: int, first_update: int) -> int:
-        """Run inner steps of which the first is number ``first_update`` in the schedule; their tokens."""
+        """Run inner steps, the first at ``first_update`` in the schedule; return the number of tokens."""
         tokens = 0
         for number in range(steps):
             self._update = first_update + number
@@ -74,7 +75,7 @@ class Learner:
 
     def step(self, *, tokens: int) -> None:
         """What the trainer calls as its optimizer."""
-        self.strategy.inner_step(tokens, self._manifest.schedule.factor(self._update))
+        self.strategy.inner_step(tokens, inner_learning_rate(self._manifest, self._update))
 
     def zero_grad(self) -> None:
         """What the trainer calls as its optimizer."""
@@ -85,7 +86,7 @@ class Learner:
 def train_alone(
     manifest: Manifest, anchor: Tensor, batches: Mixed, tokens: int, after_round: AfterRound
 ) -> None:
-    """One process: inner steps only, with a call of ``after_round(parameters, tokens so far)`` as often."""
+    """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
     learner = Learner(manifest, anchor, batches)
     steps, done = manifest.updates_per_round, 0
     update = 0
@@ -98,26 +99,26 @@ def train_alone(
 def train_swarm(
     manifest: Manifest, anchor: Tensor, batches: Sequence[Batches], tokens: int, after_round: AfterRound
 ) -> None:
-    """One oracle per element of ``batches``; all of them together train on ``tokens`` tokens."""
+    """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
     outer, codec = build_outer(manifest), build_codec(manifest)
     oracles = [Learner(manifest, anchor, own) for own in batches]
     shapes = [parameter.detach() for parameter in oracles[0].parameters]
     state = ReplicaState.initial(shapes, outer.buffer_names)
     steps = manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step
-    while state.tokens_total < tokens:
+    while state.swarm_tokens < tokens:
         first = state.round * manifest.updates_per_round
         weights = [oracle.train(steps, first) for oracle in oracles]
         average = all_reduce(manifest, codec, [oracle.contribute() for oracle in oracles], weights)
         state = outer.step(state, average, sum(weights))
         for oracle in oracles:
             oracle.strategy.accept(state.anchor)
-        after_round(state.anchor, state.tokens_total)
+        after_round(state.anchor, state.swarm_tokens)
 
 
 def all_reduce(
     manifest: Manifest, codec: Codec, contributions: Sequence[Tensor], weights: Sequence[int]
 ) -> Tensor:
-    """The average that every peer gets: each contribution and the average pass through the codec."""
+    """The average that every peer gets; each contribution and the average itself pass through the codec."""
     averaged = [
         _reduce_part(manifest, codec, parts, weights)
         for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True)
@@ -127,7 +128,7 @@ def all_reduce(
 
 def _reduce_part(manifest: Manifest, codec: Codec, parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
     received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
-    limit = weight_limit(manifest)
+    limit = manifest.weight_limit
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
     kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]

@@ -1,4 +1,4 @@
-"""Four disjoint corpora of different kinds from the texts that every Python installation has."""
+"""Four disjoint corpora of different kinds, from texts that every Python installation has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepare_texts(folder: Path, vocabulary_size: int, context_length: int, seed:
 
 
 def _write_four(folder: Path) -> list[Path]:
-    """The manual, the packages' descriptions, and the library in two halves of different modules."""
+    """The manual, the package descriptions, and two halves of the standard library by module."""
     manual, library, packages = write_corpora(folder)
     halves = [folder / "library-a", folder / "library-b"]
     for half in halves:

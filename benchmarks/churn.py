@@ -1,37 +1,39 @@
-"""What does it cost the others when oracles come and go?
+"""What does churn cost the oracles that stay?
 
-One first peer and eight oracles of the tiny preset's model, each a process of its own with its node, take
-turns: a calm period, then one in which every ten seconds an oracle, chosen by a seed, is killed (kill -9) or
-a new one joins, and so on. Oracles make inner steps at a fixed pace, below what the machine can do, so an
-oracle has the same compute in both.
+A first peer and eight oracles train the tiny preset's model, each in a process of its own with its own
+node. Calm periods alternate with periods of churn: every ten seconds, a random oracle is killed (kill -9)
+or a new one joins. Oracles take inner steps at a fixed pace, below what the machine can do, so each has the
+same compute in both.
 
 How to read it:
 
     rounds     rounds per minute with churn ÷ rounds per minute without: 1 means that churn costs nothing
-    stall      the longest time between two rounds; the limit is what a round may take by the manifest
-    lost       tokens trained on that are in no state and will not be ÷ tokens trained on; and the same per
-               kill, in contributions of one oracle
+    stall      the longest time between two rounds; the limit is the manifest's for a round
+    lost       tokens trained on that will never enter a state ÷ tokens trained on; and the same per kill,
+               in contributions of one oracle
 
-    PYTHONPATH=tests:tests/chaos python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
+    PYTHONPATH=. python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from chaos_swarm import TOKENIZER, PeerProcess, wait_for
-from tiny import tiny_manifest
 
 from dupt_swarm.manifest import Manifest
+from tests.support.chaos.swarm import TOKENIZER, PeerProcess
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
 
 EVENT_SECONDS = 10.0
-PERIODS = 4  # calm and churn in turn, each twice
+PERIODS = 4  # calm and churn alternate, each twice
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 STEP_SECONDS, STEPS_PER_ROUND, TOKENS_PER_STEP = 2.0, 6, 64
 
@@ -56,7 +58,7 @@ def manifest() -> Manifest:
 
 @dataclass
 class Tally:
-    """Of the periods of one kind."""
+    """Totals over the periods of one kind."""
 
     seconds: float = 0.0
     rounds: int = 0
@@ -67,7 +69,7 @@ class Tally:
 
 @dataclass
 class Herd:
-    """The swarm, and all oracles that ever were in it."""
+    """The swarm, and every oracle that was ever in it."""
 
     folder: Path
     size: int
@@ -83,7 +85,7 @@ class Herd:
         self.fill()
 
     def fill(self) -> None:
-        """Start oracles until there are enough, and wait for them."""
+        """Start oracles until there are enough, and wait until they are ready."""
         for peer in [self.add() for _ in range(self.size - len(self.living))]:
             peer.joined()
 
@@ -99,7 +101,7 @@ class Herd:
         return peer
 
     def disturb(self, tally: Tally) -> None:
-        """Kill an oracle, or have one join."""
+        """Kill an oracle, or start one."""
         living = self.living
         few, many = len(living) <= self.size // 2, len(living) >= self.size
         if not many and (few or self.random.random() < 0.5):
@@ -114,7 +116,7 @@ class Herd:
         return max((event["round"] for peer in self.oracles for event in peer.events("state")), default=0)
 
     def lost(self) -> tuple[int, int]:
-        """Tokens that are in no state and will not be, and tokens trained on."""
+        """Tokens that will never enter a state, and tokens trained on."""
         states = [event["tokens"] for peer in self.living for event in peer.events("state")]
         steps = [peer.events("step")[-1] for peer in self.living if peer.events("step")]
         pending = sum(step["made"] - step["contributed"] for step in steps)
@@ -122,7 +124,7 @@ class Herd:
         return made - max(states) - pending, made
 
     def close(self) -> None:
-        """End them all."""
+        """Stop all peers."""
         for peer in (*self.living, self.first):
             assert peer.popen is not None
             peer.popen.terminate()
@@ -132,13 +134,13 @@ class Herd:
 
     def _peer(self, name: str, role: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, LOOPBACK, initial_peers)
-        peer.manifest = self.manifest
+        peer.manifest, peer.start_program = self.manifest, subprocess.Popen
         peer.environment["DUPT_CHAOS_STEP_SECONDS"] = str(STEP_SECONDS)
         return peer
 
 
 def run_period(herd: Herd, seconds: float, churn: bool, tally: Tally) -> None:
-    """Watch for so long; with ``churn``, disturb every ten seconds."""
+    """Observe for one period; with ``churn``, kill or start an oracle every ten seconds."""
     start = last = time.monotonic()
     first = known = herd.newest()
     disturbed = start
@@ -156,18 +158,20 @@ def run_period(herd: Herd, seconds: float, churn: bool, tally: Tally) -> None:
 
 
 @click.command()
-@click.option("--minutes", type=click.FloatRange(0.5), default=5.0, show_default=True, help="Of churn.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.5), default=5.0, show_default=True, help="Total duration of churn."
+)
 @click.option("--oracles", type=click.IntRange(2), default=8, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(minutes: float, oracles: int, seed: int) -> None:
-    """Rounds, stalls and lost tokens when oracles come and go."""
+    """Rounds, stalls and lost tokens under churn."""
     calm, churn = Tally(), Tally()
     with tempfile.TemporaryDirectory(prefix="dupt-churn-") as folder:
         herd = Herd(Path(folder), oracles, random.Random(seed))
         try:
             herd.open()
             start = herd.newest()
-            wait_for(lambda: herd.newest() >= start + 2, "rounds begin", 300)
+            wait_until(lambda: herd.newest() >= start + 2, "rounds begin", 300)
             for number in range(PERIODS):
                 herd.fill()
                 disturbed = bool(number % 2)

@@ -1,20 +1,20 @@
-"""Does the swarm learn as much from a token as one process that has all the data?
+"""Does a swarm learn as much per token as one process that has all the data?
 
 Four oracles with disjoint corpora of different kinds (Python's manual, descriptions of packages, and the
 standard library in two halves) train the tiny preset; every arm sees the same number of tokens, the same
 share of each corpus in the same order, and starts from the same weights:
 
     alone      one process, batches of `rounds.tokens_per_step` tokens, a quarter from each corpus
-    alone-4x   one process, batches four times as large: a quarter of the updates, as many as an oracle makes
+    alone-4x   one process, batches four times as large: a quarter of the updates, as an oracle
     diloco     the preset's rounds: inner AdamW on each oracle, then the outer step on the average
-    gradient   the same batch as `alone` divided between the oracles, one outer AdamW step for each
+    gradient   the batch of `alone`, split among the oracles; one outer AdamW step per batch
 
-The last two run what peers compute, codec included, but no network: see `_swarm_arithmetic`.
+The last two run all arithmetic of the peers, codec included, but no network: see `_swarm_arithmetic`.
 
-How to read it: losses are nats per token on held-out documents, the mean over the four corpora; the ratio is
-to `alone` at the same number of tokens. 1.01 means one per cent worse. The columns are equal parts of the
-tokens, so that one sees whether a gap closes. `--pretrain` lets all arms begin with weights that one process
-has trained already, as in the paper on DiLoCo (Douillard et al. 2023, section 3).
+How to read it: losses are nats per token on held-out documents, averaged over the four corpora; the ratio
+is to `alone` at the same number of tokens, so 1.01 means one per cent worse. The columns are equal
+fractions of the token budget and show whether a gap closes. `--pretrain` starts all arms from weights that
+one process has already trained, as in the DiLoCo paper (Douillard et al. 2023, section 3).
 
     python benchmarks/convergence.py [--tokens N] [--set rounds.tokens_per_round=51200] [--arms alone,diloco]
 """
@@ -48,8 +48,20 @@ Curve = dict[int, dict[str, float]]  # tokens seen → held-out loss by corpus
 
 
 @click.command()
-@click.option("--tokens", type=click.IntRange(1), default=819_200, show_default=True, help="Of all oracles.")
-@click.option("--pretrain", type=click.IntRange(0), default=0, show_default=True, help="Tokens before.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(1),
+    default=819_200,
+    show_default=True,
+    help="Tokens of all oracles together.",
+)
+@click.option(
+    "--pretrain",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Tokens that one process trains on first.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--arms", default=",".join(ARMS), show_default=True)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the preset.")
@@ -95,7 +107,7 @@ def build_manifest(tables: dict[str, Any], texts: Texts, seed: int) -> Manifest:
 
 
 def arm_tables(arm: str, tables: dict[str, Any], oracles: int) -> dict[str, Any]:
-    """The tables of one arm."""
+    """The manifest's tables for one arm."""
     rounds, inner = tables["rounds"], tables["inner"]
     if arm == "alone-4x":
         bigger = {key: oracles * rounds[key] for key in ("tokens_per_step", "tokens_per_round")}
@@ -110,7 +122,7 @@ def arm_tables(arm: str, tables: dict[str, Any], oracles: int) -> dict[str, Any]
 
 
 def run_arm(arm: str, tables: dict[str, Any], texts: Texts, seed: int, start: Tensor, tokens: int) -> Curve:
-    """Train one arm; its losses at each of the points."""
+    """Train one arm; return its losses at each of the points."""
     manifest = build_manifest(arm_tables(arm, tables, len(texts.corpora)), texts, seed)
     curve: Curve = {}
 
@@ -127,7 +139,7 @@ def run_arm(arm: str, tables: dict[str, Any], texts: Texts, seed: int, start: Te
 
 
 def pretrained(manifest: Manifest, texts: Texts, start: Tensor, tokens: int) -> Tensor:
-    """The weights after ``tokens`` tokens of one process, on blocks in another order."""
+    """The weights after one process trained on ``tokens`` tokens, with blocks in another order."""
     weights: list[Tensor] = []
     other = manifest.model_copy(update={"seed": manifest.seed + 1})
     train_alone(manifest, start, mixed(other, texts), tokens, lambda now, _: weights.append(now))
@@ -135,7 +147,7 @@ def pretrained(manifest: Manifest, texts: Texts, start: Tensor, tokens: int) -> 
 
 
 def sources(manifest: Manifest, texts: Texts, shares: int) -> list[Batches]:
-    """The training batches of each corpus; an inner step takes one, divided by ``shares``."""
+    """The training batches of each corpus; an inner step takes 1 / ``shares`` of the manifest's."""
     context = manifest.model.context_length
     size = manifest.rounds.tokens_per_step // context // shares
     return [
@@ -161,12 +173,12 @@ def held_out_losses(manifest: Manifest, texts: Texts, parameters: Tensor) -> dic
 
 
 def mean(losses: dict[str, float]) -> float:
-    """Every corpus counts alike."""
+    """The mean over the corpora, with equal weights."""
     return sum(losses.values()) / len(losses)
 
 
 def describe(texts: Texts, manifest: Manifest, tokens: int, pretrain: int, changes: Sequence[str]) -> str:
-    """What was run."""
+    """A description of the run, for the report."""
     sizes = ", ".join(f"{name} {len(corpus.train)}" for name, corpus in texts.corpora.items())
     return (
         f"{tokens} tokens after {pretrain}; {' '.join(changes) or 'preset as it is'}; seed {manifest.seed}\n"
@@ -175,7 +187,7 @@ def describe(texts: Texts, manifest: Manifest, tokens: int, pretrain: int, chang
 
 
 def table(curves: dict[str, Curve]) -> str:
-    """Losses and ratios, Markdown."""
+    """Losses and ratios as a Markdown table."""
     reference = next(iter(curves.values()))
     names = list(next(iter(reference.values())))
     head = [f"at {part}/{POINTS}" for part in range(1, POINTS)]

@@ -1,26 +1,25 @@
-"""How long joining takes, as a multiple of what the link alone would need for the state.
+"""How long joining takes, as a multiple of the time that the link alone needs for the state.
 
-Each peer is a real node process on a host of its own (a network namespace) whose link carries 100 Mbit/s each
-way (`tc tbf`, headers included). The arms take turns in one run:
+Each peer is a real node process on a host of its own (a network namespace) with a link of 100 Mbit/s each
+way (`tc tbf`, headers included). The arms are interleaved in one run:
 
     1 ← 1   one joiner, one donor (--arm 1-1)
     1 ← 4   one joiner, four donors (--arm 1-4)
     4 ← 4   four joiners at once, four donors (--arm 4-4)
 
-The clock runs from the call of `Swarm.join` in a process that has imported it, to its return: the node has
-been started, has found the swarm, fetched and checked manifest, tokenizer and state, and the trainer has the
-anchor. From there an oracle is ready to contribute; when it does depends on the round's length only, which
-would hide what is measured here, so nothing is trained. The state is random numbers with Nesterov's buffer:
-8 bytes per weight.
+What is timed is the call of `Swarm.join` in a process that has already imported it. When it returns, the
+node has started, found the swarm, and fetched and verified manifest, tokenizer and state, and the trainer
+has the anchor: the oracle is ready to contribute. When it does contribute depends only on the length of a
+round, so nothing is trained. The state is random numbers with Nesterov's buffer: 8 bytes per weight.
 
 How to read it: `join ÷ link` is that time ÷ (state bytes ÷ link rate), the median over all joiners of the
-arm, with the smallest and largest; `download ÷ link` is the part in which the state travels.
-About 0.05 of it is headers of TCP, IP and Ethernet. What remains beyond the download is start-up: the node's
-imports, its libp2p daemon, and finding the swarm, a few seconds that weigh much with a small state. Joiners
-that start at once share the cores of this machine then, as they would not on machines of their own: the
-download is what their number can slow down in reality.
+arm, with minimum and maximum; `download ÷ link` is the part in which the state travels, about 0.05 of it
+TCP, IP and Ethernet headers. The rest is start-up: the node's imports, its libp2p daemon, and finding the
+swarm, a few seconds that matter with a small state. Joiners that start at the same moment share this
+machine's cores while they start, as they would not in reality; only the download shows what their number
+really costs.
 
-    sudo env PYTHONPATH=tests python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
+    sudo env PYTHONPATH=. python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from typing import Any
 import click
 import torch
 from _join_peer import TOKENIZER
-from namespaces import Host, Net
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from tests.support.namespaces import Host, Net
 
 RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
 PEER = Path(__file__).with_name("_join_peer.py")
@@ -57,7 +56,7 @@ ARMS = ("1-1", "1-4", "4-4")  # joiners-donors
 
 @dataclass
 class Arm:
-    """So many joiners at once, from the donors of one swarm."""
+    """A number of simultaneous joiners, and a number of donors in one swarm."""
 
     joiners: int
     donors: int
@@ -65,11 +64,11 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """Such as ``4 ← 4``."""
+        """For the table, such as ``4 ← 4``."""
         return f"{self.joiners} ← {self.donors}"
 
     def ratios(self, ideal: float) -> tuple[list[float], list[float]]:
-        """Of the whole time and of the download, to ``ideal`` seconds."""
+        """Ratios to ``ideal`` seconds, of the whole time and of the download."""
         whole = [report["seconds"] / ideal for report in self.reports]
         return whole, [(report["complete"] - report["began"]) / ideal for report in self.reports]
 
@@ -85,7 +84,7 @@ def main() -> None:
 @click.option("--arm", "names", multiple=True, type=click.Choice(ARMS), help="Repeatable. [default: all]")
 def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
     """Run the arms in turn, and print the table."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the hosts are removed then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed then too
     arms = [Arm(int(name[0]), int(name[-1])) for name in names or ARMS]
     with tempfile.TemporaryDirectory() as folder, Net() as net, ExitStack() as stack:
         checkpoint = Path(folder) / "replica.safetensors"
@@ -106,14 +105,14 @@ def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
 
 
 def random_state(weights: int) -> ReplicaState:
-    """A state of one parameter that has nothing to compress."""
+    """A state of one parameter, with incompressible values."""
     generator = torch.Generator().manual_seed(0)
     anchor, velocity = (torch.randn(weights, generator=generator) for _ in range(2))
     return ReplicaState(1, 1000, ((weights,),), anchor, {"velocity": velocity})
 
 
 def manifest_of(name: str) -> Manifest:
-    """The tiny preset: the library trains modules of any size under it."""
+    """The tiny preset; a state of any size is allowed under it."""
     vocabulary = load_preset("tiny")["model"]["vocabulary_size"]
     digest = hashlib.sha256(TOKENIZER).hexdigest()
     return manifest_from_preset(
@@ -123,7 +122,7 @@ def manifest_of(name: str) -> Manifest:
 
 @contextlib.contextmanager
 def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
-    """A swarm of ``count`` peers that hold the state, while the block lasts; addresses to join it."""
+    """A swarm of ``count`` donors while the block lasts; yields the addresses to join it."""
     manifest = manifest_of(f"bench-{count}").canonical_bytes().decode()
     with ExitStack() as stack:
 
@@ -139,7 +138,7 @@ def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
 
 
 def measure(hosts: list[Host], initial_peers: list[str]) -> list[dict[str, Any]]:
-    """One peer on each host joins, all at the same moment; how long each took."""
+    """Have one peer on each host join, all at the same moment; return how long each took."""
     with ExitStack() as stack:
         joiners = [stack.enter_context(peer(host, do="join", initial_peers=initial_peers)) for host in hosts]
         for joiner in joiners:
@@ -178,7 +177,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def print_table(arms: list[Arm], size: int) -> None:
-    """Ratios to the time that the link needs for ``size`` bytes."""
+    """Print ratios to the time that the link needs for ``size`` bytes."""
     ideal = size / BYTES_PER_SECOND
     click.echo(f"state {size / 1e6:.0f} MB, link {RATE}: {ideal:.1f} s")
     click.echo("joiners ← donors    join ÷ link             download ÷ link         start-up s   donors used")
@@ -194,7 +193,7 @@ def print_table(arms: list[Arm], size: int) -> None:
 
 
 def spread(ratios: list[float]) -> str:
-    """Median, smallest and largest."""
+    """Median, minimum and maximum."""
     text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
     return f"{text:20}"
 

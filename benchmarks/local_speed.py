@@ -1,22 +1,22 @@
-"""How fast one oracle trains, as ratios between three arms that take turns in one run.
+"""How fast one oracle trains, as ratios between three arms that are interleaved in one run.
 
     a  a plain loop in nanoGPT's manner (`_nanogpt`), same shape, batch, precision and clipping
     b  dupt_swarm's model and trainer with its inner optimizer, without a swarm
     c  the same inside a running oracle: a first peer and an oracle's node on loopback, rounds of the preset
 
-Everything is done in short slices in rotating order, because the speed of a machine changes with its load
-and temperature; a slice of arm c consists of whole rounds. While a or b runs, the nodes' process groups are
-stopped (SIGSTOP), so all the CPU time of both nodes counts for arm c, that of the first peer too, which on
-a machine of its own would cost the oracle nothing. The oracle is alone in its swarm: it shares no compute,
-and averaging takes no time; what remains is the price of the node, of contributions and of outer steps.
+The arms run in short slices in rotating order, because a machine's speed changes with load and temperature;
+a slice of arm c consists of whole rounds. While a or b runs, the nodes' process groups are suspended
+(SIGSTOP), so all CPU time of both nodes counts against arm c, including the first peer's, which would cost
+the oracle nothing on a machine of its own. The oracle is alone in its swarm, so averaging takes no time;
+what remains is the cost of the node, the contributions and the outer steps.
 
-How to read it: b/a and c/b are ratios of tokens per second, the median over all triples of neighbouring
-slices with the smallest and largest; above 1 means that the first is faster. On CUDA, `mfu` is the model
-FLOP utilisation of arms b and c: 6·N + 12·layers·width·context FLOPs per token (Chowdhery et al. 2022,
-"PaLM", appendix B; N without position embeddings) divided by the rate of a bf16 product of two 8192 × 8192
-matrices measured in the same run, so 1.0 is what the hardware gives in practice, not on paper.
-Each ratio comes a second time per second of CPU time instead of the clock's, the nodes' included: the one
-to look at on a CPU that others use too (with OMP_NUM_THREADS=1, since threads that wait spin).
+How to read it: b/a and c/b are ratios of tokens per second, the median over all triples of adjacent slices,
+with minimum and maximum; above 1 means that the first is faster. On CUDA, `mfu` is the model FLOP
+utilisation of arms b and c: 6·N + 12·layers·width·context FLOPs per token (Chowdhery et al. 2022, "PaLM",
+appendix B; N without position embeddings) divided by the rate of a bf16 product of two 8192 × 8192 matrices
+measured in the same run, so 1.0 is what the hardware gives in practice, not on paper. Each ratio is also
+given per second of CPU time, the nodes' included: the one to look at on a shared CPU (with
+OMP_NUM_THREADS=1, since waiting threads spin).
 
     python benchmarks/local_speed.py [--preset tiny|gpt1] [--slices 15] [--seconds 5] [--batch-size 16]
 """
@@ -48,19 +48,20 @@ from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.presets import PRESETS
+from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 CORPUS_TOKENS = 1 << 22
-SETTLE_SECONDS = 0.5  # after a pause the nodes first do what has become due meanwhile
+SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue
 MATRIX, PRODUCTS = 8192, 20
 
-Rate = tuple[float, float]  # tokens per second of the clock, tokens per second of CPU time
+Rate = tuple[float, float]  # tokens per second of wall-clock time, and of CPU time
 
 
 class Arm(Protocol):
-    """Something that trains."""
+    """One arm of the benchmark."""
 
     def step(self) -> int:
-        """One inner step; its tokens."""
+        """Run one inner step; return its number of tokens."""
 
     def between_rounds(self) -> bool:
         """Whether a slice may end here."""
@@ -87,7 +88,7 @@ class InnerOptimizer:
         del tokens
         clip_gradients(self._parameters, self._manifest.inner.clip_norm)
         for group in self._inner.param_groups:
-            group["lr"] = self._manifest.inner.learning_rate * self._manifest.schedule.factor(self._update)
+            group["lr"] = inner_learning_rate(self._manifest, self._update)
         self._inner.step()
         self._update += 1
 
@@ -115,10 +116,12 @@ class TrainerArm:
 
 @click.command()
 @click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
-@click.option("--slices", type=click.IntRange(2), default=15, show_default=True, help="Of each arm.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Of a slice.")
+@click.option("--slices", type=click.IntRange(2), default=15, show_default=True, help="Slices of each arm.")
 @click.option(
-    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once."
+    "--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Length of a slice."
+)
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences in a micro-batch."
 )
 @click.option("--device", "device_name", default="auto", show_default=True)
 def main(preset: str, slices: int, seconds: float, batch_size: int, device_name: str) -> None:
@@ -132,7 +135,7 @@ def main(preset: str, slices: int, seconds: float, batch_size: int, device_name:
         names = list(arms)
         for number in range(-1, slices):
             for name in names[number % 3 :] + names[: number % 3]:
-                # The first turn of each warms up: memory, compilation, the first round.
+                # The first slice of each is warm-up: memory, compilation, the first round.
                 rate = measure(arms[name], seconds, device, pause if name == "c" else None)
                 if number >= 0:
                     rates[name].append(rate)
@@ -140,7 +143,9 @@ def main(preset: str, slices: int, seconds: float, batch_size: int, device_name:
     click.echo(
         f"{preset}, {slices} slices of {seconds:g} s per arm, {device.type}, torch {torch.__version__}"
     )
-    click.echo(f"rounds in arm c: {arms['c'].optimizer.tokens_total // manifest.rounds.tokens_per_round}")
+    click.echo(
+        f"rounds in arm c: {arms['c'].optimizer.contributed_tokens // manifest.rounds.tokens_per_round}"
+    )
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [ratio([r[kind] for r in rates[over]], [r[kind] for r in rates[under]]) for kind in (0, 1)]
         click.echo(f"{over}/{under}: {by[0]} by the clock, {by[1]} by CPU time")
@@ -154,7 +159,7 @@ def main(preset: str, slices: int, seconds: float, batch_size: int, device_name:
 def arms_of(
     manifest: Manifest, folder: Path, batch_size: int, device: torch.device
 ) -> Iterator[tuple[dict[str, Arm], Pause]]:
-    """The three arms, warm, with the nodes of the third stopped."""
+    """The three arms, warmed up, with the nodes of the third suspended."""
     batch, micro_batches = cut_step(manifest, batch_size)
     context, size = manifest.model.context_length, manifest.model.vocabulary_size
     tokens = np.random.default_rng(0).integers(0, size, CORPUS_TOKENS, dtype=np.uint16)
@@ -206,26 +211,26 @@ def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None)
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for what the device has still to do."""
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def ratio(over: list[float], under: list[float]) -> str:
-    """Median, smallest and largest of the quotients."""
+    """Median, minimum and maximum of the ratios."""
     quotients = [a / b for a, b in zip(over, under, strict=True)]
     return f"{statistics.median(quotients):.3f} ({min(quotients):.3f}–{max(quotients):.3f})"
 
 
 def flops_per_token(manifest: Manifest) -> int:
-    """Forward and backward, PaLM appendix B."""
+    """FLOPs per token, forward and backward (PaLM, appendix B)."""
     model = manifest.model
     weights = GPT(model).parameter_count() - model.context_length * model.width
     return 6 * weights + 12 * model.layers * model.width * model.context_length
 
 
 def matrix_product_rate() -> float:
-    """FLOP per second of bf16 products of two square matrices."""
+    """FLOP per second of a bf16 product of two square matrices."""
     a, b = (torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         a @ b

@@ -1,14 +1,15 @@
-"""What the monitor costs when many peers are in the swarm: time of a scrape, time of a refresh, memory.
+"""What the monitor costs in a large swarm: the time of a scrape, the time of a refresh, memory.
 
-Everything is real but the peers: a first peer on loopback holds as many signed records as asked for, each
-with an RSA key of its own (2048 bits, as identities have), stored over the network like any other; then
-`dupt-monitor` runs as users run it, reads them through its own DHT node every few seconds, checks every
-signature, and is scraped over HTTP. The records are not renewed, so the manifest lets them live for an hour.
+Everything is real but the peers: a first peer on loopback holds the given number of signed records, each
+with an RSA key of its own (2048 bits, like identities) and stored over the network like any other. `dupt-
+monitor` runs as users run it: it reads the records through its own DHT node every few seconds, verifies
+every signature, and is scraped over HTTP. Records are renewed once per generation, so the manifest lets
+them live for an hour.
 
-How to read it: a scrape is from the request to the last byte; `refresh` is the monitor's own metric, of all
-refreshes seen; memory is the resident set of the monitor and of its node together, at the first scrape and
-at the end of each generation: all records are renewed again and again, with other states and counts, since
-that is what could let memory grow.
+How to read it: a scrape lasts from the request to the last byte; `refresh` is the monitor's own metric,
+over all refreshes seen; memory is the resident set of the monitor and its node together, at the first
+scrape and at the end of each generation. A generation renews all records with new states and counts, since
+that is what could make memory grow.
 
     python benchmarks/monitor.py [--peers 1000] [--generations 6] [--seconds 20] [--max-peer-series 50]
 """
@@ -76,7 +77,7 @@ def load_key(data: bytes) -> RSAPrivateKey:
 
 
 def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generation: int) -> DHTRecord:
-    """What the peer with this key would store, with every field that an oracle fills."""
+    """The record that a peer with this key would store, with every field that an oracle fills."""
     record = PeerRecord(
         role="oracle",
         state="training",
@@ -114,7 +115,7 @@ def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generatio
 
 
 async def store(address: str, manifest: Manifest, keys: list[RSAPrivateKey], generation: int) -> int:
-    """Store a record for each key at the peer with this address; how many it took."""
+    """Store a record for each key at the peer with this address; return how many it accepted."""
     with tempfile.TemporaryDirectory() as folder:
         p2p = await start_daemon(NodeSettings("observer", host_maddrs=LOOPBACK), Path(folder))
         try:
@@ -146,7 +147,7 @@ async def store(address: str, manifest: Manifest, keys: list[RSAPrivateKey], gen
 
 @contextmanager
 def running_monitor(address: str, folder: Path, max_peer_series: int) -> Iterator[tuple[str, int]]:
-    """`dupt-monitor`; its URL and process id."""
+    """A running `dupt-monitor`; yields its URL and process id."""
     command = ["dupt-monitor", "--initial-peers", address, "--port", "0", "--state-dir", str(folder)]
     process = subprocess.Popen(
         [*command, "--max-peer-series", str(max_peer_series)], stdout=subprocess.PIPE, text=True
@@ -160,7 +161,7 @@ def running_monitor(address: str, folder: Path, max_peer_series: int) -> Iterato
 
 
 def scrape(url: str) -> tuple[float, str]:
-    """Seconds that it took, and the text."""
+    """GET ``url``: the seconds it took, and the text."""
     started = time.perf_counter()
     with urllib.request.urlopen(url, timeout=30) as response:
         text = response.read().decode()
@@ -180,7 +181,7 @@ def resident(pid: int) -> float:
 
 
 class Figures:
-    """Collects what one run shows."""
+    """Collects the measurements of one run."""
 
     def __init__(self) -> None:
         self.scrapes: list[float] = []
@@ -188,7 +189,7 @@ class Figures:
         self.text = ""
 
     def watch(self, url: str, seconds: float) -> None:
-        """Scrape again and again for so long."""
+        """Scrape repeatedly for ``seconds``."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             took, self.text = scrape(url)
@@ -198,7 +199,7 @@ class Figures:
             time.sleep(0.2)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The results as lines of text."""
         middle, slow = statistics.median(self.scrapes), sorted(self.scrapes)[int(0.99 * len(self.scrapes))]
         refreshes = list(self.refreshes.values())
         yield f"scrapes        {len(self.scrapes)}, of {len(self.text) / 1024:.0f} KiB"
@@ -208,7 +209,7 @@ class Figures:
 
 @click.command()
 @click.option("--peers", default=1000, show_default=True)
-@click.option("--generations", default=6, show_default=True, help="How often all records are new.")
+@click.option("--generations", default=6, show_default=True, help="How often all records are renewed.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long to watch each generation.")
 @click.option("--max-peer-series", default=50, show_default=True)
 def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> None:

@@ -1,6 +1,26 @@
 """Decentralized unsupervised pre-training: independent oracles train one GPT together.
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+
+swarm           `Swarm`: a manifest, and this process's node in the swarm
+optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
+oracle/         a trainer, a corpus and a swarm
+evaluator       measures each new state, trains nothing
+node/           the trainer's side of its node; no hivemind
+network/        inside the node process: everything hivemind
+learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
+replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
+manifest/       what all peers share: one TOML file, validated, frozen and hashed
+settings        what concerns one machine only
+errors          every error that a caller may catch, with its exit code
+version         what peers tell one another
+presets/        complete manifests to start from
+schema/         explaining invalid manifests, writing TOML
+schedule/       learning rates, bit-identical on every machine
+disk/           the state folder, atomic writes, the disk limit
+timing/         hours of training, speed
+metrics/        the tables of all metrics
+command_line/   what the programs share
 """
 
 from __future__ import annotations

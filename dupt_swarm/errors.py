@@ -4,6 +4,7 @@ DuptError                      1   something failed; the message names the remed
 ├── UsageError                 2   an option or argument is unusable
 ├── CorpusError                1   the corpus cannot be read, or there is too little of it
 ├── CheckpointError            1   a checkpoint cannot be read or written
+├── FileError                  1   a file cannot be written
 ├── NodeError                  1   the network node of this peer failed or did not answer in time
 ├── ManifestError             10   the manifest is wrong, or differs from the swarm's
 ├── UnreachableError          11   none of the given addresses leads to the swarm
@@ -32,6 +33,10 @@ class CorpusError(DuptError):
 
 class CheckpointError(DuptError):
     """A checkpoint cannot be read or written."""
+
+
+class FileError(DuptError):
+    """A file cannot be written; the one that was there before still is."""
 
 
 class NodeError(DuptError):

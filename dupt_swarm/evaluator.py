@@ -26,6 +26,7 @@ from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
+from dupt_swarm.node.record_fields import EvaluationFields
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -110,10 +111,10 @@ class Evaluator:
         """
         self._measure_and_publish(report)
         while not self._stopping.wait(LOOK_SECONDS):
-            if self._swarm.node.catching_up.newer is None:
+            if self._swarm.catching_up.newer is None:
                 continue
-            before, self._swarm.state = self._swarm.state, self._swarm.node.adopt()
-            if self._swarm.state != before:
+            before = self._swarm.state
+            if self._swarm.adopt() != before:
                 self._measure_and_publish(report)
 
     def measure(self) -> Measurement | None:
@@ -130,14 +131,14 @@ class Evaluator:
         found = self.measure()
         if found is None:
             return
-        record = {
-            "dataset": found.dataset,
-            "bits_per_byte": found.evaluation.bits_per_byte,
-            "loss_nats": found.evaluation.loss_nats,
-            "round": found.state.round,
-            "time": found.time,
-        }
-        self._swarm.node.publish(now=True, evaluation=record if found.finite else None)
+        record = EvaluationFields(
+            dataset=found.dataset,
+            bits_per_byte=found.evaluation.bits_per_byte,
+            loss_nats=found.evaluation.loss_nats,
+            round=found.state.round,
+            time=found.time,
+        )
+        self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from torch import Tensor
 
 from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
-from dupt_swarm.errors import UnreachableError, UsageError
+from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
-from dupt_swarm.node.messages import Downloading, Joined
+from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -23,6 +27,7 @@ from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
 PEERS_OF_OLD_MAX = 12  # so many addresses are dialled when no initial peer answers
+ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
 
 class Swarm:
@@ -32,17 +37,19 @@ class Swarm:
         manifest: what all peers of the swarm share.
         tokenizer: the bytes of its tokenizer.json.
         folder: where this peer keeps its state.
-        node: its network process.
+        state: the replica state whose parameters are in `anchor`, as far as this process knows; `adopt`
+            and a round that ends well change it.
     """
 
     def __init__(self, node: Node, folder: SwarmFolder, joined: Joined) -> None:
         """Use `join` or `create`."""
-        self.node, self.folder = node, folder
+        self._node, self.folder = node, folder
         self.manifest = Manifest.from_bytes(joined.manifest)
         self.tokenizer = joined.tokenizer
         self.peer_id, self.addresses = joined.peer_id, joined.addresses
         assert joined.state is not None
-        self.state = joined.state
+        self.state: StateName = joined.state
+        self._saved: StateName = joined.state  # in the newest checkpoint, if there is one
         self.layout = joined.layout
         self._memory = node.attach()
         node.refresh()  # who is there should be known before the first step
@@ -153,7 +160,7 @@ class Swarm:
     @property
     def view(self) -> View:
         """The live peers, as of a second ago."""
-        return self.node.view
+        return self._node.view
 
     @property
     def anchor(self) -> Tensor:
@@ -162,23 +169,100 @@ class Swarm:
 
     @property
     def contribution(self) -> Tensor:
-        """Where a contribution is put before `Node.average`, flat, shared with the node."""
+        """Where a contribution is put before `average`, flat, shared with the node."""
         return self._memory.contribution
 
-    def save_replica(self, checkpoint: Path) -> None:
-        """Write the replica state into the folder ``checkpoint``."""
-        self.state = self.node.save(checkpoint / REPLICA_FILE)
+    @property
+    def catching_up(self) -> CatchingUp:
+        """Where the node stands with fetching a newer state, which `adopt` takes over."""
+        return self._node.catching_up
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes exchanged with other peers by the present node process."""
+        return self._node.traffic
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """How often the node process was replaced, by reason."""
+        return self._node.restarts
+
+    def listen(self, on_event: Callable[[object], None]) -> None:
+        """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
+        self._node.on_event = on_event
+
+    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
+        """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
+        self._node.publish(now=now, **fields)
+
+    def average(self, tokens: int, companions: tuple[str, ...]) -> Averaging:
+        """End the round that began with `state`, with what is in `contribution`.
+
+        Args:
+            tokens: what it stands for.
+            companions: ids of the other oracles of the round; none: this one steps by itself.
+        """
+        return Averaging(self, self._node, tokens, companions)
+
+    def cancel_average(self) -> None:
+        """Give up the all-reduce under way, if there is one; does not wait; from any thread."""
+        self._node.cancel_average()
+
+    def adopt(self) -> StateName:
+        """Take over the newer state that the node has fetched, if there is one, and say which it is."""
+        # When it is back there is a state to adopt.
+        with contextlib.suppress(NodeError):
+            self.state = self._node.adopt()
+        return self.state
+
+    def save_replica(self, checkpoint: Path) -> StateName:
+        """Write the node's replica state into the folder ``checkpoint``, and say which one it is.
+
+        A first peer's node moves on by itself; an oracle's may, when started again, be ahead of `state`.
+        """
+        self._saved = self._node.save(checkpoint / REPLICA_FILE)
+        return self._saved
 
     def announce_checkpoint(self) -> None:
         """Tell the others of the newest checkpoint, which holds the state last joined with or saved."""
         checkpoint = self.folder.checkpoint
         if checkpoint is not None:
-            self.node.publish(checkpoint_round=self.state.round, checkpoint_time=checkpoint.stat().st_mtime)
+            self.publish(checkpoint_round=self._saved.round, checkpoint_time=checkpoint.stat().st_mtime)
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""
-        self.node.close()
+        self._node.close()
         self.folder.close()
+
+
+class Averaging:
+    """The end of a round, under way in the node."""
+
+    def __init__(self, swarm: Swarm, node: Node, tokens: int, companions: tuple[str, ...]) -> None:
+        """Use `Swarm.average`."""
+        self._swarm, self._node, self._tokens = swarm, node, tokens
+        self._future: Future[RoundResult] = node.average(swarm.state, tokens, companions)
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` need not wait."""
+        return self._future.done()
+
+    def result(self) -> RoundResult:
+        """Wait for how it went; a new state is then the swarm's `state`.
+
+        A node that died is a round that failed, and so is one that does not answer, which is replaced.
+        """
+        try:
+            result = self._future.result(self._swarm.manifest.rounds.ending_seconds + ANSWER_SECONDS)
+        except NodeError:
+            result = self._node.lost_round(self._tokens)
+        except TimeoutError:
+            self._node.replace_process("average")
+            result = self._node.lost_round(self._tokens)
+        if result.state is not None:
+            self._swarm.state = result.state
+        return result
 
 
 def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
@@ -195,7 +279,7 @@ def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
 
 def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
     """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
-    wanted = {address.rpartition("/p2p/")[2] for address in wish.initial_peers}
+    wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
     paths = sorted(state_dir.glob(f"{wish.swarm_id or '*'}/{ADDRESS_BOOK_FILE}"))
     books = map(AddressBook, paths)
     return [book for book in books if wish.swarm_id or book.peer_ids & wanted]

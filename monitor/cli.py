@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.version import VERSION
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
     from dupt_swarm.manifest import Manifest
     from monitor.watcher import Source, Watcher
 
@@ -74,12 +75,18 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = (state_dir or default_state_dir()) / "monitor"
 
-    def watch() -> Watcher:
-        from monitor.watcher import Watcher
+    # Imported here, or --help would wait for torch.
+    from monitor.server import MonitorServer
+    from monitor.watcher import Watcher
 
-        return Watcher(lambda swarm_id: _connect(initial_peers, swarm_id), swarm, state_dir=folder)
-
-    _serve(watch, initial_peers, (host, port), max_peer_series)
+    # The port first: it takes no time to find out that it is taken.
+    with MonitorServer(host, port) as server:
+        click.echo("looking for the swarm", err=True)
+        with Watcher(lambda swarm_id: _connect(initial_peers, swarm_id), swarm, state_dir=folder) as watcher:
+            server.set_app(_app_of(watcher, initial_peers, max_peer_series))
+            click.echo(f"{server.url}/metrics")
+            click.echo(f"the swarm's page: {server.url}/", err=True)
+            server.serve_forever()
 
 
 def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Manifest]:
@@ -88,26 +95,15 @@ def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Man
     return observe(initial_peers, swarm_id)
 
 
-def _serve(
-    watch: Callable[[], Watcher],
-    initial_peers: tuple[str, ...],
-    address: tuple[str, int],
-    max_peer_series: int,
-) -> None:
-    # Imported here, or --help would wait for torch.
+def _app_of(watcher: Watcher, initial_peers: tuple[str, ...], max_peer_series: int) -> WSGIApplication:
+    """What is served of what ``watcher`` sees."""
     from prometheus_client import CollectorRegistry
 
     from monitor.collector import SwarmCollector
-    from monitor.server import MonitorServer, build_app
+    from monitor.server import build_app
     from monitor.site import Site
 
     registry = CollectorRegistry()
+    registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
     site = Site(lambda: watcher.snapshot, lambda: watcher.history, initial_peers)
-    # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(*address, build_app(registry, lambda: watcher.alive, site.answer)) as server:
-        click.echo("looking for the swarm", err=True)
-        with watch() as watcher:
-            registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
-            click.echo(f"{server.url}/metrics")
-            click.echo(f"the swarm's page: {server.url}/", err=True)
-            server.serve_forever()
+    return build_app(registry, lambda: watcher.alive, site.answer)

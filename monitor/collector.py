@@ -51,7 +51,7 @@ class SwarmCollector(Collector):
             of_run(snapshot.manifest),
             of_totals(snapshot.totals),
             of_rounds(snapshot.manifest, view),
-            of_losses(view),
+            of_losses(snapshot.manifest, view),
             of_peers(view),
             of_each_peer(busiest[: self._max_peer_series], snapshot.floors),
         )

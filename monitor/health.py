@@ -13,8 +13,8 @@ from monitor.samples import disagreeing
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
 STALE_SECONDS = 6 * REFRESH_SECONDS
-# A round ends after `max_round_seconds` at the latest; finding the group and averaging come on top.
-STALLED_ROUNDS = 2.0
+# So many times the manifest's `limit_seconds`; as DuptSwarmStalled in prometheus/rules.yml has it.
+STALLED_ROUNDS = 2
 
 Level = Literal["good", "warning", "critical"]
 
@@ -29,14 +29,14 @@ class Check(BaseModel):
     text: str = Field(description="one sentence in English; may change")
 
 
-def check_health(snapshot: Snapshot, view: View, round_since: float | None, now: float) -> list[Check]:
-    """All checks of the live ``view`` at ``now``; ``round_since``: when the newest round was first seen."""
+def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
+    """All checks of the live ``view`` at ``now``."""
     checks = [_data(snapshot, now)]
     if checks[0].level == "critical" and not view.peers:
         return checks  # whoever is there, we do not see them
     checks.append(_oracles(view))
-    if view.oracles and round_since is not None:
-        checks.append(_rounds(snapshot, view, now - round_since))
+    if view.at_work and snapshot.totals.round_time is not None:
+        checks.append(_rounds(snapshot, view, now - snapshot.totals.round_time))
     if len(view.peers) > 1:
         checks.append(_replicas(view))
     if view.oracles:
@@ -67,7 +67,7 @@ def _data(snapshot: Snapshot, now: float) -> Check:
 
 
 def _oracles(view: View) -> Check:
-    working = sum(peer.record.state in ("training", "averaging") for peer in view.oracles)
+    working = len(view.at_work)
     if not view.oracles:
         return Check(name="oracles", level="critical", text="No oracle is here; the line above starts one.")
     others = len(view.oracles) - working
@@ -78,11 +78,7 @@ def _oracles(view: View) -> Check:
 
 
 def _rounds(snapshot: Snapshot, view: View, age: float) -> Check:
-    rounds = snapshot.manifest.rounds
-    if (
-        age
-        > STALLED_ROUNDS * rounds.max_round_seconds + rounds.matchmaking_seconds + rounds.allreduce_seconds
-    ):
+    if age > STALLED_ROUNDS * snapshot.manifest.rounds.limit_seconds:
         return Check(name="rounds", level="critical", text=f"No round has ended for {formats.duration(age)}.")
     lengths = sorted(peer.record.round_seconds for peer in view.oracles if peer.record.round_seconds)
     if lengths:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dupt_swarm.manifest import Limits
 from dupt_swarm.node.view import View
-from monitor.tally import agreed
 
 POINTS_MAX = 2000
 
@@ -35,18 +35,18 @@ class Point:
     evaluator_loss: float | None = None
 
     @classmethod
-    def of(cls, view: View, tokens: int) -> Point:
+    def of(cls, view: View, tokens: int, limits: Limits) -> Point:
         """The point of ``view``; ``tokens`` are the most that any replica state was seen to hold."""
-        best = agreed(view)
+        agreed = view.agreed
         losses = [peer.record.loss for peer in view.oracles if peer.record.loss is not None]
         heldout = [peer.record.heldout_loss for peer in view.oracles if peer.record.heldout_loss is not None]
         # One curve can show one dataset only: always the same.
         evaluations = sorted(view.evaluations.items())
         return cls(
             time=view.time,
-            round=best.record.round if best else 0,
+            round=agreed.record.round if agreed else 0,
             tokens=tokens,
-            loss=view.loss,
+            loss=view.loss(limits),
             loss_min=min(losses, default=None),
             loss_max=max(losses, default=None),
             heldout_loss=sum(heldout) / len(heldout) if heldout else None,
@@ -61,20 +61,16 @@ class History:
 
     Attributes:
         points: oldest first; replaced as a whole, so any thread may read it.
-        round_since: when the newest round was first seen, seconds since the epoch; None: no point yet.
     """
 
     def __init__(self, points_max: int = POINTS_MAX) -> None:
         """Remember nothing yet, and at most ``points_max`` points (at least 4)."""
         self.points: tuple[Point, ...] = ()
-        self.round_since: float | None = None
         self._points_max, self._distance = points_max, 0.0
 
     def add(self, point: Point) -> None:
         """Remember ``point``, which is newer than all others."""
         points = self.points
-        if not points or points[-1].round != point.round:
-            self.round_since = point.time
         # The newest point is always there; it makes way for the next one while it is too near.
         if len(points) >= 2 and point.time - points[-2].time < self._distance:
             points = points[:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from dupt_swarm.node.addresses import host_of, is_relayed, split, worth_telling
+from dupt_swarm.node.addresses import Address, worth_telling
 from dupt_swarm.node.view import View
 
 ADDRESSES_MAX = 3
@@ -19,23 +19,16 @@ def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
     """
     told = {peer.peer_id: peer.record.addresses for peer in view.peers}
     given: dict[str, list[str]] = {}
-    for address in initial_peers:
-        way, separator, peer_id = address.rpartition("/p2p/")
-        if separator:
-            given.setdefault(peer_id, []).append(way)
+    for address in map(Address.parse, initial_peers):
+        if address.peer_id:
+            given.setdefault(address.peer_id, []).append(address.way)
     found = []
     for peer_id, ways in given.items():
-        best = worth_telling(f"{way}/p2p/{peer_id}" for way in (*ways, *told.get(peer_id, ())))
+        best = worth_telling((*ways, *told.get(peer_id, ())))
         # What the operator gave is known to work, if it is as good as any.
-        found += [f"{way}/p2p/{peer_id}" for way in [*(way for way in ways if way in best), *best][:1]]
-    public = [address for address in found if not is_loopback(address)]
-    return (public or found)[:ADDRESSES_MAX]
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only peers on this machine can use ``address``."""
-    host = host_of(split(address)[0])
-    return host is not None and host.is_loopback and not is_relayed(address)
+        found += [Address(way, peer_id) for way in [*(way for way in ways if way in best), *best][:1]]
+    others = [address for address in found if not address.loopback]
+    return list(map(str, (others or found)[:ADDRESSES_MAX]))
 
 
 def join_line(addresses: Sequence[str]) -> str:

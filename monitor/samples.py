@@ -13,7 +13,8 @@ from dupt_swarm.metrics.spec import MetricSpec, Sample
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerRecord, PeerState, Role
 from dupt_swarm.node.view import Peer, View
-from monitor.tally import Floor, Totals, agreed
+from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
+from monitor.tally import Floor, Totals
 
 LABEL_LENGTH_MAX = 64
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
@@ -40,8 +41,7 @@ def of_run(manifest: Manifest) -> Iterator[Samples]:
     model, rounds = manifest.model, manifest.rounds
     shape = f"{model.layers} layers, width {model.width}, context {model.context_length}"
     yield metrics.RUN_INFO, [((shape, manifest.sha256), 1.0)]
-    limit = rounds.max_round_seconds + 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds
-    yield metrics.ROUND_LIMIT_SECONDS, one(limit)
+    yield metrics.ROUND_LIMIT_SECONDS, one(rounds.limit_seconds)
 
 
 def of_totals(totals: Totals) -> Iterator[Samples]:
@@ -56,16 +56,16 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
     """Where the swarm stands, and how its last rounds went."""
-    best = agreed(view)
-    if best is not None:
-        yield metrics.ROUND, one(best.record.round)
-        yield metrics.LEARNING_RATE, one(_learning_rate(manifest, best.record.round))
-        working = view.companions(best.record.state_digest, but="")
-        if working:
-            progress = round_progress(manifest, working, 0, view.time)
+    agreed = view.agreed
+    if agreed is not None:
+        record = agreed.record
+        yield metrics.ROUND, one(record.round)
+        rate = scheduled_learning_rate(manifest, update_number(manifest, record.round))
+        yield metrics.LEARNING_RATE, one(rate)
+        progress = round_progress(manifest, view.companions(record.state_digest), view.time)
+        if progress.live:
             yield metrics.ROUND_TOKENS, one(progress.tokens)
-            # Not `progress.target`: that counts one oracle more, the one that asks.
-            yield metrics.ROUND_TARGET_TOKENS, one(manifest.rounds.tokens_per_round * len(working))
+            yield metrics.ROUND_TARGET_TOKENS, one(progress.target)
     done = [peer.record for peer in view.oracles if peer.record.group_size]
     averaging = [record.averaging_seconds for record in done]
     groups = [record.group_size for record in done]
@@ -77,10 +77,10 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
     yield from _of_checkpoints(view)
 
 
-def of_losses(view: View) -> Iterator[Samples]:
+def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
     """What is learnt, by the oracles' word and by the evaluators'."""
     losses = _known(view, lambda record: record.loss)
-    yield metrics.LOSS_NATS, one(view.loss)
+    yield metrics.LOSS_NATS, one(view.loss(manifest.limits))
     yield metrics.LOSS_MIN_NATS, one(min(losses, default=None))
     yield metrics.LOSS_MAX_NATS, one(max(losses, default=None))
     yield metrics.HELDOUT_LOSS_NATS, one(_mean(_known(view, lambda record: record.heldout_loss)))
@@ -141,11 +141,6 @@ def _of_checkpoints(view: View) -> Iterator[Samples]:
     newest = max(saved, default=None)
     yield metrics.CHECKPOINT_ROUND, one(newest[0] if newest else None)
     yield metrics.CHECKPOINT_TIMESTAMP, one(newest[1] if newest else None)
-
-
-def _learning_rate(manifest: Manifest, round: int) -> float:
-    scheduled = manifest.outer if manifest.rounds.strategy == "gradient" else manifest.inner
-    return scheduled.learning_rate * manifest.schedule.factor(round * manifest.updates_per_round)
 
 
 def _versions(view: View) -> list[Sample]:

@@ -68,13 +68,13 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     allow_reuse_port = False  # or two monitors could share a port unnoticed
 
-    def __init__(self, host: str, port: int, app: WSGIApplication) -> None:
+    def __init__(self, host: str, port: int, app: WSGIApplication | None = None) -> None:
         """Listen at once; `serve_forever` then answers.
 
         Args:
             host: an address or a name of this machine.
             port: 0 takes a free one.
-            app: what to serve.
+            app: what to serve; None: `set_app` follows before `serve_forever`.
 
         Raises:
             UsageError: it cannot listen there.
@@ -87,7 +87,8 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
                 f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
                 f"choose another --port, or end what uses it"
             ) from error
-        self.set_app(app)
+        if app is not None:
+            self.set_app(app)
 
     @property
     def url(self) -> str:

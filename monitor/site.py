@@ -12,11 +12,12 @@ from urllib.parse import parse_qs
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.version import VERSION
 from monitor import chart, formats
 from monitor.health import Level, worst
 from monitor.history import History
-from monitor.join_line import is_loopback, join_addresses, join_line
+from monitor.join_line import join_addresses, join_line
 from monitor.server import Answer
 from monitor.summary import Summary, summarise
 from monitor.watcher import REFRESH_SECONDS, Snapshot
@@ -101,7 +102,7 @@ class Site:
             verdict=verdict(summary),
             chart=chart.draw(self._history().points, by_tokens),
             by_tokens=by_tokens,
-            local=all(map(is_loopback, self._addresses())),
+            local=all(Address.parse(address).loopback for address in self._addresses()),
             width=int(chart.WIDTH),
             height=int(chart.HEIGHT),
             refresh_seconds=REFRESH_SECONDS,

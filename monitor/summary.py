@@ -6,14 +6,12 @@ control characters here, and escaped by whoever puts it into a page.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState
 from dupt_swarm.node.view import Peer, View
@@ -21,7 +19,6 @@ from monitor.chart import thinned
 from monitor.health import Check, check_health
 from monitor.history import History, Point
 from monitor.samples import clean
-from monitor.tally import agreed
 from monitor.watcher import Snapshot
 
 PEERS_LISTED_MAX = 30
@@ -49,7 +46,7 @@ class RoundSummary(_Part):
     tokens: float = Field(description="trained on in this round so far, carried on to now")
     target_tokens: int = Field(description="that end it; 0: no oracle works on it")
     ratio: float = Field(description="how full it is, from 0 to 1")
-    since: float | None = Field(description="when the monitor first saw it, seconds since the epoch")
+    since: float | None = Field(description="when the monitor saw the round rise, seconds since the epoch")
 
 
 class LossSummary(_Part):
@@ -127,8 +124,8 @@ class Summary(_Part):
 def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Summary:
     """Everything that is public about the swarm at ``now`` (seconds since the epoch)."""
     manifest, view = snapshot.manifest, snapshot.live_view(now)
-    point = Point.of(view, snapshot.tokens_total or 0)
-    speeds = bounded_speeds(manifest, view)
+    point = Point.of(view, snapshot.swarm_tokens or 0, manifest.limits)
+    speeds = view.speeds(manifest.limits)
     return Summary(
         time=now,
         refreshed=snapshot.last_refresh,
@@ -137,7 +134,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         manifest_sha256=manifest.sha256,
         model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
         join=join,
-        round=_round(manifest, view, history),
+        round=_round(snapshot, view, history),
         tokens_total=point.tokens,
         tokens_per_second=sum(speeds.values()),
         loss=LossSummary(
@@ -148,23 +145,9 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         ),
         evaluations=_evaluations(view),
         peers=_peers(view, speeds),
-        health=check_health(snapshot, view, history.round_since, now),
+        health=check_health(snapshot, view, now),
         history=columns(history.points),
     )
-
-
-def bounded_speeds(manifest: Manifest, view: View) -> dict[str, float]:
-    """Tokens per second of each oracle by peer id: 0 for those that do not train now.
-
-    None is greater than an oracle's weight may be: one that claims a trillion would own every share.
-    """
-    speeds = {
-        peer.peer_id: peer.record.tokens_per_second if peer.record.state in ("training", "averaging") else 0.0
-        for peer in view.oracles
-    }
-    usual = statistics.median([speed for speed in speeds.values() if speed] or [0.0])
-    most = manifest.limits.max_weight_ratio * usual
-    return {peer_id: min(speed, most) for peer_id, speed in speeds.items()}
 
 
 def columns(points: Sequence[Point]) -> dict[str, list[int | float | None]]:
@@ -173,21 +156,18 @@ def columns(points: Sequence[Point]) -> dict[str, list[int | float | None]]:
     return {name: [getattr(point, name) for point in few] for name in Point.__dataclass_fields__}
 
 
-def _round(manifest: Manifest, view: View, history: History) -> RoundSummary:
-    best = agreed(view)
-    if best is None:
+def _round(snapshot: Snapshot, view: View, history: History) -> RoundSummary:
+    agreed, since = view.agreed, snapshot.totals.round_time
+    if agreed is None:
         number = history.points[-1].round if history.points else 0
-        return RoundSummary(number=number, tokens=0, target_tokens=0, ratio=0, since=history.round_since)
-    working = view.companions(best.record.state_digest, but="")
-    tokens = round_progress(manifest, working, 0, view.time).tokens
-    # Not the progress' target: that counts one oracle more, the one that asks.
-    target = manifest.rounds.tokens_per_round * len(working)
+        return RoundSummary(number=number, tokens=0, target_tokens=0, ratio=0, since=since)
+    progress = round_progress(snapshot.manifest, view.companions(agreed.record.state_digest), view.time)
     return RoundSummary(
-        number=best.record.round,
-        tokens=tokens,
-        target_tokens=target,
-        ratio=min(1.0, tokens / target) if target else 0.0,
-        since=history.round_since,
+        number=agreed.record.round,
+        tokens=progress.tokens,
+        target_tokens=int(progress.target),
+        ratio=progress.ratio,
+        since=since,
     )
 
 
@@ -200,7 +180,7 @@ def _evaluations(view: View) -> list[EvaluationSummary]:
 
 
 def _peers(view: View, speeds: dict[str, float]) -> PeersSummary:
-    best, total = agreed(view), sum(speeds.values())
+    agreed, total = view.agreed, sum(speeds.values())
     states = Counter(peer.record.state for peer in view.peers)
 
     def order(peer: Peer) -> tuple[Any, ...]:
@@ -212,7 +192,7 @@ def _peers(view: View, speeds: dict[str, float]) -> PeersSummary:
         total=len(view.peers),
         oracles=len(view.oracles),
         states={state: states[state] for state in get_args(PeerState)},
-        listed=[_peer(peer, speeds, total, best.record.round if best else 0) for peer in listed],
+        listed=[_peer(peer, speeds, total, agreed.record.round if agreed else 0) for peer in listed],
         unlisted=len(view.peers) - len(listed),
     )
 

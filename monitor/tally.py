@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.node.reasons import FAILURES, REFUSALS, REJECTIONS, by_reason
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import View
 
 PEERS_REMEMBERED = 4096
 # A record says how often something happened since its peer started. Nobody does more between two readings.
@@ -50,20 +50,6 @@ class Totals(BaseModel):
     refused: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
 
 
-def agreed(view: View) -> Peer | None:
-    """A peer with the newest state that half of the working peers have reached.
-
-    Not simply the newest: one peer that lies must not set a counter that never falls.
-    """
-    working = [peer for peer in view.peers if peer.record.state in ("training", "averaging")]
-    known = sorted(
-        working or view.peers,
-        key=lambda peer: (peer.record.swarm_tokens, peer.record.state_digest),
-        reverse=True,
-    )
-    return known[(len(known) - 1) // 2] if known else None
-
-
 @dataclass(frozen=True)
 class Floor:
     """What the series of one peer do not fall below: tokens contributed, rounds failed."""
@@ -73,10 +59,46 @@ class Floor:
 
 
 @dataclass(frozen=True)
+class _Counts:
+    """How often things have happened, by reason where there are several; see `Totals`."""
+
+    averaged: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, record: PeerRecord) -> _Counts:
+        """Since that peer started."""
+        return cls(
+            averaged=record.averaged_rounds,
+            failed=Counter(by_reason(record.failures, FAILURES)),
+            rejected=Counter(by_reason(record.rejections, REJECTIONS)),
+        )
+
+    def since(self, before: _Counts) -> _Counts:
+        """How much each has risen."""
+        return _Counts(
+            _increase(before.averaged, self.averaged),
+            _increases(before.failed, self.failed),
+            _increases(before.rejected, self.rejected),
+            _increases(before.refused, self.refused),
+        )
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(
+            self.averaged + other.averaged,
+            self.failed + other.failed,
+            self.rejected + other.rejected,
+            self.refused + other.refused,
+        )
+
+
+@dataclass(frozen=True)
 class _Known:
     """A peer as it was last seen."""
 
-    counts: Mapping[str, int]
+    counts: _Counts
     floor: Floor
 
 
@@ -95,12 +117,12 @@ class Tally:
     def add(self, view: View) -> dict[str, Floor]:
         """Take the next view into account; the floors of its peers."""
         # Refused records are the node's own count; no peer id is empty.
-        increases = self._remember("", _with_prefix("refused", view.refused), Floor())
+        increases = self._remember("", _Counts(refused=Counter(view.refused)), Floor())
         for peer in view.peers:
             record = peer.record
             before = self._known[peer.peer_id].floor if peer.peer_id in self._known else Floor()
             floor = Floor(max(before.tokens, record.tokens_total), max(before.failed, record.failed_rounds))
-            increases.update(self._remember(peer.peer_id, _counts_of(record), floor))
+            increases += self._remember(peer.peer_id, _Counts.of(record), floor)
         self.totals = self.totals.model_copy(update=self._sums(increases) | self._position(view))
         return {
             peer.peer_id: self._known[peer.peer_id].floor
@@ -108,37 +130,32 @@ class Tally:
             if peer.peer_id in self._known
         }
 
-    def _remember(self, peer_id: str, counts: Mapping[str, int], floor: Floor) -> Counter[str]:
+    def _remember(self, peer_id: str, counts: _Counts, floor: Floor) -> _Counts:
         """How much each count has risen since this peer was last seen; nothing at first sight."""
         before = self._known.get(peer_id)
         self._known[peer_id] = _Known(counts, floor)
         self._known.move_to_end(peer_id)
         if len(self._known) > PEERS_REMEMBERED:
             self._known.popitem(last=False)
-        if before is None:
-            return Counter()
-        return Counter({name: _increase(before.counts.get(name, 0), count) for name, count in counts.items()})
+        return counts.since(before.counts) if before else _Counts()
 
-    def _sums(self, increases: Counter[str]) -> dict[str, object]:
+    def _sums(self, increases: _Counts) -> dict[str, object]:
         before = self.totals
-        tables = {"failed": FAILURES, "rejected": REJECTIONS, "refused": REFUSALS}
-        sums = {
-            name: {
-                reason: getattr(before, name).get(reason, 0) + increases[f"{name} {reason}"]
-                for reason in reasons
-            }
-            for name, reasons in tables.items()
+        return {
+            "averaged": before.averaged + increases.averaged,
+            "failed": _sum(before.failed, increases.failed, FAILURES),
+            "rejected": _sum(before.rejected, increases.rejected, REJECTIONS),
+            "refused": _sum(before.refused, increases.refused, REFUSALS),
         }
-        return {"averaged": before.averaged + increases["averaged"], **sums}
 
     def _position(self, view: View) -> dict[str, object]:
-        best, before = agreed(view), self.totals
-        if best is None:
+        agreed, before = view.agreed, self.totals
+        if agreed is None:
             return {}
-        rose = before.round is None or best.record.round > before.round
+        rose = before.round is None or agreed.record.round > before.round
         return {
-            "tokens": max(best.record.swarm_tokens, before.tokens or 0),
-            "round": best.record.round,
+            "tokens": max(agreed.record.swarm_tokens, before.tokens or 0),
+            "round": agreed.record.round,
             "round_time": view.time if rose else before.round_time,
         }
 
@@ -158,7 +175,7 @@ def save_totals(path: Path, totals: Totals) -> None:
     """Write ``totals`` to ``path``, whole or not at all.
 
     Raises:
-        CheckpointError: it cannot be written.
+        FileError: it cannot be written.
     """
     write_atomically(path, lambda file: file.write_text(totals.model_dump_json()))
 
@@ -168,13 +185,9 @@ def _increase(before: int, now: int) -> int:
     return min(now - before if now >= before else now, INCREASE_MAX)
 
 
-def _counts_of(record: PeerRecord) -> dict[str, int]:
-    return (
-        {"averaged": record.averaged_rounds}
-        | _with_prefix("failed", by_reason(record.failures, FAILURES))
-        | _with_prefix("rejected", by_reason(record.rejections, REJECTIONS))
-    )
+def _increases(before: Counter[str], now: Counter[str]) -> Counter[str]:
+    return Counter({reason: _increase(before[reason], count) for reason, count in now.items()})
 
 
-def _with_prefix(name: str, counts: Mapping[str, int]) -> dict[str, int]:
-    return {f"{name} {reason}": count for reason, count in counts.items()}
+def _sum(before: Mapping[str, int], increases: Counter[str], reasons: tuple[str, ...]) -> dict[str, int]:
+    return {reason: before.get(reason, 0) + increases[reason] for reason in reasons}

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
 REFRESH_SECONDS = 5.0
-# A node that lost all its neighbours does not find them again by itself: it takes a new one.
+# An observer that lost all its neighbours does not find them again by itself: it takes a new node.
 # A new node is a new process, so ever less often.
 FAILURES_BEFORE_NEW_NODE = 3
 FAILURES_BETWEEN_NEW_NODES_MAX = 24
@@ -66,7 +66,7 @@ class Snapshot:
     refresh_errors: int = 0
 
     @property
-    def tokens_total(self) -> int | None:
+    def swarm_tokens(self) -> int | None:
         """Tokens in the swarm's state, as a counter that never falls; None: none seen yet."""
         return self.totals.tokens
 
@@ -168,7 +168,7 @@ class Watcher:
         self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
         self._save()
         if view.peers:
-            self.history.add(Point.of(view, self.snapshot.tokens_total or 0))
+            self.history.add(Point.of(view, self.snapshot.swarm_tokens or 0, self.snapshot.manifest.limits))
 
     def close(self) -> None:
         """Stop the thread and close the node."""
@@ -192,7 +192,7 @@ class Watcher:
             self._state_file.parent.mkdir(parents=True, exist_ok=True)
             save_totals(self._state_file, totals)
             self._saved, self._save_failed = totals, False
-        except (OSError, CheckpointError) as error:
+        except (OSError, FileError) as error:
             if not self._save_failed:
                 logger.warning("counters are not kept over a restart: %s", error)
             self._save_failed = True

@@ -1,1 +1,26 @@
-"""The programs that volunteers and organisers run."""
+"""`dupt-peer`, the program that volunteers and organisers run: one file per command.
+
+cli              the program; imports a command when it runs, so that --help is quick
+new              a manifest, and a tokenizer trained for it
+bootstrap        the first peer
+join             an oracle
+evaluate         an independent evaluator
+status           the swarm now; this machine's peer with --health
+check            preflight: is this machine fit to join?
+pause            stop training, stay in the swarm
+resume           go on training
+finish           contribute at the end of the round, then leave
+stop             save and leave now
+demo             a whole swarm on this machine
+demo_screen      what the demo shows
+screen           what `join` shows
+options          options that several commands share
+address_options  where a peer listens, and which addresses it announces
+byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
+interruption     Ctrl-C and SIGTERM
+processes        our programs as child processes, which end with their parent
+checks/          what `check` looks at
+control/         how the owner reaches a running peer
+metrics/         `--metrics-addr`: a peer's own metrics
+systemd/         the unit for volunteers without Docker
+"""

@@ -73,9 +73,10 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 def join_address(addresses: tuple[str, ...]) -> str:
     """The address to hand out: one that others can reach, TCP first, loopback only if there is no other."""
-    return min(
-        addresses, key=lambda address: ("/ip4/127." in address or "/ip6/::1" in address, "/udp/" in address)
-    )
+    from dupt_swarm.node.addresses import Address
+
+    own = map(Address.parse, addresses)
+    return str(min(own, key=lambda address: (address.loopback, address.transport == "udp")))
 
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
@@ -105,18 +106,18 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
-        control.beat("syncing", view.best.record.round if view.best else swarm.state.round)
+        control.beat("syncing", view.agreed.record.round if view.agreed else swarm.state.round)
         if now - logged_at > LOG_SECONDS:
-            best = view.best
+            agreed, loss = view.agreed, view.loss(swarm.manifest.limits)
             line = (
-                f"round {best.record.round if best else 0}  oracles {len(view.oracles)}  "
-                f"loss {'–' if view.loss is None else f'{view.loss:.4f}'}"
+                f"round {agreed.record.round if agreed else 0}  oracles {len(view.oracles)}  "
+                f"loss {'–' if loss is None else f'{loss:.4f}'}"
             )
             if line != logged:
                 click.echo(f"{time.strftime('%H:%M:%S')}  {line}", err=True)
             logged, logged_at = line, now
         if now - saved_at > CHECKPOINT_SECONDS:
-            if view.best is not None and view.best.record.state_digest != saved.digest:
+            if view.agreed is not None and view.agreed.record.state_digest != saved.digest:
                 try:
                     saved = _save(swarm)
                 except CheckpointError as error:
@@ -127,9 +128,9 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
 
 def _save(swarm: Swarm) -> Any:
     with swarm.folder.new_checkpoint() as path:
-        swarm.save_replica(path)
+        saved = swarm.save_replica(path)
     swarm.announce_checkpoint()
-    return swarm.state
+    return saved
 
 
 def _read_tokenizer(path: Path) -> bytes:

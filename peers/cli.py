@@ -6,6 +6,7 @@ from importlib import import_module
 
 import click
 
+from dupt_swarm.command_line.verbosity import with_verbosity
 from dupt_swarm.disk.folders import keep_compiled_kernels
 from dupt_swarm.version import VERSION
 
@@ -38,7 +39,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"peers.{cmd_name}").command
-        return command
+        return with_verbosity(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in ``dupt-peer --help``."""

@@ -83,7 +83,7 @@ class DemoScreen:
             for peer in view.oracles
             if peer.record.loss is not None
         )
-        round_now = view.best.record.round if view.best else 0
+        round_now = view.agreed.record.round if view.agreed else 0
         self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {losses or 'none yet'}")
 
     def _table(self, view: View, rounds: int) -> Group:

@@ -99,7 +99,7 @@ def _print(found: Measurement, as_json: bool) -> None:
         "dataset": found.dataset,
         "round": state.round,
         "state_digest": state.digest,
-        "swarm_tokens": state.tokens_total,
+        "swarm_tokens": state.swarm_tokens,
         # JSON has no word for what is not finite.
         "bits_per_byte": evaluation.bits_per_byte if found.finite else None,
         "loss_nats": evaluation.loss_nats if found.finite else None,

@@ -118,7 +118,7 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
     return {
         "rounds": status.rounds_done,
         "failed_rounds": status.failed_rounds,
-        "tokens_total": status.tokens_total,
+        "tokens_total": status.contributed_tokens,
         "heldout_loss_before": first and first.loss_nats,
         "heldout_loss_after": latest and latest.loss_nats,
         "bits_per_byte_before": first and first.bits_per_byte,

@@ -57,12 +57,12 @@ def command(
     with node:
         view = _look(node)
     if as_json:
-        click.echo(json.dumps(view.to_json(manifest.swarm_id), indent=2))
+        click.echo(json.dumps(view.to_json(manifest), indent=2))
         return
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    summary = view.to_json(manifest.swarm_id)
+    summary = view.to_json(manifest)
     loss = "–" if summary["loss"] is None else f"{summary['loss']:.4f} nats"
     console.print(
         f"swarm [bold]{manifest.swarm_id}[/]   round {summary['round']}   loss {loss}   "

@@ -1,75 +1,63 @@
-"""What all tests share: a check that processes leave nothing behind."""
+"""What all tests share: what they must not leave behind, and what they must not be silent about."""
 
 import hashlib
 import os
-import time
-import uuid
+import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
+import hypothesis
 import pytest
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
+from tests.support.leftovers import nothing_new, short_folder
+from tests.support.loops import nothing_forgotten
+from tests.support.warm import NODES, Program, start_by
 
-MARK = "DUPT_TEST_RUN"
-
-# Every process that a test starts inherits this, and is found by it, whoever its parent is by then.
-os.environ[MARK] = uuid.uuid4().hex
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
 os.environ.setdefault("HIVEMIND_MEMORY_SHARING_STRATEGY", "file_descriptor")
+start_by(Program, NODES)
+# How long an example takes says nothing on a busy machine. One that fails is printed, to be repeated.
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("here")
+# pytest's workers inherit it, so that all have the same.
+SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 
 
-def ours() -> set[psutil.Process]:
-    """All live processes that descend from this test run, without this one."""
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            mine = process.environ().get(MARK) == os.environ[MARK]
-            if mine and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process)
-        except psutil.Error:
-            continue
-    return found
+def pytest_report_header() -> str:
+    """How to have the same random numbers again."""
+    return f"random numbers: DUPT_TEST_SEED={SEED}"
 
 
-def _foreign(segment: Path) -> bool:
-    """Whether a live process outside this test run made this segment (torch_<pid>_…)."""
-    parts = segment.name.split("_")
-    maker = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
-    return psutil.pid_exists(maker) and maker not in {os.getpid(), *(process.pid for process in ours())}
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Each test's random numbers follow from the seed of the run."""
+    random.seed(int(SEED))
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(int(SEED))
+
+
+@pytest.fixture(autouse=True)
+def no_forgotten_futures() -> Iterator[None]:
+    """Fails the test if asyncio logged an error, such as an exception that was never retrieved."""
+    with nothing_forgotten():
+        yield
 
 
 @pytest.fixture
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails the test if a process, socket or shared-memory segment is there that was not there before."""
-    # A short folder of its own: the path of a Unix socket has at most 108 bytes.
-    short = Path(f"/tmp/{uuid.uuid4().hex[:8]}")
-    short.mkdir()
-    monkeypatch.setenv("TMPDIR", str(short))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    processes, shared = ours(), set(Path("/dev/shm").iterdir())
-    yield
-    deadline = time.monotonic() + 10
-    while (left := ours() - processes) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    files = [
-        *short.iterdir(),
-        *(path for path in set(Path("/dev/shm").iterdir()) - shared if not _foreign(path)),
-    ]
-    for process in left:
-        process.kill()
-    for path in sorted(short.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    short.rmdir()
-    assert not left, f"processes left running: {left}"
-    assert not files, f"files left: {files}"
+    with short_folder() as short, nothing_new():
+        monkeypatch.setenv("TMPDIR", str(short))
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield
 
 
 @pytest.fixture(scope="session")

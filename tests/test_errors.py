@@ -9,6 +9,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "CorpusError": 1,
     "CheckpointError": 1,
+    "FileError": 1,
     "NodeError": 1,
     "ManifestError": 10,
     "UnreachableError": 11,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_manifest
+from torch import Tensor
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.evaluator import Evaluator, Measurement
@@ -16,27 +16,29 @@ from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.node.messages import CatchingUp, StateName
 from dupt_swarm.settings import EvaluatorSettings
+from tests.support.tiny import tiny_manifest
 
 BLOCK = 16  # tokens, the context of the tiny manifest
 
 
-class FakeNode:
-    """In place of a node process: has newer states ready, and keeps what is published."""
+class FakeSwarm(SimpleNamespace):
+    """In place of a membership: has newer states ready, and keeps what is published."""
 
-    def __init__(self, swarm: Any, newer: int) -> None:
-        self._swarm, self._left = swarm, newer
-        self.published: list[Any] = []
+    left: int
+    state: StateName
+    anchor: Tensor
+    published: list[Any]
 
     @property
     def catching_up(self) -> CatchingUp:
-        newer = StateName(1, 1, "b" * 64) if self._left else None
-        return CatchingUp(fetching=False, newer=newer)
+        return CatchingUp(fetching=False, newer=StateName(1, 1, "b" * 64) if self.left else None)
 
     def adopt(self) -> StateName:
-        self._left -= 1
-        before = self._swarm.state
-        self._swarm.anchor.mul_(0.5)
-        return StateName(before.round + 1, before.tokens_total + 1, f"{before.round + 1:064d}")
+        self.left -= 1
+        self.anchor.mul_(0.5)
+        number = self.state.round + 1
+        self.state = StateName(number, self.state.swarm_tokens + 1, f"{number:064d}")
+        return self.state
 
     def publish(self, *, now: bool, evaluation: Any) -> None:
         assert now
@@ -58,16 +60,16 @@ def fake_swarm(corpus: Path, newer: int = 0) -> Any:
     tokenizer = train_tokenizer([path.read_text() for path in sorted(corpus.iterdir())], 300)
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
     parameters = list(GPT(manifest.model).parameters())
-    swarm = SimpleNamespace(
+    return FakeSwarm(
         manifest=manifest,
         tokenizer=tokenizer.to_bytes(),
         folder=SimpleNamespace(tokens=corpus.with_name("tokens")),
         layout=tuple(tuple(parameter.shape) for parameter in parameters),
         anchor=flatten(parameters),
         state=StateName(0, 0, "0" * 64),
+        left=newer,
+        published=[],
     )
-    swarm.node = FakeNode(swarm, newer)
-    return swarm
 
 
 def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
@@ -84,7 +86,7 @@ def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
     evaluator.run(report)
     assert [one.state.round for one in found] == [0, 1, 2]
     assert len({one.evaluation.bits_per_byte for one in found}) == 3
-    assert swarm.node.published == [
+    assert swarm.published == [
         {
             "dataset": "words",
             "bits_per_byte": one.evaluation.bits_per_byte,
@@ -124,7 +126,7 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
 
     evaluator.run(report)
     assert [one.finite for one in found] == [False]
-    assert swarm.node.published == [None]
+    assert swarm.published == [None]
 
 
 def test_told_to_stop_it_gives_up_at_once(corpus: Path) -> None:
@@ -134,7 +136,7 @@ def test_told_to_stop_it_gives_up_at_once(corpus: Path) -> None:
     evaluator.stop()
     evaluator.run(lambda _: pytest.fail("it reported"))
     assert evaluator.measure() is None
-    assert swarm.node.published == []
+    assert swarm.published == []
 
 
 def test_a_model_of_ones_own_cannot_be_measured(corpus: Path) -> None:

@@ -222,12 +222,12 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         (
             {"inner": {"optimizer": "none"}},
             'inner.optimizer = "none" does not go with rounds.strategy = "diloco"; '
-            '`gradient` takes "none", `diloco` takes "adamw" or "sgd"',
+            '`diloco` takes "adamw" or "sgd", `gradient` takes "none"',
         ),
         (
             {"rounds": {"strategy": "gradient"}},
             'inner.optimizer = "adamw" does not go with rounds.strategy = "gradient"; '
-            '`gradient` takes "none", `diloco` takes "adamw" or "sgd"',
+            '`diloco` takes "adamw" or "sgd", `gradient` takes "none"',
         ),
         (
             {"inner": {"learning_rate": 0}},
@@ -361,6 +361,16 @@ def test_updates_per_round() -> None:
     changed["rounds"]["strategy"], changed["inner"]["optimizer"] = "gradient", "none"
     assert preset("tiny").updates_per_round == 20
     assert Manifest.model_validate(changed).updates_per_round == 1
+
+
+def test_what_follows_from_the_limits() -> None:
+    """How heavy a contribution may be, and how long a round and its end may take, follow from the tables."""
+    changed = tables()
+    changed["limits"]["max_weight_ratio"], changed["rounds"]["tokens_per_round"] = 2.5, 2048
+    changed["rounds"] |= {"max_round_seconds": 100.0, "matchmaking_seconds": 7.0, "allreduce_seconds": 30.0}
+    manifest = Manifest.model_validate(changed)
+    assert manifest.weight_limit == 5120.0
+    assert (manifest.rounds.ending_seconds, manifest.rounds.limit_seconds) == (44.0, 144.0)
 
 
 @pytest.mark.parametrize("final_ratio", [0.0, 0.1, 1.0])

@@ -1,1 +1,5 @@
-"""What the programs in `peers/` and `monitor/` share: exit codes."""
+"""What the programs in `peers/` and `monitor/` share.
+
+exit_codes      errors and interruptions become a message and an exit code
+verbosity       `-v`: the node's story on stderr
+"""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
 
 SYNC_BYTES = 1 << 24  # a second on the slowest of disks
 
@@ -22,21 +22,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
         durable: False: whoever names the folder makes its files durable, see `SwarmFolder.new_checkpoint`.
 
     Raises:
-        CheckpointError: the disk is full or the folder cannot be written; ``path`` is as before.
-    """
-    try:
-        replace_file(path, write, durable=durable)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another --state-dir"
-        ) from error
-
-
-def replace_file(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-    """`write_atomically` for files that are not in a state folder.
-
-    Raises:
-        OSError: the disk is full or the folder cannot be written; ``path`` is as before.
+        FileError: the disk is full or the folder cannot be written; ``path`` is as before.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -47,6 +33,10 @@ def replace_file(path: Path, write: Callable[[Path], object], *, durable: bool =
         temporary.replace(path)
         if durable:
             sync_folder(path.parent)
+    except OSError as error:
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror or error}); free space there, or let it be writable"
+        ) from error
     finally:
         with contextlib.suppress(OSError):  # gone already, or the folder cannot be written
             temporary.unlink()

@@ -1,0 +1,19 @@
+"""Training on one machine: torch, no network.
+
+tokenizer       byte-level BPE, trained once per swarm
+documents       reads text, JSON lines and Parquet in pieces that fit in memory
+shards          token ids on disk, memory-mapped
+corpus          documents to shards, split into training and held-out parts
+batches         shuffled blocks of tokens, resumable
+model           the GPT decoder
+device          which device, which precision, compiled or not
+trainer         inner steps; the optimizer is handed in
+inner           the inner optimizer
+strategies/     inner steps and what a round contributes: DiLoCo, gradient
+evaluation      the loss on held-out text
+held_out        when to evaluate
+interruptible   looking into steps and evaluations, and giving them up
+threads         how many threads compute on a CPU that others use too
+stopwatch       how long the phases of a step take
+safe_state      nested structures with tensors in one safetensors file
+"""

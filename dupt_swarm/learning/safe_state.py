@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import CheckpointError, FileError
 
 
 def write_tree(path: Path, tree: object) -> None:
@@ -34,6 +34,8 @@ def write_tree(path: Path, tree: object) -> None:
     metadata = {"skeleton": skeleton, "crc32": str(_checksum(skeleton, tensors))}
     try:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata), durable=False)
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
     except SafetensorError as error:  # how safetensors reports a full disk
         raise CheckpointError(f"{path}: cannot be written ({error}); free space there") from error
 

@@ -17,7 +17,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from dupt_swarm.disk.files import replace_file
+from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -109,9 +109,9 @@ class Tokenizer:
         """Write tokenizer.json to ``path``, whole or not at all.
 
         Raises:
-            OSError: the file cannot be written.
+            FileError: the file cannot be written.
         """
-        replace_file(path, lambda file: file.write_bytes(self._data))
+        write_atomically(path, lambda file: file.write_bytes(self._data))
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:

@@ -1,1 +1,7 @@
-"""The tables of all metrics: the one source of their names, types, help texts and labels."""
+"""The tables of all metrics: the single source of their names, types, help texts and labels.
+
+spec            `MetricSpec`, a row of the tables
+swarm           of a swarm, exported by the monitor
+peer            of one peer, exported by itself
+monitor         of the monitor itself
+"""

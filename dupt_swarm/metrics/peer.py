@@ -1,6 +1,6 @@
 """The metrics of one peer, exported by itself with ``--metrics-addr``.
 
-Which run and which peer it is stands in `INFO` alone; Prometheus adds the instance to everything.
+Only `INFO` says which swarm and which peer; Prometheus adds its `instance` label to every series.
 """
 
 from __future__ import annotations
@@ -21,92 +21,94 @@ BUILD_INFO = _peer(
 )
 INFO = _peer("info", "info", "Which peer this is.", "run", "peer_id", "role", "name", "device")
 START = _peer("start_timestamp_seconds", "gauge", "When this peer was started.")
-STATE = _peer("state", "gauge", "1 for what this peer does now, 0 for all else.", "state")
-PAUSED = _peer("paused_seconds_total", "counter", "How long this peer has been paused since its start.")
+STATE = _peer("state", "gauge", "1 for the state that this peer is in, 0 for all others.", "state")
+PAUSED = _peer("paused_seconds_total", "counter", "Time for which this peer has been paused since its start.")
 ROUND = _peer("round", "gauge", "Rounds in this peer's replica state.")
-ROUND_LAG = _peer("round_lag", "gauge", "Rounds that the swarm's newest replica state is ahead of ours.")
+ROUND_LAG = _peer("round_lag", "gauge", "Rounds by which the swarm's newest replica state is ahead of ours.")
 LOSS_NATS = _peer("loss_nats", "gauge", "Mean training loss per token over the last steps.")
 HELDOUT_LOSS_NATS = _peer(
-    "heldout_loss_nats", "gauge", "Loss per token on the part of the corpus that is not trained on."
+    "heldout_loss_nats", "gauge", "Held-out loss per token, on the part of the corpus that is not trained on."
 )
 HELDOUT_BPB = _peer(
-    "heldout_bpb",  # Prometheus' linter takes `bits` in a name for a wrong unit
+    "heldout_bpb",  # promtool's linter takes `bits` in a name for a wrong unit
     "gauge",
-    "Bits per byte (BPB) of the part of the corpus that is not trained on.",
+    "Held-out bits per byte (BPB), on the part of the corpus that is not trained on.",
 )
 LEARNING_RATE = _peer(
-    "learning_rate", "gauge", "Scheduled learning rate: of inner steps, or with `gradient` of the outer one."
+    "learning_rate",
+    "gauge",
+    "Scheduled learning rate: of the inner steps, or of the outer step with `gradient`.",
 )
 TOKENS_TOTAL = _peer(
-    "tokens_total", "counter", "Tokens of this oracle in the swarm's state, earlier sessions included."
+    "tokens_total",
+    "counter",
+    "Tokens of this oracle in the swarm's replica state, earlier sessions included.",
 )
-TRAINED_TOKENS = _peer(
-    "trained_tokens_total", "counter", "Tokens that inner steps have trained on since the start."
-)
+TRAINED_TOKENS = _peer("trained_tokens_total", "counter", "Tokens trained on by inner steps since the start.")
 INNER_STEPS = _peer("inner_steps_total", "counter", "Inner steps since the start.")
 STEP_DURATION = _peer(
     "step_duration_seconds",
     "histogram",
-    "Time of each phase in an inner step. On CUDA the device's time, which runs beside that of the phase "
-    "`data`, and of steps that the device has finished; elsewhere the time until the calls return.",
+    "Duration of each phase of an inner step. On CUDA device time, once the device has finished the step "
+    "(the phase `data` is host time and overlaps it); elsewhere the time until the calls return.",
     "phase",
     bounds=STEP_BOUNDS,
 )
 LAST_STEP = _peer("last_step_timestamp_seconds", "gauge", "When the last inner step ended.")
 AVERAGING_ROUNDS = _peer(
-    "averaging_rounds_total", "counter", "Rounds that this peer tried to end since its start."
+    "averaging_rounds_total", "counter", "Averaging attempts of this peer since its start."
 )
 AVERAGING_FAILED = _peer(
-    "averaging_rounds_failed_total", "counter", "Those of them that did not succeed here.", "reason"
+    "averaging_rounds_failed_total", "counter", "Averaging attempts that failed for this peer.", "reason"
 )
 AVERAGING_DURATION = _peer(
     "averaging_duration_seconds",
     "histogram",
-    "Time of matchmaking, all-reduce and outer step together, of failed rounds too.",
+    "Duration of matchmaking, all-reduce and outer step together, failed attempts included.",
     bounds=AVERAGING_BOUNDS,
 )
-GROUP_SIZE = _peer("averaging_group_size", "gauge", "Peers in the group of the last round, this one too.")
-LAST_ROUND = _peer("last_round_timestamp_seconds", "gauge", "When a round last succeeded here.")
+GROUP_SIZE = _peer(
+    "averaging_group_size", "gauge", "Peers in the group of the last round, this one included."
+)
+LAST_ROUND = _peer("last_round_timestamp_seconds", "gauge", "When a round last succeeded for this peer.")
 DOWNLOAD_DURATION = _peer(
     "state_download_duration_seconds",
     "histogram",
-    "Time of each download of a newer replica state, of failed ones too; the first one, at joining, is "
-    "not counted.",
+    "Duration of each download of a newer replica state, failed ones included; the one at joining is not "
+    "counted.",
     bounds=DOWNLOAD_BOUNDS,
 )
 DOWNLOADS_FAILED = _peer(
     "state_downloads_failed_total",
     "counter",
-    "Downloads of a newer replica state that nobody could complete.",
+    "Downloads of a newer replica state that no donor could complete.",
 )
 NETWORK_RECEIVE = _peer(
     "network_receive_bytes_total",
     "counter",
     "Payload bytes of all messages received from peers since the node's start, without the overhead of "
-    "libp2p and below.",
+    "libp2p and the layers below it.",
 )
 NETWORK_TRANSMIT = _peer(
     "network_transmit_bytes_total",
     "counter",
     "Payload bytes of all messages sent to peers since the node's start, without the overhead of libp2p "
-    "and below.",
+    "and the layers below it.",
 )
 KNOWN_PEERS = _peer("known_peers", "gauge", "Live peers that this peer sees, itself included.")
-NODE_RESTARTS = _peer(
-    "node_restarts_total", "counter", "How often the node process had to be started again.", "reason"
-)
+NODE_RESTARTS = _peer("node_restarts_total", "counter", "How often the node process was restarted.", "reason")
 CHECKPOINT_SAVED = _peer("checkpoint_saved_timestamp_seconds", "gauge", "When the last checkpoint was saved.")
 GPU_UTILIZATION = _peer(
     "gpu_utilization_ratio",
     "gauge",
-    "Part of the last moment in which the GPU computed, by any process.",
+    "Fraction of the last sampling period in which the GPU was busy, with any process.",
     "gpu",
 )
 GPU_MEMORY_USED = _peer("gpu_memory_used_bytes", "gauge", "GPU memory in use, by any process.", "gpu")
-GPU_MEMORY_TOTAL = _peer("gpu_memory_total_bytes", "gauge", "GPU memory there is.", "gpu")
+GPU_MEMORY_TOTAL = _peer("gpu_memory_total_bytes", "gauge", "Total GPU memory.", "gpu")
 GPU_TEMPERATURE = _peer("gpu_temperature_celsius", "gauge", "Temperature of the GPU.", "gpu")
 GPU_ENERGY = _peer(
-    "gpu_energy_joules_total", "counter", "Energy that the GPU has used since its driver was loaded.", "gpu"
+    "gpu_energy_joules_total", "counter", "Energy used by the GPU since its driver was loaded.", "gpu"
 )
 
 PEER_METRICS: tuple[MetricSpec, ...] = (

@@ -1,4 +1,4 @@
-"""What a metric is: the form of all rows of the tables `swarm`, `monitor` and `peer`."""
+"""`MetricSpec`, the row type of the tables `swarm`, `monitor` and `peer`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 Kind = Literal["gauge", "counter", "info", "histogram"]
-Sample = tuple[tuple[str, ...], float]  # label values in the order of the metric's labels, and the value
+Sample = tuple[tuple[str, ...], float]  # label values in the order of the spec's labels, and the value
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class MetricSpec:
 
     Attributes:
         name: in full, as it appears in ``/metrics``.
-        kind: an ``info`` has the value 1 and says everything in its labels.
+        kind: an ``info`` has the value 1; its labels carry the information.
         help: one sentence.
         labels: their names.
-        bounds: of a histogram, the greatest value of each bucket but the last, ascending.
+        bounds: upper bounds of a histogram's buckets, ascending, without +Inf.
     """
 
     name: str
@@ -42,7 +42,7 @@ class MetricSpec:
     bounds: tuple[float, ...] = ()
 
     def family(self, samples: Iterable[Sample] = ()) -> Metric:
-        """A fresh metric family with these samples; of a histogram see `histogram`."""
+        """A new metric family with these samples; for a histogram see `histogram`."""
         if self.kind == "histogram":
             return self.histogram(())
         if self.kind == "info":
@@ -57,7 +57,7 @@ class MetricSpec:
         return family
 
     def histogram(self, samples: Iterable[tuple[tuple[str, ...], Distribution]]) -> Metric:
-        """A fresh family of a histogram: label values, and what was observed."""
+        """A new histogram family: label values, and the distribution observed for them."""
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         for values, distribution in samples:
             buckets, total = distribution.read()
@@ -66,7 +66,7 @@ class MetricSpec:
 
 
 class Distribution:
-    """Observed values by bucket. One thread may observe while another reads."""
+    """A thread-safe histogram: one thread may observe while another reads."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         """``bounds`` as in `MetricSpec`."""
@@ -82,7 +82,7 @@ class Distribution:
             self._total += value
 
     def read(self) -> tuple[list[tuple[str, float]], float]:
-        """Prometheus' buckets, which are cumulative, and the sum of all values."""
+        """Cumulative buckets, as Prometheus has them, and the sum of all values."""
         with self._lock:
             counts, total = list(self._counts), self._total
         bounds = map(floatToGoString, self._bounds)

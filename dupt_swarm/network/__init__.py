@@ -1,8 +1,12 @@
 """Inside the node process: everything hivemind. Nothing outside this folder imports it.
 
 process         the program: commands from the pipe, heartbeats, the end
-service         `NodeService`: puts the rooms below together
-joining/        handshake (manifest and tokenizer), entry (DHT and first state), preflight (`dupt-peer check`)
+log_file        node.log: one line per event
+host            that process as the node sees it, and background work
+service         `NodeService`: carries out the commands
+observer        `Observer`: a node that only looks
+participant     `Participant`: a node that holds the state, averages and serves; puts the rooms below together
+joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and their validator, membership, liveness, neighbours
 states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others

@@ -1,4 +1,4 @@
-"""The node process: ``python -m dupt_swarm.network.process``, started by `client.Node`.
+"""The node process: ``python -m dupt_swarm.network.process``, started by `node.link.Link`.
 
 It is the leader of a process group of its own, to which the libp2p daemon belongs too. It ends when
 told so, on SIGTERM, and when its parent is gone, however that died: the pipe between them then closes.
@@ -21,22 +21,25 @@ from typing import Any
 import torch
 
 from dupt_swarm.errors import DuptError, NodeError
-from dupt_swarm.network.joining.preflight import preflight
+from dupt_swarm.network.host import Host
+from dupt_swarm.network.log_file import LogFile, tell_story
 from dupt_swarm.network.service import NodeService
+from dupt_swarm.node.commands import Close, Command, LogTo
 
-CLOSE_SECONDS = 5.0
-BEAT_SECONDS = 1.0
+LEAVE_SECONDS = 5.0
+HEARTBEAT_SECONDS = 1.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("dupt_swarm.network.process")  # __name__ is __main__ here
 
 
 class CommandLoop:
     """Runs the parent's commands as they come, each a task of its own."""
 
     def __init__(self, pipe: Connection, run_dir: Path) -> None:
-        self._pipe, self._run_dir = pipe, run_dir
+        self._pipe = pipe
         self._stopped = asyncio.Event()
-        self._service = NodeService(run_dir, self._tell, _end_group)
+        self._service = NodeService(Host(run_dir, self._tell, _end_group))
+        self._log: LogFile | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -44,47 +47,53 @@ class CommandLoop:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         loop.add_reader(self._pipe.fileno(), self._receive)
-        beating = asyncio.create_task(self._beat())
+        tell_story(self._tell)
+        heartbeat = asyncio.create_task(self._heartbeat())
         await self._stopped.wait()
-        beating.cancel()
+        heartbeat.cancel()
         loop.remove_reader(self._pipe.fileno())
-        await asyncio.wait_for(self._service.close(), CLOSE_SECONDS)
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._service.close()
+        except TimeoutError:
+            logger.warning("the node could not leave the swarm within %.0f s", LEAVE_SECONDS)
 
     def _receive(self) -> None:
         try:
-            number, command, arguments = self._pipe.recv()
+            number, command = self._pipe.recv()
         except (EOFError, OSError):
             self._stopped.set()
             return
-        if command == "close":
-            self._stopped.set()
-            return
-        if command == "log_to":
-            _append_output(**arguments)
-            self._send((number, None, None))
-            return
-        task = asyncio.create_task(self._execute(number, command, arguments))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        match command:
+            case Close():
+                self._stopped.set()
+            case LogTo(path):
+                self._log = LogFile(path)
+                self._send((number, command.reply(None), None))
+            case _:
+                task = asyncio.create_task(self._execute(number, command))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _execute(self, number: int, command: str, arguments: dict[str, Any]) -> None:
+    async def _execute(self, number: int, command: Command[Any]) -> None:
+        value: object = None
+        error: DuptError | None = None
         try:
-            if command == "check":  # needs no service, and makes none
-                value, error = await preflight(run_dir=self._run_dir, **arguments), None
-            else:
-                value, error = await getattr(self._service, command)(**arguments), None
+            value = await self._service.execute(command)
         except DuptError as problem:
-            value, error = None, problem
+            error = problem
         except Exception as problem:
-            logger.exception("command %s failed", command)
-            value, error = None, NodeError(f"the node failed at `{command}`: {problem!r}")
+            logger.exception("%s failed", type(command).__name__)
+            error = NodeError(f"the node failed at {type(command).__name__}: {problem!r}")
         self._send((number, value, error))
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Show the parent that the event loop goes round."""
         while True:
             self._tell(None)
-            await asyncio.sleep(BEAT_SECONDS)
+            if self._log is not None:
+                self._log.rotate()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _tell(self, event: object) -> None:
         # A parent that was suspended does not read: then nothing may wait for it.
@@ -101,7 +110,6 @@ class CommandLoop:
 def main() -> None:
     """Arguments: the pipe's file descriptor, and the folder for sockets, which is ours to remove."""
     pipe, run_dir = Connection(int(sys.argv[1])), Path(sys.argv[2])
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then tells us
     tempfile.tempdir = str(run_dir)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
@@ -112,13 +120,6 @@ def main() -> None:
         # Whatever of our group is left, above all a daemon that did not shut down.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
-
-
-def _append_output(log: Path) -> None:
-    """Append all that this process and its daemon print from now on to ``log``."""
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
 
 
 def _end_group() -> None:

@@ -2,10 +2,13 @@
 
 node            `Node`: commands with time limits, events, a new process when one fails
 link            one node process and the pipe to it
-messages        what crosses that pipe
+commands        what the trainer tells its node to do, each with the type of its reply
+messages        what the node answers, and tells unasked
+heard           the latest of each kind of thing that it told
 memory          the memory that trainer and node share: contribution and replica state
 run_folder      the node's folder of sockets, and what a power cut left of others
 record          what a peer says of itself in the DHT
+record_fields   its fields, as keyword arguments
 view            all live peers, and what follows from their records together
 progress        how full the round is
 reasons         why rounds fail, and contributions and records are refused: the words of metrics

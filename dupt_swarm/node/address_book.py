@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 
 PEERS_MAX = 50
 SAVE_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
 
 
 class AddressBook:
@@ -46,7 +50,7 @@ class AddressBook:
         """Take note of all live peers that say where they are, and save now and then."""
         for peer in view.peers:
             if peer.record.addresses and peer.peer_id != own_id:
-                addresses = tuple(f"{way}/p2p/{peer.peer_id}" for way in peer.record.addresses)
+                addresses = tuple(str(Address(way, peer.peer_id)) for way in peer.record.addresses)
                 self._entries[peer.peer_id] = (peer.record.time, addresses)
         newest = sorted(self._entries.items(), key=lambda item: -item[1][0])
         self._entries = dict(newest[:PEERS_MAX])
@@ -65,8 +69,8 @@ class AddressBook:
         text = json.dumps(tree, indent=1)
         try:
             write_atomically(self._path, lambda file: file.write_text(text))
-        except CheckpointError:
-            return  # the checkpoint says so louder
+        except FileError as error:
+            logger.debug("the addresses of peers met are not kept: %s", error)  # checkpoints say so louder
 
 
 def _read(path: Path) -> dict[str, tuple[float, tuple[str, ...]]]:

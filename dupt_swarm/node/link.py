@@ -13,14 +13,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.node.commands import Close, Command
 from dupt_swarm.node.run_folder import RunFolder
 
-CLOSE_SECONDS = 7.0
+LEAVE_PATIENCE_SECONDS = 7.0
 UNANSWERED_MAX = 100
 SILENT_CHECKS_MAX = 8
+
+Reply = TypeVar("Reply")
 
 _ENVIRONMENT = {
     "HIVEMIND_LOGLEVEL": "ERROR",
@@ -61,15 +64,15 @@ class Link:
             [*command, str(theirs.fileno()), str(self._folder.path)],
             pass_fds=(theirs.fileno(), memory_fd),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # until `log_to` names a file
+            stdout=subprocess.DEVNULL,  # until `LogTo` names a file
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env=_ENVIRONMENT | os.environ,
         )
 
-    def submit(self, command: str, **arguments: Any) -> Future[Any]:
-        """Send a command; the future gets the answer, or `NodeError` if the node ends before."""
-        future: Future[Any] = Future()
+    def submit(self, command: Command[Reply]) -> Future[Reply]:
+        """Send ``command``; the future gets its reply, or `NodeError` if the node ends before."""
+        future: Future[Reply] = Future()
         if len(self._waiting) >= UNANSWERED_MAX:
             # It hangs. Sending more would fill the pipe, and then hold up the trainer.
             future.set_exception(NodeError("the node does not answer"))
@@ -78,7 +81,7 @@ class Link:
         self._waiting[number] = future
         try:
             with self._sending:
-                self._pipe.send((number, command, arguments))
+                self._pipe.send((number, command))
         except OSError:
             self._fail(number)
         return future
@@ -105,9 +108,9 @@ class Link:
     def close(self) -> None:
         """Have the node leave the swarm and end, by force if it does not answer."""
         with contextlib.suppress(OSError), self._sending:
-            self._pipe.send((None, "close", {}))
+            self._pipe.send((None, Close()))
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_SECONDS)
+            self._process.wait(LEAVE_PATIENCE_SECONDS)
         self.kill()
 
     def _release(self) -> None:

@@ -58,7 +58,7 @@ class SharedMemory:
         self.anchor.copy_(state.anchor)
         for key, buffer in self._buffers.items():
             buffer.copy_(state.buffers[key])
-        name = json.dumps([state.round, state.tokens_total, state.digest]).encode()
+        name = json.dumps([state.round, state.swarm_tokens, state.digest]).encode()
         self._memory[: len(name)] = name
 
     def load(self) -> ReplicaState | None:
@@ -66,9 +66,9 @@ class SharedMemory:
         name = self._memory[:_NAME_BYTES].rstrip(b"\0")
         if not name:
             return None
-        round, tokens_total, digest = json.loads(name)
+        round, swarm_tokens, digest = json.loads(name)
         buffers = {key: buffer.clone() for key, buffer in self._buffers.items()}
-        state = ReplicaState(round, tokens_total, self._layout, self.anchor.clone(), buffers)
+        state = ReplicaState(round, swarm_tokens, self._layout, self.anchor.clone(), buffers)
         return state if state.digest == digest else None
 
 

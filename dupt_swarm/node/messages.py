@@ -1,4 +1,4 @@
-"""What the trainer and its node say to one another; plain data, pickled over a private pipe."""
+"""What a node tells its trainer, asked or unasked; plain data, pickled over a private pipe."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Joined:
     Attributes:
         peer_id: of this peer.
         addresses: multiaddrs at which others can reach it.
-    host_maddrs: where it listens, with the ports that were free: a node started again takes them.
+        host_maddrs: where it listens, with the ports that were free: a node started again takes them.
         manifest: canonical bytes.
         tokenizer: tokenizer.json.
         layout: shapes of the parameters; empty for an observer, which holds no state.
-    buffer_names: of the outer optimizer.
+        buffer_names: of the outer optimizer.
         state: where the replica state stands.
     """
 
@@ -37,7 +37,7 @@ class StateName:
     """Which replica state it is."""
 
     round: int
-    tokens_total: int
+    swarm_tokens: int
     digest: str
 
 
@@ -119,6 +119,13 @@ class Downloading:
     bytes_total: int
     bytes_per_second: float
     donors: int
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """Told by the node unasked: a line of its log."""
+
+    text: str
 
 
 @dataclass(frozen=True)

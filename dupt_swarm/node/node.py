@@ -11,21 +11,35 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, Unpack
 
 from dupt_swarm.errors import DuptError, NodeError
+from dupt_swarm.node.commands import (
+    Adopt,
+    CancelRound,
+    Check,
+    Command,
+    Discover,
+    EndRound,
+    Join,
+    LogTo,
+    Predecessor,
+    Publish,
+    ReadView,
+    Save,
+)
+from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import (
     CatchingUp,
     Checkup,
     Downloading,
-    GroupFormed,
     Joined,
     RoundResult,
     StateName,
-    Traffic,
 )
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -35,16 +49,17 @@ CHECKUP_SECONDS = 120.0
 REJOIN_SECONDS = 120.0
 JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
-SAVE_SECONDS = 300.0
+WRITE_STATE_SECONDS = 300.0
 CHECK_SECONDS = 1.0
 RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one again and again
 
 logger = logging.getLogger(__name__)
+Reply = TypeVar("Reply")
 
-_AILMENTS = {"exited": "has ended", "silent": "is silent"}
+_ENDINGS = {"exited": "ended", "silent": "fell silent"}
 
 
-class Node:
+class Node(Hearing):
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
 
     Once `supervise` was called, a process that dies or falls silent is replaced by a new one, with the
@@ -52,12 +67,7 @@ class Node:
     joined, every command raises `NodeError`; callers go on without.
 
     Attributes:
-        view: the live peers as the node last saw them.
-        catching_up: where it stands with fetching a newer state.
-        group: the group of the round that is being ended; None if there is none yet.
-        traffic: bytes exchanged with other peers by the present process, as of a second ago.
         restarts: how often the process was replaced, by reason.
-        on_event: called with everything that the node tells unasked, in a thread of the node's.
     """
 
     def __init__(self, on_download: Callable[[Downloading], None] = lambda _: None) -> None:
@@ -66,20 +76,13 @@ class Node:
         Args:
             on_download: hears how far the download of a state is, in another thread.
         """
-        self.downloading: Downloading | None = None
-        self._on_download = on_download
-        self.view = View(0.0, ())
-        self.catching_up = CatchingUp(fetching=False, newer=None)
-        self.group: GroupFormed | None = None
+        super().__init__(on_download)
         self.restarts: Counter[str] = Counter()
-        self._published: dict[str, Any] = {}
+        self._published: RecordFields = {}
         self._log: Path | None = None
-        self._settings: NodeSettings | None = None
-        self._joined: Joined | None = None
+        self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
         self._supervisor: threading.Thread | None = None
-        self.traffic = Traffic(received=0, sent=0)
-        self.on_event: Callable[[object], None] = lambda _: None
         self._memory_fd = anonymous_file()
         self._link = Link(self._memory_fd, self._hear)
 
@@ -95,20 +98,16 @@ class Node:
         Raises:
             DuptError: unreachable, or another swarm than expected.
         """
-        manifest: bytes = self._call(
-            "discover", DISCOVER_SECONDS, initial_peers=initial_peers, swarm_id=swarm_id
-        )
-        return manifest
+        return self._call(Discover(initial_peers, swarm_id), DISCOVER_SECONDS)
 
     def check(self, settings: NodeSettings) -> Checkup:
         """Look around with these settings, without joining; see `Checkup`."""
-        checkup: Checkup = self._call("check", CHECKUP_SECONDS, settings=settings)
-        return checkup
+        return self._call(Check(settings), CHECKUP_SECONDS)
 
     def log_to(self, log: Path) -> None:
         """Append the messages of the node and its daemon to ``log``; before that they are dropped."""
         self._log = log
-        self._link.submit("log_to", log=log)
+        self._link.submit(LogTo(log))
 
     def join(self, settings: NodeSettings) -> Joined:
         """Become a member of the swarm; may take as long as the download of the state.
@@ -117,49 +116,50 @@ class Node:
             DuptError: why it cannot.
         """
         seconds = OBSERVE_SECONDS if settings.role == "observer" else JOIN_SECONDS
-        joined: Joined = self._call("join", seconds, settings=settings, memory=None)
-        self._settings = replace(
+        joined = self._call(Join(settings, self._memory_fd), seconds)
+        known = replace(
             settings,
             host_maddrs=joined.host_maddrs,
             manifest=joined.manifest,
             tokenizer=joined.tokenizer,
         )
-        self._joined = joined
+        self._membership = known, joined
         return joined
 
     def attach(self) -> SharedMemory:
-        """Share memory with the node; the replica state is in it when this returns."""
-        assert self._joined is not None
-        memory = SharedMemory(self._memory_fd, self._joined.layout, self._joined.buffer_names)
-        self._call("attach", COMMAND_SECONDS, fd=self._memory_fd)
-        return memory
+        """The memory shared with the node, which must have joined; the replica state is in it."""
+        assert self._membership is not None
+        _, joined = self._membership
+        return SharedMemory(self._memory_fd, joined.layout, joined.buffer_names)
 
     def supervise(self) -> None:
-        """From now on replace the process when it fails; `attach` first."""
+        """From now on replace the process when it fails; `join` first."""
         self._supervisor = threading.Thread(target=self._watch, name="node supervisor", daemon=True)
         self._supervisor.start()
 
-    def publish(self, *, now: bool = False, **fields: Any) -> None:
-        """Change fields of our record; does not wait. See `view.PeerRecord` for the fields."""
-        self._published |= fields
-        self._link.submit("publish", now=now, fields=fields)
+    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
+        """Change fields of our record; does not wait. See `record.PeerRecord` for the fields."""
+        with self._lock:
+            self._published |= fields
+        self._link.submit(Publish(fields, now))
 
     def average(self, state: StateName, tokens: int, companions: tuple[str, ...]) -> Future[RoundResult]:
-        """End the round with the contribution in the shared memory; see `NodeService.average`."""
-        self.group = None
-        return self._link.submit("average", state=state, tokens=tokens, companions=companions)
+        """End the round with the contribution in the shared memory; see `EndRound`."""
+        self._set(group=None)
+        return self._link.submit(EndRound(state, tokens, companions))
 
     def lost_round(self, tokens: int) -> RoundResult:
         """What is known of a round in which the process died; the others may have ended it with our part.
 
         ``tokens`` are those of our part: without a group, the round was ours alone.
         """
-        total, mates = (self.group.tokens, self.group.mates) if self.group else (tokens, ())
+        group = self.group
+        total, mates = (group.tokens, group.mates) if group else (tokens, ())
         return RoundResult(None, "node_lost", total, mates, 0.0)
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait."""
-        self._link.submit("cancel_average")
+        self._link.submit(CancelRound())
 
     def adopt(self) -> StateName:
         """Take over the newer state that the node has fetched.
@@ -167,9 +167,8 @@ class Node:
         Raises:
             NodeError: the node is being started again, or must be.
         """
-        self.catching_up = CatchingUp(fetching=False, newer=None)
-        name: StateName = self._call("adopt", COMMAND_SECONDS)
-        return name
+        self._set(catching_up=UP_TO_DATE)
+        return self._call(Adopt(), COMMAND_SECONDS)
 
     def save(self, path: Path) -> StateName:
         """Have the node write its replica state to ``path``.
@@ -178,8 +177,7 @@ class Node:
             NodeError: as in `adopt`.
             CheckpointError: it cannot be written.
         """
-        name: StateName = self._call("save", SAVE_SECONDS, path=path)
-        return name
+        return self._call(Save(path), WRITE_STATE_SECONDS)
 
     def refresh(self) -> View:
         """Read the records of all peers now.
@@ -187,8 +185,9 @@ class Node:
         Raises:
             NodeError: as in `adopt`.
         """
-        self.view = self._call("view", COMMAND_SECONDS)
-        return self.view
+        view = self._call(ReadView(), COMMAND_SECONDS)
+        self._set(view=view)
+        return view
 
     def replace_process(self, reason: str) -> None:
         """Have the supervisor start a new process: this one does not do what it should."""
@@ -205,30 +204,16 @@ class Node:
         self._link.close()
         os.close(self._memory_fd)
 
-    def _call(self, command: str, seconds: float, **arguments: Any) -> Any:
+    def _call(self, command: Command[Reply], seconds: float) -> Reply:
         try:
-            return self._link.submit(command, **arguments).result(seconds)
+            return self._link.submit(command).result(seconds)
         except TimeoutError as error:
+            name = type(command).__name__
             if self._supervisor is not None:
-                self.replace_process(command)
+                self.replace_process(name)
             raise NodeError(
-                f"the node did not answer `{command}` within {seconds:.0f} s; start the peer again"
+                f"the node did not answer {name} within {seconds:.0f} s; start the peer again"
             ) from error
-
-    def _hear(self, event: object) -> None:
-        if isinstance(event, View):
-            self.view = event
-        elif isinstance(event, CatchingUp):
-            self.catching_up = event
-        elif isinstance(event, GroupFormed):
-            self.group = event
-        elif isinstance(event, Downloading):
-            self.downloading = event
-            with contextlib.suppress(Exception):  # a screen that fails must not end this thread
-                self._on_download(event)
-        elif isinstance(event, Traffic):
-            self.traffic = event
-        self.on_event(event)
 
     def _watch(self) -> None:
         """Runs in a thread of its own until the node is closed."""
@@ -236,40 +221,38 @@ class Node:
             reason = self._link.ailment()
             if reason:
                 self.restarts[reason] += 1
-                logger.warning(
-                    "the node process %s: it starts again, and training goes on", _AILMENTS[reason]
-                )
+                logger.warning("the node process %s: it starts again, and training goes on", _ENDINGS[reason])
                 self._link.kill()
-                self._restart()
+                self._restart(_ENDINGS[reason])
 
-    def _restart(self) -> None:
+    def _restart(self, ending: str) -> None:
         attempt = 0
         while not self._closing.wait(RESTART_DELAYS[min(attempt, len(RESTART_DELAYS) - 1)]):
             attempt += 1
             link = Link(self._memory_fd, self._hear)
             try:
-                joined = self._rejoin(link)
+                joined = self._rejoin(link, ending)
             except (DuptError, TimeoutError) as error:
                 logger.warning("the node could not start again: %s; trying again", error)
                 link.kill()
                 continue
             self._link = link
             # The last process may have come further than it could tell. Who adopts sees.
-            self.catching_up = CatchingUp(fetching=False, newer=joined.state)
+            self._set(catching_up=CatchingUp(fetching=False, newer=joined.state))
             self.publish(now=True)
             return
 
-    def _rejoin(self, link: Link) -> Joined:
-        """Bring a new process to where the last one was."""
-        assert self._settings is not None
-        assert self._joined is not None
+    def _rejoin(self, link: Link, ending: str) -> Joined:
+        """Bring a new process to where the last one was, which came to this ``ending``."""
+        assert self._membership is not None
+        settings, before = self._membership
         if self._log is not None:
-            link.submit("log_to", log=self._log)
-        memory = (self._memory_fd, self._joined.layout)
-        joining = link.submit("join", settings=self._settings, memory=memory)
-        joined = _while_open(self._closing, joining, REJOIN_SECONDS)
-        link.submit("attach", fd=self._memory_fd).result(COMMAND_SECONDS)
-        link.submit("publish", now=False, fields=self._published)
+            link.submit(LogTo(self._log))
+        join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
+        joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
+        with self._lock:
+            published = self._published.copy()
+        link.submit(Publish(published))
         return joined
 
 

@@ -20,31 +20,39 @@ class RoundProgress:
     @property
     def ratio(self) -> float:
         """From 0 to 1."""
-        return min(1.0, self.tokens / self.target)
+        return min(1.0, self.tokens / self.target) if self.target else 0.0
 
     @property
     def complete(self) -> bool:
         """Whether the round should end."""
-        # Who averages believes that the round is full. Half-believe it: records lag, but one peer
-        # must not be able to end every round at once.
-        return self.tokens >= self.target or (self.others_averaging and self.tokens >= self.target / 2)
+        # A peer that averages says that the round is full. Trust it only once half the tokens are in:
+        # records lag, but one peer must not be able to end every round at once.
+        enough = self.target / 2 if self.others_averaging else self.target
+        return self.live > 0 and self.tokens >= enough
 
 
 def round_progress(
-    manifest: Manifest, companions: tuple[Peer, ...], own_tokens: int, now: float
+    manifest: Manifest, oracles: tuple[Peer, ...], now: float, own_tokens: int | None = None
 ) -> RoundProgress:
     """Add up what the oracles of a round have done, each bounded and extrapolated to ``now``.
 
     A record is some seconds old, so its tokens are carried on at the peer's speed, for at most the
     record's lifetime; and no peer counts for more than its contribution can weigh.
+
+    Args:
+        manifest: of the swarm.
+        oracles: of this round, as their records show them; without the one that asks.
+        now: seconds since the epoch.
+        own_tokens: of the oracle that asks; None: who asks only looks on.
     """
-    per_round = manifest.rounds.tokens_per_round
-    most = manifest.limits.max_weight_ratio * per_round
-    tokens = min(float(own_tokens), most)
-    for peer in companions:
+    tokens = 0.0
+    for peer in oracles:
         record = peer.record
         age = min(max(now - record.time, 0.0), manifest.limits.record_seconds)
-        tokens += min(record.round_tokens + record.tokens_per_second * age, most)
-    live = len(companions) + 1
-    averaging = any(peer.record.state == "averaging" for peer in companions)
-    return RoundProgress(tokens, float(per_round * live), live, averaging)
+        tokens += min(record.round_tokens + record.tokens_per_second * age, manifest.weight_limit)
+    live = len(oracles)
+    if own_tokens is not None:
+        tokens += min(own_tokens, manifest.weight_limit)
+        live += 1
+    averaging = any(peer.record.state == "averaging" for peer in oracles)
+    return RoundProgress(tokens, float(manifest.rounds.tokens_per_round * live), live, averaging)

@@ -10,6 +10,7 @@ from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 
 Role = Literal["oracle", "bootstrap", "evaluator"]
 PeerState = Literal["starting", "syncing", "training", "averaging", "paused", "stopping"]
+AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
@@ -73,3 +74,8 @@ class PeerRecord(BaseModel):
     addresses: tuple[Address, ...] = Field(
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"
     )
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it takes part in the rounds just now, if it is an oracle."""
+        return self.state in AT_WORK

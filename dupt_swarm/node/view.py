@@ -5,10 +5,28 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+
+
+@dataclass(frozen=True, order=True)
+class StateRank:
+    """Which of two replica states all should have: the greater one, compared field by field.
+
+    Attributes:
+        tokens: in the state; more win, so that two halves of a swarm that was split agree.
+        holders: how many peers hold it; more win, so that a peer whose memory went bad does not pass
+            that on.
+        digest: of the state, so that there are no ties.
+    """
+
+    tokens: int
+    holders: int
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -51,31 +69,56 @@ class View:
         return tuple(peer for peer in self.peers if peer.record.role == "oracle")
 
     @property
-    def best(self) -> Peer | None:
-        """A peer with the state that all should have: most tokens, then most holders, then digest.
-
-        More tokens, so that two halves of a swarm that was split agree. Most holders, so that a peer
-        whose memory went bad does not pass that on.
-        """
-        holders = Counter(peer.record.state_digest for peer in self.peers)
-
-        def rank(peer: Peer) -> tuple[int, int, str]:
-            digest = peer.record.state_digest
-            return peer.record.swarm_tokens, holders[digest], digest
-
-        return max(self.peers, key=rank, default=None)
+    def at_work(self) -> tuple[Peer, ...]:
+        """The oracles that take part in the rounds just now."""
+        return tuple(peer for peer in self.oracles if peer.record.at_work)
 
     @property
-    def loss(self) -> float | None:
-        """Mean loss of the oracles, weighted by their speed, nats per token."""
-        known = [peer.record for peer in self.oracles if peer.record.loss is not None]
-        if not known:
-            return None
-        # Nobody's word counts for more than a few times what is usual.
-        bound = 4 * statistics.median(record.tokens_per_second for record in known)
-        weights = [min(record.tokens_per_second, bound) + 1e-9 for record in known]
-        pairs = zip(known, weights, strict=True)
-        return sum((record.loss or 0.0) * weight for record, weight in pairs) / sum(weights)
+    def best(self) -> Peer | None:
+        """A peer with the state of the highest rank: what to fetch, and to check before it is believed."""
+        return max(self.peers, key=self._rank_of, default=None)
+
+    @property
+    def agreed(self) -> Peer | None:
+        """A peer with the newest state that half of the oracles at work have reached: what to tell people.
+
+        Not simply the newest: one peer that lies must not move the swarm's round for everybody. While
+        no oracle is at work, half of all peers count.
+        """
+        known = sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
+        return known[(len(known) - 1) // 2] if known else None
+
+    def without(self, peer_id: str) -> View:
+        """This view but for one peer, if it is there."""
+        return replace(self, peers=tuple(peer for peer in self.peers if peer.peer_id != peer_id))
+
+    def rank(self, tokens: int, digest: str) -> StateRank:
+        """The rank of state ``digest``, which has ``tokens``."""
+        return StateRank(tokens, self._holders[digest], digest)
+
+    def speeds(self, limits: Limits) -> dict[str, float]:
+        """Tokens per second of each oracle by peer id: 0 for those that are not at work.
+
+        None is more than `max_weight_ratio` × the median, as with weights: nobody's word may count for
+        more than that, and one that claims a trillion would own every share.
+        """
+        speeds = {
+            peer.peer_id: peer.record.tokens_per_second if peer.record.at_work else 0.0
+            for peer in self.oracles
+        }
+        usual = statistics.median([speed for speed in speeds.values() if speed] or [0.0])
+        return {peer_id: min(speed, limits.max_weight_ratio * usual) for peer_id, speed in speeds.items()}
+
+    def loss(self, limits: Limits) -> float | None:
+        """Mean loss of the oracles, weighted by their speeds, nats per token."""
+        speeds = self.speeds(limits)
+        known = [
+            (peer.record.loss, speeds[peer.peer_id] + 1e-9)
+            for peer in self.oracles
+            if peer.record.loss is not None
+        ]
+        total = sum(weight for _, weight in known)
+        return sum(loss * weight for loss, weight in known) / total if known else None
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
@@ -101,24 +144,16 @@ class View:
         """Ids of the peers that hold the state ``digest``."""
         return [peer.peer_id for peer in self.peers if peer.record.state_digest == digest]
 
-    def companions(self, digest: str, but: str) -> tuple[Peer, ...]:
+    def companions(self, digest: str, but: str = "") -> tuple[Peer, ...]:
         """Oracles that work on the round after state ``digest``, without peer ``but``."""
         return tuple(
-            peer
-            for peer in self.oracles
-            if peer.record.state_digest == digest
-            and peer.record.state in ("training", "averaging")
-            and peer.peer_id != but
+            peer for peer in self.at_work if peer.record.state_digest == digest and peer.peer_id != but
         )
 
-    def behind(self, tokens: int, but: Collection[str] = ()) -> tuple[Peer, ...]:
-        """Oracles at work whose states have fewer than ``tokens``, without the peers ``but``."""
+    def stragglers(self, tokens: int, but: Collection[str] = ()) -> tuple[Peer, ...]:
+        """Oracles at work on states of fewer than ``tokens``, without the peers ``but``."""
         return tuple(
-            peer
-            for peer in self.oracles
-            if peer.record.state in ("training", "averaging")
-            and peer.record.swarm_tokens < tokens
-            and peer.peer_id not in but
+            peer for peer in self.at_work if peer.record.swarm_tokens < tokens and peer.peer_id not in but
         )
 
     def arriving(self, mates: Collection[str], round: int, digest: str, began: float) -> tuple[Peer, ...]:
@@ -129,13 +164,20 @@ class View:
             if peer.peer_id in mates and peer.record.time <= began
         )
 
-    def to_json(self, swarm_id: str) -> dict[str, Any]:
+    def to_json(self, manifest: Manifest) -> dict[str, Any]:
         """The public shape of ``dupt-peer status --json``."""
-        best = self.best
+        agreed = self.agreed
         return {
-            "swarm_id": swarm_id,
-            "round": best.record.round if best else 0,
-            "loss": self.loss,
-            "tokens_total": best.record.swarm_tokens if best else 0,
+            "swarm_id": manifest.swarm_id,
+            "round": agreed.record.round if agreed else 0,
+            "loss": self.loss(manifest.limits),
+            "tokens_total": agreed.record.swarm_tokens if agreed else 0,
             "peers": [peer.to_json() for peer in self.peers],
         }
+
+    @cached_property
+    def _holders(self) -> Counter[str]:
+        return Counter(peer.record.state_digest for peer in self.peers)
+
+    def _rank_of(self, peer: Peer) -> StateRank:
+        return self.rank(peer.record.swarm_tokens, peer.record.state_digest)

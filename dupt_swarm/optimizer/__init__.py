@@ -1,4 +1,5 @@
 """Inner steps and rounds.
 
 collaborative   `CollaborativeOptimizer`
+contribution    what becomes of an oracle's progress: sent, perhaps uncertain, in the state or given up
 """

@@ -5,27 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any
 
 from torch import nn, optim
 
-from dupt_swarm.errors import ManifestError, NodeError
+from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.node.messages import RoundResult, StateName
+from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress, round_progress
 from dupt_swarm.node.view import Peer
-from dupt_swarm.swarm import Swarm
+from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
+from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
+from dupt_swarm.swarm import Averaging, Swarm
 from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
-RETRY_SECONDS = 2.5
-ADOPT_SECONDS = 0.5
 # Rounds shorter than this would outrun those who are about to come in.
 CATCH_UP_SECONDS = 5.0
-# The node found that the swarm is further: its state is adopted first.
-NOT_TRIED = ("stale", "behind")
-ANSWER_SECONDS = 30.0  # beyond the round's own time limits
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +30,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     """A `torch.optim.Optimizer` whose steps are inner steps, and which ends rounds when it is time.
 
     Attributes:
-        tokens_total: tokens of this oracle that went into the swarm's state.
-        round_tokens: tokens since the last contribution.
         last_round: how the last round that this oracle took part in ended.
-        failed_rounds: how many did not succeed for this oracle.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], swarm: Swarm) -> None:
@@ -60,19 +53,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor)
-        self._pending: Future[RoundResult] | None = None
-        self._sent_tokens = 0
-        self._retry_at = 0.0
-        self._mates: tuple[str, ...] = ()
-        self._round_started = time.monotonic()
-        self._round_began = time.time()
-        self._published = 0.0
+        self._contribution = Contribution()
+        self._averaging: Averaging | None = None
         self._speed = Speed()
-        self.tokens_total = self.round_tokens = self.failed_rounds = 0
         self.last_round: RoundResult | None = None
-        self._failed: list[RoundResult] = []
-        self._doubtful = False
-        swarm.node.publish(now=True, state="training")
+        self._published = 0.0
+        self._start_clocks()
+        swarm.publish(now=True, state="training")
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None, *, tokens: int
@@ -84,30 +71,40 @@ class CollaborativeOptimizer(optim.Optimizer):
             tokens: how many tokens the gradients are the mean over.
         """
         assert closure is None, "closures are not supported"
-        self._strategy.inner_step(tokens, self._manifest.schedule.factor(self.update))
-        self.round_tokens += tokens
+        self._strategy.inner_step(tokens, inner_learning_rate(self._manifest, self.update))
+        self._contribution = self._contribution.train(tokens)
         self._speed.add(tokens)
         self._publish()
-        if self._pending is not None:
-            if self._pending.done():
-                self._finish_round()
+        if self._averaging is not None:
+            if self._averaging.done:
+                self.settle()
         elif not self.follow() and self._is_due():
             self._end_round()
 
     @property
+    def contributed_tokens(self) -> int:
+        """Tokens of this oracle that went into the swarm's state."""
+        return self._contribution.contributed_tokens
+
+    @property
+    def round_tokens(self) -> int:
+        """Tokens since the last contribution that went into it."""
+        return self._contribution.tokens
+
+    @property
+    def failed_rounds(self) -> int:
+        """How many rounds did not succeed for this oracle."""
+        return self._contribution.failed_rounds
+
+    @property
     def update(self) -> float:
         """The number of the update for the schedule: complete rounds, and the part of this one."""
-        per_round = self._manifest.updates_per_round
-        done = min(1.0, self.round_tokens / self._manifest.rounds.tokens_per_round)
-        return (self._swarm.state.round + done) * per_round
+        return update_number(self._manifest, self._swarm.state.round, self.round_tokens)
 
     @property
     def learning_rate(self) -> float:
         """What the schedule gives now: of the inner steps, or of the outer one with `gradient`."""
-        manifest = self._manifest
-        gradient = manifest.rounds.strategy == "gradient"
-        peak = manifest.outer.learning_rate if gradient else manifest.inner.learning_rate
-        return peak * manifest.schedule.factor(self.update)
+        return scheduled_learning_rate(self._manifest, self.update)
 
     @property
     def tokens_per_second(self) -> float:
@@ -117,18 +114,21 @@ class CollaborativeOptimizer(optim.Optimizer):
     @property
     def averaging(self) -> bool:
         """Whether a round is being ended at this moment."""
-        return self._pending is not None
+        return self._contribution.stage is Stage.SENT
 
     @property
     def progress(self) -> RoundProgress:
         """How full this round is."""
-        return round_progress(self._manifest, self._companions(), self.round_tokens, time.time())
+        return round_progress(self._manifest, self._companions(), time.time(), self.round_tokens)
 
     def follow(self) -> bool:
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""
-        if self._swarm.node.catching_up.newer is None:
+        if self._swarm.catching_up.newer is None:
             return False
-        self._adopt()
+        before, after = self._swarm.state, self._swarm.adopt()
+        self._obey(self._contribution.meet(before, after))
+        if after != before:
+            self._begin_round()
         return True
 
     def pause(self) -> None:
@@ -136,33 +136,34 @@ class CollaborativeOptimizer(optim.Optimizer):
         self.settle()
         self._speed.restart()
         self._publish(now=True)
-        self._swarm.node.publish(now=True, state="paused")
+        self._swarm.publish(now=True, state="paused")
 
     def resume(self) -> None:
         """Steps come again."""
         self._speed.restart()
-        self._round_started = time.monotonic()  # what was rested does not make the round due
-        self._swarm.node.publish(now=True, state="training")
+        self._training_since = time.monotonic()  # what was rested does not make the round due
+        self._swarm.publish(now=True, state="training")
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""
-        if self._pending is not None:
-            self._finish_round()
+        if self._averaging is None:
+            return
+        result, self._averaging = self._averaging.result(), None
+        self.last_round = result
+        self._obey(self._contribution.end(result, time.monotonic()))
+        if result.state is not None:
+            self._begin_round()
+        elif result.reason not in NOT_TRIED:
+            logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
 
     def interrupt(self) -> None:
         """Give up the round that is being ended, from another thread; the contribution is kept."""
-        self._swarm.node.cancel_average()
+        self._swarm.cancel_average()
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
-        assert self._pending is None
-        return {
-            "strategy": self._strategy.state_dict(),
-            "round_tokens": self.round_tokens,
-            "tokens_total": self.tokens_total,
-            "failed_rounds": self.failed_rounds,
-            "doubtful": bool(self._failed),
-        }
+        assert self._averaging is None
+        return {"strategy": self._strategy.state_dict(), **self._contribution.saved()}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, doubtful: bool = False) -> None:
         """Go on from ``state_dict``; the swarm must hold the replica state saved with it.
@@ -172,11 +173,8 @@ class CollaborativeOptimizer(optim.Optimizer):
             doubtful: whether this oracle trained on after it was saved. What it had done by then may
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
-        self._doubtful = doubtful or state_dict["doubtful"]
         self._strategy.load_state_dict(state_dict["strategy"])
-        self.round_tokens = state_dict["round_tokens"]
-        self.tokens_total = state_dict["tokens_total"]
-        self.failed_rounds = state_dict["failed_rounds"]
+        self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _companions(self) -> tuple[Peer, ...]:
         """The other live oracles of this round.
@@ -185,115 +183,65 @@ class CollaborativeOptimizer(optim.Optimizer):
         """
         view, state = self._swarm.view, self._swarm.state
         companions = view.companions(state.digest, self._swarm.peer_id)
-        mates = set(self._mates).difference(peer.peer_id for peer in companions)
-        return (*companions, *view.arriving(mates, state.round, state.digest, self._round_began))
+        missing = set(self._contribution.mates).difference(peer.peer_id for peer in companions)
+        return (*companions, *view.arriving(missing, state.round, state.digest, self._state_since))
 
     def _is_due(self) -> bool:
+        """Whether to end the round now."""
         now = time.monotonic()
-        if now < self._retry_at:
+        elapsed = now - self._training_since
+        if now < self._contribution.retry_at:
             return False
-        elapsed = now - self._round_started
-        known = {*self._mates, self._swarm.peer_id}  # our own record may lag too
-        if elapsed < CATCH_UP_SECONDS and self._swarm.view.behind(self._swarm.state.tokens_total, known):
+        if elapsed < CATCH_UP_SECONDS and self._stragglers():
             return False
         if elapsed >= self._manifest.rounds.max_round_seconds:
             return True
         # With a newer state on the way, this round is over for the others.
-        return self.progress.complete and not self._swarm.node.catching_up.fetching
+        return self.progress.complete and not self._swarm.catching_up.fetching
+
+    def _stragglers(self) -> tuple[Peer, ...]:
+        """Oracles that are about to reach our state, as their records tell."""
+        known = {*self._contribution.mates, self._swarm.peer_id}  # the own record may lag too
+        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, known)
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())
-        # What may have arrived in spite of a failure is sent again as it was: then it is known what arrived.
-        if not self._failed:
-            self._strategy.contribute(self._swarm.contribution)
-            self._sent_tokens = self.round_tokens
-        self._pending = self._swarm.node.average(self._swarm.state, self._sent_tokens, companions)
+        self._obey(self._contribution.send())
+        self._averaging = self._swarm.average(self._contribution.sent_tokens, companions)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if not companions or not self._manifest.rounds.overlap:
-            self._finish_round()
+            self.settle()
 
-    def _finish_round(self) -> None:
-        assert self._pending is not None
-        try:
-            result = self._pending.result(self._patience)
-        except NodeError:
-            result = self._swarm.node.lost_round(self._sent_tokens)
-        except TimeoutError:
-            self._swarm.node.replace_process("average")
-            result = self._swarm.node.lost_round(self._sent_tokens)
-        self._pending = None
-        self.last_round = result
-        if result.state is None:
-            self._keep_contribution(result)
-        else:
-            self._advance(result.state, result.mates)
-
-    @property
-    def _patience(self) -> float:
-        """Seconds that the end of a round may take."""
-        rounds = self._manifest.rounds
-        return 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds + ANSWER_SECONDS
-
-    def _advance(self, state: StateName, mates: tuple[str, ...]) -> None:
-        """The swarm is at ``state``, and what we sent is in it."""
-        self._strategy.accept(self._swarm.anchor)
-        self._swarm.state, self._mates = state, mates
-        self.tokens_total += self._sent_tokens
-        self.round_tokens -= self._sent_tokens
-        self._begin_round()
-
-    def _keep_contribution(self, result: RoundResult) -> None:
-        """A failed round: what was sent is still in the next contribution, unless it is not finite."""
-        if result.reason in NOT_TRIED:
-            self._retry_at = time.monotonic() + ADOPT_SECONDS
-            return
-        self.failed_rounds += 1
-        if result.tokens:
-            self._failed.append(result)
-        # Give the others' records time to show whether the round succeeded without us.
-        self._retry_at = time.monotonic() + RETRY_SECONDS
-        logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
-        if result.reason in ("not_finite", "outer_overflow"):
-            self._give_up_progress()
-
-    def _give_up_progress(self) -> None:
-        self._strategy.discard()
-        self._failed.clear()
-        self.round_tokens = 0
-
-    def _adopt(self) -> None:
-        """The swarm went on without us: take its state, and carry our progress over to it."""
-        before = self._swarm.state
-        try:
-            state = self._swarm.node.adopt()
-        except NodeError:
-            return  # the node starts again, and then there is a state to adopt
-        if state == before:
-            return
-        for failed in self._failed:
-            if state == StateName(before.round + 1, before.tokens_total + failed.tokens, state.digest):
-                # The average that did not reach us whole reached others, with all contributions in it.
-                self._advance(state, failed.mates)
-                return
-        self._swarm.state, self._mates = state, ()
-        if self._doubtful:
-            self._give_up_progress()
-        self._strategy.rebase(self._swarm.anchor)
-        self._begin_round()
+    def _obey(self, outcome: tuple[Contribution, Order]) -> None:
+        """Do with the parameters what has become of the contribution."""
+        self._contribution, order = outcome
+        match order:
+            case Order.CONTRIBUTE:
+                self._strategy.contribute(self._swarm.contribution)
+            case Order.ACCEPT:
+                self._strategy.accept(self._swarm.anchor)
+            case Order.REBASE:
+                self._strategy.rebase(self._swarm.anchor)
+            case Order.DISCARD:
+                self._strategy.discard()
+                self._strategy.rebase(self._swarm.anchor)
 
     def _begin_round(self) -> None:
-        self._failed, self._doubtful = [], False
-        self._round_started, self._round_began = time.monotonic(), time.time()
+        self._start_clocks()
         self._publish(now=True)
+
+    def _start_clocks(self) -> None:
+        self._training_since = time.monotonic()
+        self._state_since = time.time()  # to compare with the times of records
 
     def _publish(self, now: bool = False) -> None:
         if not now and time.monotonic() - self._published < PUBLISH_SECONDS:
             return
         self._published = time.monotonic()
-        self._swarm.node.publish(
+        self._swarm.publish(
             now=now,
             round_tokens=self.round_tokens,
-            tokens_total=self.tokens_total,
+            tokens_total=self.contributed_tokens,
             tokens_per_second=self._speed.per_second,
             failed_rounds=self.failed_rounds,
         )

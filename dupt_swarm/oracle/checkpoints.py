@@ -104,7 +104,7 @@ class Checkpoints:
         optimizer = self._optimizer
         return (
             self._swarm.state.digest,
-            optimizer.tokens_total,
+            optimizer.contributed_tokens,
             optimizer.round_tokens,
             optimizer.failed_rounds,
         )

@@ -126,7 +126,7 @@ class Oracle:
 
         An oracle that is paused and has nothing to contribute ends at once.
         """
-        self._finish_above = self._optimizer.tokens_total
+        self._finish_above = self._optimizer.contributed_tokens
         self._commands.give(Command.FINISH)
 
     def run(self, report: Callable[[Status], None]) -> None:
@@ -161,7 +161,7 @@ class Oracle:
             progress=optimizer.progress,
             rounds_done=self._rounds_done,
             tokens_per_second=optimizer.tokens_per_second,
-            tokens_total=optimizer.tokens_total,
+            contributed_tokens=optimizer.contributed_tokens,
             loss=self._meter.mean,
             first=self.held_out.first,
             latest=self.held_out.latest,
@@ -178,7 +178,7 @@ class Oracle:
     @property
     def _finished(self) -> bool:
         """Whether there is nothing more to do, without having been told to stop."""
-        finished = self._finish_above is not None and self._optimizer.tokens_total > self._finish_above
+        finished = self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
         return finished or self._rounds_done == self._settings.rounds
 
     def _train(self) -> None:
@@ -248,7 +248,7 @@ class Oracle:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
-        self._swarm.node.publish(
+        self._swarm.publish(
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
             heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,

@@ -39,7 +39,7 @@ class Status:
     progress: RoundProgress
     rounds_done: int
     tokens_per_second: float
-    tokens_total: int
+    contributed_tokens: int
     loss: float | None
     first: Evaluation | None
     latest: Evaluation | None

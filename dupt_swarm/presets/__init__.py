@@ -1,4 +1,4 @@
-"""Presets: complete manifests but for the name, the seed and the tokenizer; a TOML file each."""
+"""Presets: manifests that lack only a name, a seed and a tokenizer; one TOML file each."""
 
 from __future__ import annotations
 

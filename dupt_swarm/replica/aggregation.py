@@ -1,4 +1,4 @@
-"""What a reducer does with the parts that it was sent: screen each one, then average the rest."""
+"""What a reducer does with the parts it receives: screen each, then average those that are sound."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.finite import all_finite
-
-
-def weight_limit(manifest: Manifest) -> float:
-    """The most tokens that one contribution may stand for."""
-    return manifest.limits.max_weight_ratio * manifest.rounds.tokens_per_round
+from dupt_swarm.replica.state import all_finite
 
 
 def screen_part(part: Tensor, weight: float, limit: float) -> str:
-    """Why this part must be left out, in one word for the metrics, or an empty string if it is sound.
+    """The reason to leave this part out, one word for the metrics; empty if it is sound.
 
     Args:
         part: decoded fp32 values, ``[n]``.
-        weight: tokens that the sender says it stands for.
+        weight: the tokens that the sender claims it was trained on.
         limit: the largest weight allowed.
     """
     if not (math.isfinite(weight) and 0 < weight <= limit):
@@ -36,9 +30,9 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
 def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float) -> list[bool]:
     """Which parts to keep: those whose norm is at most ``ratio`` × the median norm.
 
-    Who has trained on more tokens than the median has gone farther, and may have a norm larger in
-    proportion. Two parts cannot outvote each other, so at least three are needed to leave one out; and
-    where most parts are all zero (rows of the embedding that few texts use) the others are sound.
+    A peer that trained on more tokens than the median has moved further, so its norm may be larger in
+    proportion. Two parts cannot outvote each other, so parts are left out only among three or more.
+    Where most parts are zero (embedding rows that few texts use), the others count as sound.
     """
     if len(parts) < 3:
         return [True] * len(parts)
@@ -51,7 +45,7 @@ def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ wᵢ·xᵢ / Σ wᵢ of equally shaped fp32 parts, summed in the order given."""
+    """Σ wᵢ·xᵢ / Σ wᵢ over fp32 parts of one shape, summed in the given order."""
     total = math.fsum(weights)
     mean = parts[0] * (weights[0] / total)
     for part, weight in zip(parts[1:], weights[1:], strict=True):

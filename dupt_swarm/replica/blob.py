@@ -1,7 +1,7 @@
-"""Blobs: anything that travels as chunks which are checked one by one.
+"""Blobs: content-addressed data that travels in chunks, each verified on its own.
 
 A blob is an index and its chunks. The index names the SHA-256 of every chunk, and the SHA-256 of the
-index is the blob's digest, so who knows the digest can check each piece, from whomever it comes.
+index is the blob's digest. Whoever knows the digest can verify every chunk, no matter who sent it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-# Well under the 4 MiB that a libp2p message may have, and large enough that hashes are few.
+# Well under the 4 MiB limit of a libp2p message, and large enough to need few hashes.
 CHUNK_BYTES = 1 << 20
-# A libp2p answer that is no stream has at most 2 MiB: enough for 30 000 chunks.
+# A unary libp2p response holds at most 2 MiB: enough for 30,000 chunks.
 INDEX_BYTES_MAX = 2 << 20
 
 
 @dataclass(frozen=True)
 class Index:
-    """What a blob is made of.
+    """What a blob consists of.
 
     Attributes:
         header: a small JSON object that says what the bytes mean.
-        sizes: bytes of each section, in order; chunks never cross the border of a section.
+        sizes: bytes of each section, in order; no chunk spans two sections.
         chunk_sha256: the 32-byte hash of every chunk, in order.
     """
 
@@ -55,10 +55,10 @@ class Index:
 
     @classmethod
     def parse(cls, data: bytes) -> Index:
-        """Read an index that came from elsewhere.
+        """Read an untrusted index.
 
         Raises:
-            ValueError: the bytes are no index, or are not in canonical form.
+            ValueError: the bytes are not an index in canonical form.
         """
         try:
             tree = json.loads(data)
@@ -76,14 +76,14 @@ class Index:
 
 @dataclass(frozen=True)
 class Blob:
-    """An index with the sections that it describes; immutable, so it can be served at any time."""
+    """An index and the sections it describes; immutable, so it can be served at any time."""
 
     index: Index
     sections: tuple[memoryview, ...]
 
     @classmethod
     def build(cls, header: dict[str, Any], sections: Sequence[bytes | memoryview]) -> Blob:
-        """Hash ``sections`` (which must not change afterwards) into a blob."""
+        """Hash ``sections``, which must not change afterwards, into a blob."""
         views = tuple(memoryview(section).cast("B") for section in sections)
         chunk_sha256 = tuple(
             hashlib.sha256(view[start : start + length]).digest()
@@ -118,7 +118,7 @@ class Blob:
 
 
 class Assembly:
-    """A blob that arrives chunk by chunk, in any order; every chunk is checked before it counts."""
+    """A blob that arrives chunk by chunk, in any order; every chunk is verified before it is kept."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -127,10 +127,10 @@ class Assembly:
         self.missing = set(range(len(index.chunk_sha256)))
 
     def put(self, number: int, data: bytes) -> None:
-        """Take chunk ``number``.
+        """Store chunk ``number``.
 
         Raises:
-            ValueError: the bytes are not that chunk.
+            ValueError: the bytes do not have that chunk's hash.
         """
         if hashlib.sha256(data).digest() != self.index.chunk_sha256[number]:
             raise ValueError(f"chunk {number} does not have the hash that the index names")
@@ -139,11 +139,11 @@ class Assembly:
 
     @property
     def bytes_missing(self) -> int:
-        """How much has not arrived."""
+        """How many bytes have not arrived yet."""
         return sum(self.index.chunk_sizes[number] for number in self.missing)
 
     def reuse(self, blob: Blob, without: Collection[int] = ()) -> None:
-        """Copy the chunks that ``blob``, which was checked, has too; not its chunks ``without``."""
+        """Copy every missing chunk that the verified ``blob`` also has, except its chunks ``without``."""
         held = {sha: number for number, sha in enumerate(blob.index.chunk_sha256) if number not in without}
         for number in list(self.missing):
             source = held.get(self.index.chunk_sha256[number])
@@ -153,7 +153,7 @@ class Assembly:
                 self.missing.discard(number)
 
     def reuse_part(self, other: Assembly) -> None:
-        """Copy the chunks that have arrived in ``other``, as far as this blob has them too."""
+        """Copy every missing chunk that has already arrived in ``other``."""
         self.reuse(other._blob, other.missing)
 
     def finish(self) -> Blob:

@@ -1,4 +1,4 @@
-"""How large a replica state may be that a peer accepts before it has any of its own."""
+"""The largest replica state that a joiner accepts, before it has a state to compare with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GENEROUS_NUMEL = 1 << 28
 
 
 def gpt_numel(model: Model) -> int:
-    """The weights of the GPT that the manifest describes, at most: pre-norm models have the last norm."""
+    """An upper bound on the weights of the manifest's GPT; only pre-norm models have the final norm."""
     width, hidden = model.width, model.hidden_width
     attention = 4 * width * width + 4 * width
     feed_forward = 2 * width * hidden + hidden + width
@@ -18,9 +18,9 @@ def gpt_numel(model: Model) -> int:
 
 
 def numel_max(manifest: Manifest) -> int:
-    """The most weights that a state of this swarm may have, so that a joiner's memory is bounded.
+    """The largest number of weights in a state of this swarm, so that a joiner's memory is bounded.
 
-    Generous, since a swarm may train a module of its own under the manifest (see `CollaborativeOptimizer`):
+    Generous, since a swarm may train any module under the manifest (see `CollaborativeOptimizer`):
     16 times the manifest's GPT, and 268 million weights in any case.
     """
     return max(GENEROUS_RATIO * gpt_numel(manifest.model), GENEROUS_NUMEL)

@@ -1,4 +1,4 @@
-"""The replica state: what all peers of a round hold bit for bit alike."""
+"""The replica state: what all peers hold bit-identically after a round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
-from dupt_swarm.replica.finite import all_finite
 
 KIND = "replica-state-1"
 Layout = tuple[tuple[int, ...], ...]
@@ -20,36 +19,36 @@ Layout = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """Anchor, outer buffers, round and tokens; never changed in place, so a snapshot is a reference.
+    """Anchor, outer buffers, round and tokens; never modified in place, so a reference is a snapshot.
 
     Attributes:
         round: rounds completed; the next round ends in state ``round + 1``.
-        tokens_total: tokens that contributions have brought in since the beginning.
+        swarm_tokens: tokens behind all contributions averaged since round 0.
         layout: the shape of each parameter, in the order of ``model.parameters()``.
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
     """
 
     round: int
-    tokens_total: int
+    swarm_tokens: int
     layout: Layout
     anchor: Tensor
     buffers: dict[str, Tensor]
 
     @classmethod
     def initial(cls, parameters: Sequence[Tensor], buffer_names: Sequence[str]) -> ReplicaState:
-        """The state of round 0 with the given parameters and empty buffers."""
+        """The state of round 0: the given parameters, and buffers of zeros."""
         anchor = torch.cat([parameter.detach().cpu().float().reshape(-1) for parameter in parameters])
         layout = tuple(tuple(parameter.shape) for parameter in parameters)
         return cls(0, 0, layout, anchor, {name: torch.zeros_like(anchor) for name in sorted(buffer_names)})
 
     @cached_property
     def blob(self) -> Blob:
-        """This state as a blob. Hashes everything when first asked for: about a second per gigabyte."""
+        """This state as a blob. The first access hashes everything: about a second per gigabyte."""
         header = {
             "kind": KIND,
             "round": self.round,
-            "tokens_total": self.tokens_total,
+            "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
         }
@@ -63,15 +62,15 @@ class ReplicaState:
 
     @property
     def finite(self) -> bool:
-        """Whether every number is finite."""
+        """Whether every value is finite."""
         return all(all_finite(tensor) for tensor in (self.anchor, *self.buffers.values()))
 
     @classmethod
     def from_blob(cls, blob: Blob, layout: Layout, buffer_names: Sequence[str]) -> ReplicaState:
-        """Read a state that came from another peer or from disk.
+        """Read a state from another peer or from disk.
 
         Raises:
-            ValueError: it is no replica state of this layout and outer optimizer.
+            ValueError: the blob is not a finite replica state of this layout and outer optimizer.
         """
         check_header(blob.index, layout, buffer_names)
         header = blob.index.header
@@ -80,17 +79,28 @@ class ReplicaState:
         state = cls(header["round"], header["tokens_total"], layout, anchor, named)
         state.__dict__["blob"] = blob  # already hashed while it arrived
         if not state.finite:
-            raise ValueError("the replica state holds numbers that are not finite")
+            raise ValueError("the replica state holds values that are not finite")
         return state
 
 
+def all_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite: one pass over the memory, without a copy.
+
+    Both extremes are NaN if any value is, and their difference is not finite if either is infinite.
+    """
+    if not values.numel():
+        return True
+    lowest, highest = torch.aminmax(values)
+    return math.isfinite(float(highest) - float(lowest))
+
+
 def count_values(layout: Layout) -> int:
-    """How many numbers parameters of these shapes have."""
+    """The number of values in parameters of these shapes."""
     return sum(math.prod(shape) for shape in layout)
 
 
 def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> None:
-    """Refuse an index that describes no replica state of this layout, before its chunks are fetched.
+    """Refuse an index that is not a replica state of this layout, before any chunk is fetched.
 
     Raises:
         ValueError: says what differs.
@@ -99,12 +109,12 @@ def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> N
     if header.get("kind") != KIND:
         raise ValueError(f"not a replica state of this version: {header.get('kind')!r}")
     if header.get("layout") != [list(shape) for shape in layout]:
-        raise ValueError("the replica state is of a model of another shape")
+        raise ValueError("the replica state belongs to a model of another shape")
     if header.get("buffers") != sorted(buffer_names):
-        raise ValueError("the replica state is of another outer optimizer")
+        raise ValueError("the replica state belongs to another outer optimizer")
     numel = count_values(layout)
     if index.sizes != (4 * numel,) * (1 + len(buffer_names)):
-        raise ValueError("the sections of the replica state do not have the size of the model")
+        raise ValueError("the sections of the replica state do not match the size of the model")
     for key in ("round", "tokens_total"):
         value = header.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:

@@ -9,21 +9,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import CheckpointError, FileError
 from dupt_swarm.replica.state import ReplicaState
 
 _ANCHOR, _BUFFER = "anchor", "buffer."
 
 
 def save_state(state: ReplicaState, path: Path) -> None:
-    """Write ``state`` to ``path``, whole or not at all; durable as soon as its folder is a checkpoint.
+    """Write ``state`` to ``path`` atomically; durable as soon as its folder is a checkpoint.
 
     Raises:
         CheckpointError: it cannot be written.
     """
     header = {
         "round": state.round,
-        "tokens_total": state.tokens_total,
+        "tokens_total": state.swarm_tokens,
         "layout": state.layout,
         "digest": state.digest,
     }
@@ -34,13 +34,16 @@ def save_state(state: ReplicaState, path: Path) -> None:
         try:
             save_file(tensors, temporary, metadata)
         except SafetensorError as error:
-            raise OSError(str(error)) from error  # a full disk, above all
+            raise OSError(str(error)) from error  # usually a full disk
 
-    write_atomically(path, write, durable=False)
+    try:
+        write_atomically(path, write, durable=False)
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load_state(path: Path) -> ReplicaState:
-    """Read the state at ``path`` and check it against its digest.
+    """Read the state at ``path`` and verify its digest.
 
     Raises:
         CheckpointError: it is missing or damaged.
@@ -53,9 +56,9 @@ def load_state(path: Path) -> ReplicaState:
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
         state = ReplicaState(header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers)
         if state.digest != header["digest"]:
-            raise ValueError("the content does not have the digest that was saved with it")
+            raise ValueError("the content does not match the digest saved with it")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: not a whole replica state ({error}); remove it to fetch the state from the swarm"
+            f"{path}: not a valid replica state ({error}); remove it to fetch the state from the swarm"
         ) from error
     return state

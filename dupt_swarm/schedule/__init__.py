@@ -1,5 +1,5 @@
-"""Learning rates over the rounds, the same bits on every machine.
+"""Learning rates over the rounds, bit-identical on every machine.
 
-learning_rate   of the outer step
+learning_rate   of inner and outer steps, from the manifest's schedule
 reproducible    cosine and power from operations that IEEE 754 rounds exactly
 """

@@ -1,4 +1,4 @@
-"""Functions that give the same bits on every machine: only operations that IEEE 754 rounds exactly."""
+"""Functions with bit-identical results on every machine: only operations that IEEE 754 rounds exactly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def cosine_of_pi_times(x: float) -> float:
     for n in range(3, 25, 2):
         term *= -angle * angle / (n * (n - 1))
         total += term
-    return max(-1.0, min(1.0, total))  # the last bit may lie outside
+    return max(-1.0, min(1.0, total))  # rounding may leave the range by one bit
 
 
 def power(base: float, exponent: int) -> float:
-    """``base ** exponent`` by squaring: the C library's `pow` is not the same everywhere."""
+    """``base ** exponent`` by squaring: `pow` differs between C libraries."""
     result = 1.0
     while exponent:
         if exponent & 1:

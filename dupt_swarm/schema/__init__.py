@@ -1,5 +1,5 @@
-"""What pydantic lacks for the manifest.
+"""What the manifest needs beyond pydantic.
 
-explain         what is wrong with a manifest, or differs between two, a sentence each
+explain         what is wrong with a manifest, or differs between two: one sentence each
 toml            writes TOML with comments
 """

@@ -1,4 +1,4 @@
-"""Turns what is wrong with a manifest, or differs between two, into one sentence each."""
+"""Explains each error in a manifest, and the first difference between two, in one sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-# What people write from habit, and what it is called here.
+# Names that people know from other projects, and ours.
 HABITS = {
     "lr": "learning_rate",
     "wd": "weight_decay",
@@ -31,7 +31,7 @@ HABITS = {
 
 
 def explain_invalid(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """Every problem in ``error``, a line each: where, what, remedy."""
+    """Every problem in ``error``, one line each: where, what, remedy."""
     known = dotted_keys(model)
     lines = []
     for problem in error.errors():
@@ -53,7 +53,7 @@ def explain_invalid(error: ValidationError, model: type[BaseModel], source: str)
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """All keys of a model and of the models in it, such as ``inner.learning_rate``."""
+    """All keys of a model and its nested models, such as ``inner.learning_rate``."""
     keys = []
     for name, field in model.model_fields.items():
         kind = field.annotation
@@ -67,7 +67,7 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
 def _suggestion(where: str, known: list[str]) -> str:
     table, _, leaf = where.rpartition(".")
     leaf = HABITS.get(leaf, leaf)
-    # A key of the same table first, then the same key elsewhere, then one that is spelled alike.
+    # The same key (in this table first, then in others), then similar spellings.
     same = sorted((key for key in known if _leaf(key) == leaf), key=lambda key: _table(key) != table)
     near = _spelled_alike(leaf, [key for key in known if _table(key) == table])
     tables = difflib.get_close_matches(leaf, {_table(key) for key in known} - {""}, n=1) if not table else []
@@ -89,7 +89,7 @@ def _table(key: str) -> str:
 
 
 def explain_difference(mine: BaseModel, theirs: BaseModel) -> str:
-    """The first key in which two models of one kind differ, with both values, or an empty string."""
+    """The first key whose values differ between two models of one type, or an empty string."""
     other = _flatten(theirs.model_dump())
     for key, value in _flatten(mine.model_dump()).items():
         if value != other[key]:

@@ -1,4 +1,4 @@
-"""Writing TOML with comments, which the standard library only reads."""
+"""Writes TOML with comments; the standard library only reads TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 def render_toml(model: BaseModel) -> str:
-    """The fields of ``model``, then a table for each model in it; descriptions become comments."""
+    """``model`` as TOML: its fields, then a table per nested model; descriptions become comments."""
     fields = type(model).model_fields
     tables = {key: table for key in fields if isinstance(table := getattr(model, key), BaseModel)}
     lines = [_line(model, key) for key in fields if key not in tables]
@@ -18,6 +18,6 @@ def render_toml(model: BaseModel) -> str:
 
 
 def _line(table: BaseModel, key: str) -> str:
-    # Strings, booleans and numbers are written alike in JSON and TOML.
+    # Strings, booleans and numbers look the same in JSON and TOML.
     value = json.dumps(getattr(table, key))
     return f"{key} = {value}".ljust(32) + f"  # {type(table).model_fields[key].description}"

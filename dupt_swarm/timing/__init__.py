@@ -1,5 +1,5 @@
 """Clocks.
 
-hours           `--hours 22-07`
+hours           `--hours 22-07`: when an oracle may train
 speed           units per second over the last ten seconds
 """

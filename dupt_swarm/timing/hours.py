@@ -14,25 +14,25 @@ _RANGE = re.compile(r"(\d{1,2})(?::(\d\d))?-(\d{1,2})(?::(\d\d))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Hours:
-    """Ranges of minutes since midnight, from (included) to (not included); none: all day.
+    """Half-open ranges of minutes since midnight; no range means all day.
 
-    A range whose end comes before its beginning goes over midnight. What counts is the clock on the
-    wall: when it is set forward or back for the summer, a range is shorter or longer that night.
+    A range that ends before it begins crosses midnight. Hours are local wall-clock time: on the nights when
+    clocks change, a range is shorter or longer.
     """
 
     ranges: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, texts: tuple[str, ...]) -> Hours:
-        """Read ranges such as ``22-07`` and ``12:30-13:30``, each text one or several with commas.
+        """Read ranges such as ``22-07`` and ``12:30-13:30``; a text may hold several, separated by commas.
 
         Raises:
-            UsageError: not a range, or an empty one.
+            UsageError: a text is not a range, or the range is empty.
         """
         return cls(tuple(_parse_range(part.strip()) for text in texts for part in text.split(",")))
 
     def contain(self, moment: float) -> bool:
-        """Whether ``moment``, in seconds since the epoch, is within them."""
+        """Whether ``moment`` (seconds since the epoch) lies in one of the ranges."""
         local = time.localtime(moment)
         minute = 60 * local.tm_hour + local.tm_min
         return not self.ranges or any(
@@ -41,10 +41,10 @@ class Hours:
         )
 
     def next_border(self, moment: float) -> float | None:
-        """When, after ``moment``, they next begin or end; None if they never do."""
+        """When a range next begins or ends after ``moment``; None if none ever does."""
         inside = self.contain(moment)
         first = int(moment) // 60 * 60 + 60
-        # Clocks are set by whole minutes, and looking at every one of them is right on those nights too.
+        # Clocks change by whole minutes, so testing every minute is right on those nights too.
         minutes = range(first, first + 2 * DAY_MINUTES * 60, 60)
         return next((float(minute) for minute in minutes if self.contain(minute) != inside), None)
 
@@ -59,7 +59,7 @@ def _parse_range(text: str) -> tuple[int, int]:
     start, end = (60 * int(match[hour]) + int(match[hour + 1] or 0) for hour in (1, 3))
     minutes_fit = all(int(match[part] or 0) < 60 for part in (2, 4))
     if not minutes_fit or start >= DAY_MINUTES or end > DAY_MINUTES:
-        raise UsageError(f"--hours {text}: there is no such time of day; use 00:00 to 24:00")
+        raise UsageError(f"--hours {text}: no such time of day; use 00:00 to 24:00")
     if start == end:
-        raise UsageError(f"--hours {text}: begins when it ends; leave --hours out to train all day")
+        raise UsageError(f"--hours {text}: the range is empty; leave --hours out to train all day")
     return start, end

@@ -1,4 +1,4 @@
-"""How fast something grows."""
+"""A moving rate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Speed:
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was counted: nothing was, or will be, done for a while."""
+        """Forget what was counted, so that an idle period does not lower the rate."""
         self._events: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def add(self, units: int) -> None:
-        """Count ``units`` that have just been done."""
+        """Count ``units`` completed just now."""
         now = time.monotonic()
         self._events.append((now, units))
         while now - self._events[0][0] > WINDOW_SECONDS and len(self._events) > 2:

@@ -1,7 +1,15 @@
 """The generator of the Grafana dashboards; ``python -m monitor.dashboards`` writes them.
 
-Queries name metrics by their rows in the tables of `dupt_swarm.metrics`, never by hand, so that a
+Queries refer to metrics by their rows in the tables of `dupt_swarm.metrics`, never by a typed name, so a
 dashboard cannot ask for a metric that nobody exports.
+
+swarm           is it alive, does it learn, who contributes
+health          its last row: what may be wrong
+learning        the loss against tokens and time
+peer            one oracle, from its own metrics
+board           rows of panels, and their layout
+panel           one panel of any kind
+query           PromQL over metrics of the tables
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write all dashboards to where Grafana's provisioning finds them."""
+"""Writes all dashboards into the folder that Grafana provisions."""
 
 from __future__ import annotations
 

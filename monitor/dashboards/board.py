@@ -1,4 +1,4 @@
-"""A dashboard: rows of panels, laid out from left to right, and the choice of what is shown."""
+"""A dashboard: rows of panels laid out from left to right, and a variable that selects what they show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAG = "dupt"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the viewer chooses: the values of one label of one metric.
+    """A dashboard variable: the viewer chooses among the values of one label of one metric.
 
     Attributes:
         name: of the variable.
@@ -32,7 +32,7 @@ class Choice:
     label: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As a variable of the dashboard."""
+        """The variable in Grafana's dashboard model."""
         query = f"label_values({self.spec.name}, {self.label})"
         return {
             "name": self.name,
@@ -51,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Row:
-    """A heading and the panels below it."""
+    """A heading and the panels under it."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -77,7 +77,7 @@ class Dashboard:
 
     @property
     def file_name(self) -> str:
-        """Of its JSON."""
+        """Of the JSON file."""
         return f"{self.uid.removeprefix('dupt-')}.json"
 
     @property
@@ -86,7 +86,7 @@ class Dashboard:
         return tuple(panel for row in self.rows for panel in row.panels)
 
     def to_json(self) -> str:
-        """What the file holds."""
+        """The content of the JSON file."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
     def to_dict(self) -> dict[str, Any]:

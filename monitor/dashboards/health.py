@@ -12,13 +12,13 @@ HEALTH = Row(
     (
         stacked(
             "Oracles by state",
-            "What the oracles do.",
+            "Live oracles by what they are doing.",
             Query('sum by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
             unit="none",
         ),
         graph(
             "Other peers",
-            "Peers that hold and serve the state without training, and peers that nobody can call.",
+            "Peers that hold and serve the state without training, and peers that nobody can dial.",
             Query('sum by (role) ({0:role!="oracle"})', swarm.PEERS, legend="{{role}}"),
             Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
             unit="none",
@@ -26,43 +26,43 @@ HEALTH = Row(
         ),
         stacked(
             "Versions",
-            "Live peers by the version of their software.",
+            "Live peers by software version.",
             Query("{0}", swarm.PEER_VERSIONS, legend="{{version}}"),
             unit="none",
         ),
         graph(
-            "Replicas that disagree",
-            "Peers whose state differs from that of most peers of the same round. They fetch the right one "
-            "by themselves; more than zero for minutes is wrong.",
+            "Diverging replicas",
+            "Peers whose state differs from that of most peers in the same round. They fetch the right one "
+            "by themselves; anything above zero for minutes is a fault.",
             Query("{0}", swarm.DIGESTS_DISAGREEING, legend="peers"),
             unit="none",
             defaults={"min": 0, "decimals": 0},
         ),
         stacked(
             "Rejected",
-            "Contributions that peers left out of an average, and records that the monitor did not believe, "
-            "in 15 minutes, by reason.",
+            "Contributions that peers left out of an average, and records that the monitor rejected, by "
+            "reason, over 15 minutes.",
             Query("increase({0}[15m]) > 0", swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
             Query("increase({0}[15m]) > 0", swarm.INVALID_RECORDS, legend="record: {{reason}}"),
             unit="none",
             empty="None",
         ),
         graph(
-            "Rounds not saved",
+            "Unsaved rounds",
             "Rounds since the newest checkpoint on any peer's disk.",
             Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),
             unit="none",
             defaults={"min": 0, "decimals": 0},
         ),
         graph(
-            "Age of the checkpoint",
-            "Time since the newest checkpoint was written. It grows while nothing new is learnt.",
+            "Checkpoint age",
+            "Time since the newest checkpoint was written. It grows while nothing new is learned.",
             Query("time() - {0}", swarm.CHECKPOINT_TIMESTAMP, legend="age"),
             unit="s",
             defaults={"min": 0},
         ),
         graph(
-            "The monitor's refreshes",
+            "Refresh duration",
             "How long the monitor takes to read all records.",
             Query(
                 "{0} and on (instance) {1}",
@@ -75,7 +75,7 @@ HEALTH = Row(
         ),
         graph(
             "Failed refreshes",
-            "Refreshes in 15 minutes that did not reach the swarm; and whether the last one did.",
+            "Refreshes that did not reach the swarm, over 15 minutes; and whether the last one did.",
             Query(
                 "increase({0}[15m]) and on (instance) {1}",
                 monitor.REFRESH_ERRORS,
@@ -88,7 +88,7 @@ HEALTH = Row(
         ),
         Panel(
             "This swarm",
-            "What it trains, and which manifest all its peers share.",
+            "What the swarm trains, and the manifest that all its peers share.",
             (Query("{0}", swarm.RUN_INFO, table=True), Query("{0}", monitor.BUILD_INFO, table=True)),
             "none",
             kind="table",

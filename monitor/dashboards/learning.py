@@ -9,7 +9,7 @@ from monitor.dashboards.query import Query
 
 
 def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) -> Panel:
-    """Curves over the swarm's tokens instead of the time; ``losses`` by legend."""
+    """Curves over the swarm's tokens instead of time; ``losses`` by legend."""
     letters = "BCDEFG"[: len(losses)]
     fields = {f"Value #{letter}": name for letter, name in zip(letters, losses, strict=True)}
     return Panel(
@@ -40,7 +40,7 @@ AGAINST_TOKENS = Row(
     (
         _against_tokens(
             "Loss against tokens",
-            "The curve to compare runs by: it does not depend on how fast the peers are.",
+            "The curve for comparing runs: it does not depend on the peers' speed.",
             NATS,
             {
                 "training": Query("max({0})", swarm.LOSS_NATS, history=True),
@@ -49,7 +49,7 @@ AGAINST_TOKENS = Row(
         ),
         _against_tokens(
             "Bits per byte against tokens",
-            "The same on text that is not trained on. Evaluators follow some rounds behind.",
+            "The same, on held-out text. Evaluators lag some rounds behind.",
             BITS,
             {
                 "evaluators": Query("min({0})", swarm.EVAL_BPB, history=True),
@@ -63,21 +63,20 @@ AGAINST_TIME = Row(
     (
         graph(
             "Loss",
-            "Training loss, and the oracles' loss on text that they hold out. A growing distance between "
-            "them is overfitting.",
+            "Training loss, and the oracles' held-out loss. A growing gap between them is overfitting.",
             Query("{0}", swarm.LOSS_NATS, legend="training"),
             Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
             unit=NATS,
         ),
         graph(
             "Learning rate",
-            "Of the manifest's schedule at the swarm's round.",
+            "Scheduled by the manifest at the swarm's round.",
             Query("{0}", swarm.LEARNING_RATE, legend="learning rate"),
             unit="sci",
         ),
         graph(
             "Tokens",
-            "Tokens in the swarm's state.",
+            "Tokens in the swarm's replica state.",
             Query("{0}", swarm.TOKENS_TOTAL, legend="tokens"),
             unit="short",
         ),
@@ -88,8 +87,8 @@ ORACLES = Row(
     (
         graph(
             "Loss of each oracle",
-            "Of the oracles that contributed most. One that leaves the others has another kind of text, or a "
-            "fault.",
+            "The oracles that contributed most. One that departs from the rest has a different kind of text, "
+            "or a fault.",
             Query(
                 "{0} * on (peer_id, instance) group_left (name) {1}",
                 swarm.PEER_LOSS_NATS,
@@ -102,7 +101,7 @@ ORACLES = Row(
         ),
         graph(
             "Distance to the swarm's loss",
-            "Each oracle's loss without the swarm's mean: what is left shows how its text differs.",
+            "Each oracle's loss minus the swarm's mean: what remains shows how its text differs.",
             Query(
                 "({0} - on (run, instance) group_left () {1}) * on (peer_id, instance) group_left (name) {2}",
                 swarm.PEER_LOSS_NATS,
@@ -121,14 +120,14 @@ EVALUATION = Row(
     (
         graph(
             "Bits per byte",
-            "By corpus of the evaluators.",
+            "What independent evaluators measure, by their corpus.",
             Query("{0}", swarm.EVAL_BPB, legend="{{dataset}}"),
             unit=BITS,
             empty="No evaluator: start one with `dupt-peer evaluate`",
         ),
         graph(
             "Rounds behind",
-            "Rounds that the swarm has ended since the state that was measured last.",
+            "Rounds that the swarm has completed since the state that was last measured.",
             Query(
                 "{0} - on (run, instance) group_right () {1}",
                 swarm.ROUND,
@@ -140,7 +139,7 @@ EVALUATION = Row(
             empty="No evaluator: start one with `dupt-peer evaluate`",
         ),
         graph(
-            "Age of the measurement",
+            "Measurement age",
             "Time since an evaluator last measured.",
             Query("time() - {0}", swarm.EVAL_TIMESTAMP, legend="{{dataset}}"),
             unit="s",

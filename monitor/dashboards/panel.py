@@ -1,4 +1,4 @@
-"""Panels: one form for all, with what each kind of panel needs beyond it."""
+"""Panels: one class for all kinds, with defaults for each kind."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Panel:
 
     Attributes:
         title: a few words.
-        text: what it shows and what to make of it; the metrics' names are added.
+        text: what it shows and what to make of it; the names of its metrics are appended.
         queries: at least one.
-        unit: Grafana's id of it, or ``suffix: …``.
-        kind: Grafana's name of the panel type.
+        unit: Grafana's unit id, or ``suffix: …``.
+        kind: Grafana's panel type.
         width: of 24 columns.
         height: in Grafana's units of 30 pixels.
-        empty: what to say when there is no data.
-        steps: thresholds, each a value and the colour from there on; the first has no value.
-        defaults: more of ``fieldConfig.defaults``.
-        options: more of the panel's options.
-        overrides: of single fields.
-        transformations: of the queries' results.
+        empty: the text shown when there is no data.
+        steps: thresholds, each a value and the colour from it upward; the first has no value.
+        defaults: additions to ``fieldConfig.defaults``.
+        options: additions to the panel's options.
+        overrides: field overrides.
+        transformations: applied to the queries' results.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Panel:
     transformations: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self, number: int, x: int, y: int) -> dict[str, Any]:
-        """The panel with this id at column ``x`` and line ``y``."""
+        """The panel with id ``number``, at column ``x`` and row ``y`` of the grid."""
         panel = {
             "id": number,
             "type": self.kind,
@@ -79,12 +79,12 @@ class Panel:
 
     @property
     def metric_names(self) -> list[str]:
-        """Of all its queries, each once."""
+        """The metrics of all queries, each once."""
         return list(dict.fromkeys(spec.name for query in self.queries for spec in query.specs))
 
 
 def stat(title: str, text: str, query: Query, unit: str, **more: Any) -> Panel:
-    """One large number."""
+    """A single large number."""
     return Panel(title, text, (query,), unit, kind="stat", **{"width": 3, "height": 4, **more})
 
 
@@ -94,7 +94,7 @@ def graph(title: str, text: str, *queries: Query, unit: str, **more: Any) -> Pan
 
 
 def stacked(title: str, text: str, *queries: Query, unit: str, **more: Any) -> Panel:
-    """Areas over time, one upon the other."""
+    """Stacked areas over time."""
     custom = _DEFAULTS["timeseries"]["custom"] | {
         "fillOpacity": 40,
         "stacking": {"mode": "normal", "group": "A"},
@@ -103,7 +103,7 @@ def stacked(title: str, text: str, *queries: Query, unit: str, **more: Any) -> P
 
 
 def override(name: str, **properties: Any) -> dict[str, Any]:
-    """Other properties for the field ``name``; a double underscore stands for the dot of nested ones."""
+    """An override for the field ``name``; a double underscore stands for the dot in a property's name."""
     return {
         "matcher": {"id": "byName", "options": name},
         "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
@@ -111,12 +111,12 @@ def override(name: str, **properties: Any) -> dict[str, Any]:
 
 
 def columns(join: str, names: dict[str, str], hide: tuple[str, ...] = ()) -> tuple[dict[str, Any], ...]:
-    """Put the results of several table queries side by side.
+    """Join the results of several table queries into one table.
 
     Args:
-        join: the field that they have in common.
-        names: new names of fields, in the order of the columns.
-        hide: fields that are not shown.
+        join: the field to join on.
+        names: column titles by field, in the order of the columns.
+        hide: fields to leave out.
     """
     return (
         {"id": "joinByField", "options": {"byField": join, "mode": "outer"}},
@@ -132,7 +132,7 @@ def columns(join: str, names: dict[str, str], hide: tuple[str, ...] = ()) -> tup
 
 
 def hidden(*fields: str) -> tuple[str, ...]:
-    """What Prometheus adds to table queries, under all names that a join gives it, and ``fields``."""
+    """``fields`` and those that Prometheus adds to tables, under every name that a join gives them."""
     suffixes = ("", " 1", " 2", " #A", " #B")
     return tuple(
         f"{name}{suffix}" for name in ("Time", "Value", "__name__", "job", *fields) for suffix in suffixes

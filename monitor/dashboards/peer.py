@@ -27,7 +27,8 @@ NOW = Row(
         stat("Round", "Rounds in this peer's replica state.", Query("{0}", peer.ROUND), "none"),
         stat(
             "Rounds behind",
-            "Rounds that the swarm's newest state is ahead. More than a few for minutes: it cannot follow.",
+            "Rounds by which the swarm's newest state is ahead. If more than a few for minutes, it cannot "
+            "keep up.",
             Query("{0}", peer.ROUND_LAG),
             "none",
             steps=((None, "green"), (2.0, "yellow"), (5.0, "red")),
@@ -35,19 +36,21 @@ NOW = Row(
         stat("Loss", "Mean training loss per token over the last steps.", Query("{0}", peer.LOSS_NATS), NATS),
         stat(
             "Tokens per second",
-            "What its inner steps train on now.",
+            "Tokens that its inner steps train on.",
             Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS),
             TOKENS_PER_SECOND,
         ),
         stat("Contributed", "Its tokens in the swarm's state.", Query("{0}", peer.TOKENS_TOTAL), "short"),
         stat(
             "Since the last round",
-            "Time since a round last succeeded here.",
+            "Time since a round last succeeded for this peer.",
             Query("time() - {0}", peer.LAST_ROUND),
             "s",
         ),
-        stat("Known peers", "Live peers that it sees, itself too.", Query("{0}", peer.KNOWN_PEERS), "none"),
-        stat("Running for", "Time since it was started.", Query("time() - {0}", peer.START), "s"),
+        stat(
+            "Known peers", "Live peers that it sees, itself included.", Query("{0}", peer.KNOWN_PEERS), "none"
+        ),
+        stat("Running for", "Time since it started.", Query("time() - {0}", peer.START), "s"),
     ),
 )
 TRAINING = Row(
@@ -64,20 +67,20 @@ TRAINING = Row(
         ),
         graph(
             "Loss",
-            "Training loss, and the loss on the part of its corpus that it holds out.",
+            "Training loss, and the loss on the held-out part of its corpus.",
             Query("{0}", peer.LOSS_NATS, legend="training"),
             Query("{0}", peer.HELDOUT_LOSS_NATS, legend="held out"),
             unit=NATS,
         ),
         graph(
             "Bits per byte",
-            "On the part of its corpus that it holds out.",
+            "On the held-out part of its corpus.",
             Query("{0}", peer.HELDOUT_BPB, legend="held out"),
             unit=BITS,
         ),
         graph(
             "Learning rate",
-            "Of the manifest's schedule.",
+            "Scheduled by the manifest.",
             Query("{0}", peer.LEARNING_RATE, legend="learning rate"),
             unit="sci",
         ),
@@ -88,7 +91,7 @@ STEPS = Row(
     (
         stacked(
             "Where the time of a step goes",
-            "Mean time of each phase of an inner step. Much `data` means that the disk cannot keep up.",
+            "Mean duration of each phase of an inner step. Much `data` means that the disk cannot keep up.",
             Query(
                 f"sum by (phase) (rate({{0.sum}}{RECENT})) / sum by (phase) (rate({{0.count}}{RECENT}))",
                 peer.STEP_DURATION,
@@ -98,7 +101,7 @@ STEPS = Row(
         ),
         graph(
             "Slow steps",
-            "Each phase's time that 99 of 100 steps do not exceed.",
+            "99th percentile of each phase's duration.",
             Query(
                 f"histogram_quantile(0.99, sum by (phase, le) (rate({{0.bucket}}{RECENT})))",
                 peer.STEP_DURATION,
@@ -109,7 +112,7 @@ STEPS = Row(
         ),
         graph(
             "Steps and tokens per second",
-            "Inner steps, and on the right the tokens that they train on.",
+            "Inner steps (left axis), and the tokens that they train on (right axis).",
             Query(f"rate({{0}}{RECENT})", peer.INNER_STEPS, legend="steps/s"),
             Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS, legend="tokens/s"),
             unit="short",
@@ -121,8 +124,8 @@ ROUNDS = Row(
     "Rounds",
     (
         graph(
-            "Time of averaging",
-            "Matchmaking, all-reduce and outer step: median and slowest tenth, over 15 minutes.",
+            "Duration of averaging",
+            "Matchmaking, all-reduce and outer step: median and 90th percentile, over 15 minutes.",
             Query(
                 "histogram_quantile(0.5, sum by (le) (rate({0.bucket}[15m])))",
                 peer.AVERAGING_DURATION,
@@ -131,7 +134,7 @@ ROUNDS = Row(
             Query(
                 "histogram_quantile(0.9, sum by (le) (rate({0.bucket}[15m])))",
                 peer.AVERAGING_DURATION,
-                legend="slowest tenth",
+                legend="90th percentile",
             ),
             unit="s",
             defaults={"min": 0},
@@ -144,8 +147,8 @@ ROUNDS = Row(
             defaults={"min": 0, "decimals": 0},
         ),
         stacked(
-            "Averagings that failed",
-            "In 15 minutes, by reason, beside all. What it contributed is kept for the next round.",
+            "Failed averagings",
+            "By reason, beside all attempts, over 15 minutes. The contribution is kept for the next round.",
             Query("increase({0}[15m]) > 0", peer.AVERAGING_FAILED, legend="{{reason}}"),
             Query("increase({0}[15m])", peer.AVERAGING_ROUNDS, legend="all"),
             unit="none",
@@ -160,15 +163,15 @@ NETWORK = Row(
     (
         graph(
             "Traffic",
-            "Payload exchanged with other peers.",
+            "Payload bytes exchanged with other peers.",
             Query(f"rate({{0}}{RECENT})", peer.NETWORK_RECEIVE, legend="received"),
             Query(f"rate({{0}}{RECENT})", peer.NETWORK_TRANSMIT, legend="sent"),
             unit="Bps",
             defaults={"min": 0},
         ),
         graph(
-            "Downloads of the state",
-            "Mean time of a download of a newer state, over an hour: who misses a round has to fetch it.",
+            "State downloads",
+            "Mean time to download a newer state, over an hour. A peer that missed a round fetches it.",
             Query(
                 "rate({0.sum}[1h]) / (rate({0.count}[1h]) > 0)", peer.DOWNLOAD_DURATION, legend="mean time"
             ),
@@ -178,8 +181,8 @@ NETWORK = Row(
         ),
         graph(
             "Failures",
-            "In 15 minutes: downloads of the state that nobody could complete, and new starts of the network "
-            "process.",
+            "Downloads of the state that no donor could complete, and restarts of the node process, over 15 "
+            "minutes.",
             Query("increase({0}[15m])", peer.DOWNLOADS_FAILED, legend="downloads"),
             Query("increase({0}[15m])", peer.NODE_RESTARTS, legend="restarts: {{reason}}"),
             unit="none",
@@ -191,8 +194,8 @@ GPU = Row(
     "GPU",
     (
         graph(
-            "Use",
-            "Part of the time in which the GPU computes, by any process.",
+            "Utilization",
+            "Fraction of the time in which the GPU is busy, with any process.",
             Query("{0}", peer.GPU_UTILIZATION, legend="GPU {{gpu}}"),
             unit="percentunit",
             width=6,
@@ -201,9 +204,9 @@ GPU = Row(
         ),
         graph(
             "Memory",
-            "In use by any process, and all there is.",
+            "In use by any process, and in total.",
             Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
-            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, all"),
+            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, total"),
             unit="bytes",
             width=6,
             defaults={"min": 0},
@@ -211,7 +214,7 @@ GPU = Row(
         ),
         graph(
             "Temperature",
-            "Of the GPU. Above 85 °C most slow down.",
+            "Most GPUs throttle above 85 °C.",
             Query("{0}", peer.GPU_TEMPERATURE, legend="GPU {{gpu}}"),
             unit="celsius",
             width=6,
@@ -233,21 +236,21 @@ ABOUT = Row(
     (
         graph(
             "Time paused",
-            "Part of the time in which it was paused.",
+            "Fraction of the time in which it was paused.",
             Query(f"rate({{0}}{RECENT})", peer.PAUSED, legend="paused"),
             unit="percentunit",
             defaults={"min": 0, "max": 1},
         ),
         graph(
-            "Age of the checkpoint",
-            "Time since it last saved.",
+            "Checkpoint age",
+            "Time since its last checkpoint.",
             Query("time() - {0}", peer.CHECKPOINT_SAVED, legend="age"),
             unit="s",
             defaults={"min": 0},
             empty="None saved yet",
         ),
         graph(
-            "Age of the last step",
+            "Time since the last step",
             "Time since an inner step ended. It grows while the peer is paused or waits.",
             Query("time() - {0}", peer.LAST_STEP, legend="age"),
             unit="s",
@@ -255,7 +258,7 @@ ABOUT = Row(
         ),
         Panel(
             "This peer",
-            "Who it is, and the software that it runs.",
+            "The peer and the software that it runs.",
             (Query("{0}", peer.INFO, table=True), Query("{0}", peer.BUILD_INFO, table=True)),
             "none",
             kind="table",

@@ -1,4 +1,4 @@
-"""A PromQL query whose metrics come from the tables."""
+"""PromQL queries whose metrics come from the tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class _Selector:
-    """Stands for a metric in a template.
+    """A placeholder for a metric in a query template.
 
-    ``{0}`` selects it, ``{0:role="oracle"}`` with more matchers; of a histogram, which has no series
-    of its own name, ``{0.bucket}``, ``{0.sum}`` and ``{0.count}`` do.
+    ``{0}`` selects the metric, ``{0:role="oracle"}`` adds label matchers. A histogram has no series of its
+    own name: use ``{0.bucket}``, ``{0.sum}`` or ``{0.count}``.
     """
 
     def __init__(self, name: str, common: str) -> None:
@@ -28,7 +28,7 @@ class _Selector:
 
 
 def common_matchers(spec: MetricSpec) -> str:
-    """What every query of this metric selects by: the swarm or the peer that the dashboard shows."""
+    """The label matchers of every query of this metric: the swarm or peer that the dashboard shows."""
     if "run" in spec.labels and spec.name.startswith("dupt_swarm_"):
         return 'run="$run"'
     return 'instance="$instance"' if spec.name.startswith("dupt_peer_") else ""
@@ -41,8 +41,8 @@ class Query:
         expr: PromQL.
         legend: Grafana's legend format; ``__auto`` shows all labels.
         specs: the metrics in it.
-        table: only the newest values, as rows of a table.
-        history: as a table too, but with all values over time.
+        table: the latest values only, as rows of a table.
+        history: also a table, but with all values over time.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Query:
         table: bool = False,
         history: bool = False,
     ) -> None:
-        """``template`` is PromQL with ``{0}``, ``{1}``, … for the metrics ``specs``."""
+        """``template`` is PromQL with placeholders ``{0}``, ``{1}``, … for the metrics ``specs``."""
         self.specs, self.legend, self.table, self.history = specs, legend, table, history
         self.expr = template.format(*(_Selector(spec.name, common_matchers(spec)) for spec in specs))
 

@@ -30,34 +30,37 @@ NOW = Row(
             "none",
             steps=((None, "red"), (2.0, "yellow"), (3.0, "green")),
         ),
-        stat("Round", "Rounds that the swarm has ended.", Query("{0}", swarm.ROUND), "none"),
+        stat("Round", "Rounds that the swarm has completed.", Query("{0}", swarm.ROUND), "none"),
         stat(
             "Since the last round",
-            "Time since the monitor saw the round rise, as a part of the longest that the manifest allows; "
-            "red is more than twice that.",
+            "Time since the monitor saw the round advance, as a fraction of the longest that the manifest "
+            "allows; red is more than twice that.",
             Query("(time() - {0}) / {1}", swarm.LAST_ROUND_TIMESTAMP, swarm.ROUND_LIMIT_SECONDS),
             "percentunit",
             steps=((None, "green"), (1.0, "yellow"), (2.0, "red")),
         ),
         stat(
-            "Loss", "Mean training loss per token, by the oracles' word.", Query("{0}", swarm.LOSS_NATS), NATS
+            "Loss",
+            "Mean training loss per token, as the oracles report it.",
+            Query("{0}", swarm.LOSS_NATS),
+            NATS,
         ),
         stat(
             "Bits per byte",
-            "On text that is not trained on: the evaluators' if there are any, else the oracles'. "
-            "Comparable between tokenizers.",
+            "On held-out text: the evaluators' figure if there is one, else the oracles'. Comparable between "
+            "tokenizers.",
             Query("min({0}) or {1}", swarm.EVAL_BPB, swarm.HELDOUT_BPB),
             BITS,
         ),
         stat(
             "Tokens per second",
-            "What entered the swarm's state in the last 15 minutes, over that time.",
+            "Tokens that entered the swarm's state, mean rate over 15 minutes.",
             Query("rate({0}[15m])", swarm.TOKENS_TOTAL),
             TOKENS_PER_SECOND,
         ),
         stat(
             "Failed averagings",
-            "Part of the averagings of the last hour that failed for an oracle. Its contribution is kept.",
+            "Fraction of the last hour's averagings that failed for an oracle. Its contribution is kept.",
             Query(
                 "sum(increase({0}[1h])) / sum(increase({1}[1h]))",
                 swarm.AVERAGING_ROUNDS_FAILED,
@@ -82,23 +85,23 @@ LEARNING = Row(
     (
         graph(
             "Loss and its spread",
-            "Mean training loss of the oracles, and the least and the greatest of any. A wide band is no "
+            "Mean training loss of the oracles, with the lowest and the highest of any. A wide band is no "
             "fault: corpora differ.",
-            Query("{0}", swarm.LOSS_MIN_NATS, legend="least"),
-            Query("{0}", swarm.LOSS_MAX_NATS, legend="greatest"),
+            Query("{0}", swarm.LOSS_MIN_NATS, legend="lowest"),
+            Query("{0}", swarm.LOSS_MAX_NATS, legend="highest"),
             Query("{0}", swarm.LOSS_NATS, legend="mean"),
             Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
             unit=NATS,
             width=12,
             overrides=(
-                override("greatest", custom__fillBelowTo="least", custom__fillOpacity=15),
+                override("highest", custom__fillBelowTo="lowest", custom__fillOpacity=15),
                 override("mean", custom__lineWidth=2),
             ),
         ),
         graph(
             "Bits per byte",
-            "What independent evaluators measure, beside what the oracles say of their own held-out text. "
-            "If the evaluators' rises while the oracles' falls, the oracles learn by heart, or lie.",
+            "What independent evaluators measure, beside what the oracles report of their own held-out text. "
+            "If the evaluators' figure rises while the oracles' falls, the oracles overfit, or lie.",
             Query("{0}", swarm.EVAL_BPB, legend="evaluator: {{dataset}}"),
             Query("{0}", swarm.HELDOUT_BPB, legend="oracles"),
             unit=BITS,
@@ -110,15 +113,15 @@ ROUNDS = Row(
     "Rounds",
     (
         graph(
-            "Fill of the round",
-            "Tokens trained on in this round, as a part of those that end it: a saw with a tooth per round.",
-            Query("{0} / {1}", swarm.ROUND_TOKENS, swarm.ROUND_TARGET_TOKENS, legend="fill"),
+            "Round progress",
+            "Tokens trained on in this round, as a fraction of those that end it: one tooth per round.",
+            Query("{0} / {1}", swarm.ROUND_TOKENS, swarm.ROUND_TARGET_TOKENS, legend="progress"),
             unit="percentunit",
             defaults={"min": 0},
         ),
         graph(
             "Duration of rounds",
-            "Median over the oracles, and the limit by the manifest.",
+            "Median over the oracles, and the manifest's limit.",
             Query("{0}", swarm.ROUND_DURATION_SECONDS, legend="last round"),
             Query("{0}", swarm.ROUND_LIMIT_SECONDS, legend="limit"),
             unit="s",
@@ -126,7 +129,7 @@ ROUNDS = Row(
         ),
         graph(
             "Tokens per second",
-            "Tokens that entered the swarm's state, over the last 15 minutes.",
+            "Tokens that entered the swarm's state, mean rate over 15 minutes.",
             Query("rate({0}[15m])", swarm.TOKENS_TOTAL, legend="swarm"),
             unit=TOKENS_PER_SECOND,
             defaults={"min": 0},
@@ -138,12 +141,12 @@ AVERAGING = Row(
     (
         stacked(
             "Averagings by outcome",
-            "How averagings ended for the oracles, in 15 minutes.",
+            "How averagings ended for the oracles, over 15 minutes.",
             Query(
                 "sum(increase({0}[15m])) - sum(increase({1}[15m]))",
                 swarm.AVERAGING_ROUNDS,
                 swarm.AVERAGING_ROUNDS_FAILED,
-                legend="ended well",
+                legend="succeeded",
             ),
             Query(
                 "sum by (reason) (increase({0}[15m])) > 0",
@@ -154,7 +157,7 @@ AVERAGING = Row(
         ),
         graph(
             "Duration of averaging",
-            "From the end of a round to the new state: the oracles' last ones.",
+            "From the end of a round to the new state: the last averaging of each oracle.",
             Query("{0}", swarm.AVERAGING_DURATION_SECONDS, legend="median"),
             Query("{0}", swarm.AVERAGING_DURATION_MAX_SECONDS, legend="slowest"),
             unit="s",
@@ -162,8 +165,8 @@ AVERAGING = Row(
         ),
         graph(
             "Group sizes",
-            "How many averaged together, beside how many oracles are at work. Smaller groups than oracles "
-            "mean that some did not find the others in time.",
+            "How many oracles averaged together, beside how many are at work. If groups are smaller, some "
+            "oracles did not find the others in time.",
             Query("{0}", swarm.GROUP_SIZE_MIN, legend="smallest group"),
             Query("{0}", swarm.GROUP_SIZE_MAX, legend="largest group"),
             Query('sum({0:role="oracle", state=~"training|averaging"})', swarm.PEERS, legend="oracles"),
@@ -190,8 +193,8 @@ CONTRIBUTIONS = Row(
     (
         Panel(
             "Peers",
-            "The peers that contributed most, as many as the monitor's --max-peer-series. Names are the "
-            "peers' own choice.",
+            "The peers that contributed most, up to the monitor's --max-peer-series. Peers choose their own "
+            "names.",
             (
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),

@@ -1,1 +1,7 @@
-"""A volunteer's control of the peers that run on this machine."""
+"""How the owner reaches the peers that run on this machine.
+
+client          finds them, and sends commands
+socket          the control socket that a running peer serves
+actions         what the commands do
+health          `dupt-peer status --health`
+"""

@@ -1,1 +1,7 @@
-"""The metrics that a peer serves of itself."""
+"""A peer's own metrics, served with `--metrics-addr`.
+
+http            the HTTP server
+collector       from the running peer to metric families, anew at each scrape
+recorders       what happens between scrapes, counted as it happens
+gpu             what the driver says of the GPU
+"""

@@ -47,7 +47,7 @@ class PeerMetrics(Collector):
     def joined(self, swarm: Swarm, settings: NodeSettings) -> None:
         """This peer is in the swarm."""
         self._settings, self._swarm = settings, swarm
-        swarm.node.on_event = self._downloads.hear
+        swarm.listen(self._downloads.hear)
 
     def trains(self, oracle: Oracle, device: str) -> None:
         """This peer's oracle begins, on ``device``."""
@@ -98,16 +98,16 @@ class PeerMetrics(Collector):
             return
         run = swarm.manifest.swarm_id
         yield names.INFO, [((run, swarm.peer_id, settings.role, settings.name, settings.device), 1.0)]
-        view, node, record = swarm.view, swarm.node, self._record
+        view, record = swarm.view, self._record
         # Only an oracle moves from state to state itself; elsewhere the node does.
         round_now = record.round if record and self._oracle is None else swarm.state.round
         yield names.ROUND, _one(round_now)
-        yield names.ROUND_LAG, _one(max(0, view.best.record.round - round_now) if view.best else None)
+        yield names.ROUND_LAG, _one(max(0, view.agreed.record.round - round_now) if view.agreed else None)
         yield names.KNOWN_PEERS, _one(len(view.peers))
         yield names.DOWNLOADS_FAILED, _one(self._downloads.failed)
-        yield names.NETWORK_RECEIVE, _one(node.traffic.received)
-        yield names.NETWORK_TRANSMIT, _one(node.traffic.sent)
-        yield names.NODE_RESTARTS, _counted(node.restarts)
+        yield names.NETWORK_RECEIVE, _one(swarm.traffic.received)
+        yield names.NETWORK_TRANSMIT, _one(swarm.traffic.sent)
+        yield names.NODE_RESTARTS, _counted(swarm.restarts)
         checkpoint = swarm.folder.checkpoint
         yield names.CHECKPOINT_SAVED, _one(checkpoint.stat().st_mtime if checkpoint else None)
 
@@ -125,7 +125,7 @@ class PeerMetrics(Collector):
         if status is None:
             return
         yield names.LOSS_NATS, _one(status.loss)
-        yield names.TOKENS_TOTAL, _one(status.tokens_total)
+        yield names.TOKENS_TOTAL, _one(status.contributed_tokens)
         if status.latest is not None:
             yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
             yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)

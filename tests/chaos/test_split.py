@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chaos_swarm import PeerProcess, wait_for
-from namespaces import Host, Net, missing
+
+from tests.support.chaos.swarm import PeerProcess
+from tests.support.namespaces import Host, Net, missing
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 LISTEN = "/ip4/0.0.0.0/tcp/31330"
@@ -37,7 +39,7 @@ class Half:
         """A new peer on a new host."""
         host = self._net.host(name)
         peer = PeerProcess(self._folder / name, role, LISTEN, initial_peers)
-        peer.wrap = host.command
+        peer.wrap, peer.start_program = host.command, subprocess.Popen
         peer.start()
         self.hosts.append(host)
         self.peers.append(peer)
@@ -95,15 +97,15 @@ def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None
             peer.joined()
         whole = Half(tmp_path, net)
         whole.peers = [*one.peers, *other.peers]
-        wait_for(lambda: whole.reaches(2), "all four train together")
+        wait_until(lambda: whole.reaches(2), "all four train together")
         net.cut(one.hosts, other.hosts)
         start = whole.round
-        wait_for(lambda: one.reaches(start + 3) and other.reaches(start + 3), "both halves train on")
+        wait_until(lambda: one.reaches(start + 3) and other.reaches(start + 3), "both halves train on")
         apart = one.digests(start + 3) ^ other.digests(start + 3)
         assert apart, "the cut did not cut"
         net.heal()
         start = whole.round
-        wait_for(lambda: whole.reaches(start + 2), "the halves have merged", 180)
+        wait_until(lambda: whole.reaches(start + 2), "the halves have merged", 180)
     finally:
         end([*one.peers, *other.peers])
 
@@ -136,12 +138,12 @@ def test_a_full_disk_does_not_stop_training(tmp_path: Path) -> None:
         oracle.joined()
         fill(disk / "ballast")
         rounds = len(oracle.events("state"))
-        wait_for(lambda: len(oracle.events("state")) > rounds + 3, "the swarm trains on")
+        wait_until(lambda: len(oracle.events("state")) > rounds + 3, "the swarm trains on")
         assert first.alive
-        wait_for(lambda: "No space left on device" in first.errors, "the first peer says so")
+        wait_until(lambda: "No space left on device" in first.errors, "the first peer says so")
         (disk / "ballast").unlink()
         saved = len(first.events("saved"))
-        wait_for(lambda: len(first.events("saved")) > saved, "it saves again when there is room")
+        wait_until(lambda: len(first.events("saved")) > saved, "it saves again when there is room")
     finally:
         end([peer for peer in (oracle, first) if peer is not None])
         subprocess.run(["umount", str(disk)], check=True)

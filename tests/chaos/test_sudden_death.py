@@ -8,11 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos_swarm import MANIFEST, ChaosSwarm, PeerProcess, wait_for
 
 from dupt_swarm.node.node import Node
+from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
+from tests.support.waiting import wait_until
 
-FREEZE_SECONDS = 20.0
+pytestmark = pytest.mark.xdist_group("chaos")  # one swarm for all
+
+FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given it up by then
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
         except psutil.NoSuchProcess:
             return False
 
-    wait_for(lambda: not any(map(runs, processes)), "no orphan is left")
+    wait_until(lambda: not any(map(runs, processes)), "no orphan is left")
 
 
 @pytest.mark.parametrize("stage", ["matchmaking", "group", "sending", "reducing", "outer step"])
@@ -61,7 +64,7 @@ def test_an_oracle_dies_at_a_stage_of_a_round(swarm: ChaosSwarm, stage: str) -> 
     victim.start(stage)
     victim.joined()
     family = processes_of(victim)
-    wait_for(lambda: not victim.alive, f"it dies in {stage}")
+    wait_until(lambda: not victim.alive, f"it dies in {stage}")
     swarm.expect_rounds(2)
     assert_gone(family)
 
@@ -88,7 +91,7 @@ def test_a_node_process_is_killed(swarm: ChaosSwarm, part: str) -> None:
     process, node = getattr(victim, part), victim.node
     steps, restarts = len(victim.events("step")), len(victim.events("restart"))
     process.kill()
-    wait_for(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
+    wait_until(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
     assert len(victim.events("step")) > steps
     assert victim.node.pid != node.pid
     swarm.expect_rounds(2)
@@ -100,7 +103,7 @@ def test_a_frozen_node_is_replaced(swarm: ChaosSwarm) -> None:
     family = [victim.node, victim.daemon]
     restarts = len(victim.events("restart"))
     family[0].send_signal(signal.SIGSTOP)
-    wait_for(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
+    wait_until(lambda: len(victim.events("restart")) > restarts, "the node is replaced")
     assert_gone(family)
     swarm.expect_rounds(2)
 
@@ -138,7 +141,7 @@ def test_a_peer_that_comes_back_finds_peers_of_old(swarm: ChaosSwarm) -> None:
     comer.start()
     comer.joined()
     book = comer.folder / "state" / MANIFEST.swarm_id / "peers.json"
-    wait_for(book.exists, "the address book is written")
+    wait_until(book.exists, "the address book is written")
     comer.kill()
     swarm.first.kill()
     comer.start()

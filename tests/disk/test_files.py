@@ -4,7 +4,7 @@ import os
 import pytest
 
 from dupt_swarm.disk.files import SYNC_BYTES, sync_files, write_atomically
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.errors import FileError
 
 
 def test_writes_the_file_and_nothing_else(tmp_path) -> None:
@@ -32,7 +32,7 @@ def test_is_not_there_before_it_is_whole(tmp_path) -> None:
 
 
 def test_full_disk_leaves_the_old_file(tmp_path) -> None:
-    """A full disk is a CheckpointError with the remedy; the old file stays, and no half of the new one."""
+    """A full disk is a FileError with the remedy; the old file stays, and no half of the new one."""
     path = tmp_path / "data"
     path.write_bytes(b"old")
 
@@ -40,7 +40,7 @@ def test_full_disk_leaves_the_old_file(tmp_path) -> None:
         file.write_bytes(b"ne")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(CheckpointError, match=r"No space left on device.*--state-dir"):
+    with pytest.raises(FileError, match=r"No space left on device.*free space there"):
         write_atomically(path, write)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -60,9 +60,9 @@ def test_other_errors_pass_and_leave_nothing(tmp_path) -> None:
 
 @pytest.mark.parametrize("folder", ["none", "file"])
 def test_impossible_folder(tmp_path, folder: str) -> None:
-    """A folder that is missing, or is a file, is a CheckpointError too."""
+    """A folder that is missing, or is a file, is a FileError too."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_atomically(tmp_path / folder / "data", lambda file: file.write_bytes(b"new"))
 
 
@@ -94,5 +94,5 @@ def test_files_become_durable_piece_by_piece(tmp_path, sizes, asked) -> None:
     assert heard == asked
     assert [path.read_bytes() for path in paths] == [b"x" * size for size in sizes]
     heard.clear()
-    sync_files(paths, lambda *told: bool(heard.append(told)))
+    sync_files(paths, lambda done, total: not go_on(done, total))
     assert heard == asked[:1]

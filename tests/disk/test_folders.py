@@ -53,6 +53,7 @@ def test_checkpoints_are_numbered_and_old_ones_removed(folder) -> None:
     for number in range(1, CHECKPOINTS_KEPT + 3):
         with folder.new_checkpoint() as path:
             (path / "replica").write_text(str(number))
+        assert folder.checkpoint is not None
         assert folder.checkpoint == folder.path / f"checkpoint-{number:08d}"
         assert (folder.checkpoint / "replica").read_text() == str(number)
     kept = sorted(path.name for path in folder.path.glob("*checkpoint*"))

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from test_trainer import CPU, Adam, Source, tiny
 
-from dupt_swarm.learning import stopwatch as phases_module
 from dupt_swarm.learning.stopwatch import PHASES, CudaStopwatch, HostStopwatch, Phase, build_stopwatch
 from dupt_swarm.learning.trainer import Trainer
+from tests.learning.test_trainer import CPU, Adam, Source, tiny
 
 
 class Clock:
@@ -47,7 +46,7 @@ class Event:
 
 def test_each_phase_gets_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Laps of one phase add up, and what was not done took no time."""
-    monkeypatch.setattr(phases_module.time, "perf_counter", Clock())
+    monkeypatch.setattr("dupt_swarm.learning.stopwatch.time.perf_counter", Clock())
     told: list[tuple[int, Mapping[Phase, float]]] = []
     watch = HostStopwatch(lambda tokens, seconds: told.append((tokens, dict(seconds))))
     for laps in (("forward", "backward", "forward", "backward", "optimizer"), ("data",)):
@@ -81,7 +80,7 @@ def test_on_cuda_nobody_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(Event, "recorded", [])
     monkeypatch.setattr(Event, "passed", 0)
-    monkeypatch.setattr(phases_module.time, "perf_counter", Clock())
+    monkeypatch.setattr("dupt_swarm.learning.stopwatch.time.perf_counter", Clock())
     told: list[tuple[int, Mapping[Phase, float]]] = []
     watch = CudaStopwatch(lambda tokens, seconds: told.append((tokens, dict(seconds))))
 

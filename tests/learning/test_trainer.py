@@ -219,7 +219,8 @@ class Impatient:
 @pytest.mark.parametrize("looks", [0, 1, 3])
 def test_an_abandoned_step_leaves_no_trace(looks: int) -> None:
     """Nothing is skipped: weights, gradients, position and dropout are those from before the step."""
-    expected, again = [], []
+    expected: list[float] = []
+    again: list[float] = []
     for losses, impatient in ((expected, None), (again, Impatient(looks))):
         torch.manual_seed(5)
         model = tiny(dropout=0.2)

@@ -213,7 +213,7 @@ def test_every_alert_is_tested() -> None:
     """Each alert and each recording rule appears in the tests that promtool runs."""
     tests = "".join(path.read_text() for path in (PROMETHEUS / "tests").glob("*.yml"))
     for rule in rules():
-        assert rule.get("alert", rule.get("record")) in tests
+        assert str(rule.get("alert", rule.get("record"))) in tests
 
 
 def test_provisioning() -> None:

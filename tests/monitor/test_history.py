@@ -1,10 +1,11 @@
 import pytest
-from watched import MANIFEST, NOW, peer
 
+from dupt_swarm.manifest import Limits
 from dupt_swarm.node.record import EvaluationRecord
 from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.watcher import Watcher
+from tests.support.invented import MANIFEST, NOW, peer
 
 
 def test_point() -> None:
@@ -19,7 +20,7 @@ def test_point() -> None:
             peer("referee", role="evaluator", evaluation=evaluation),
         ),
     )
-    point = Point.of(view, 900)
+    point = Point.of(view, 900, Limits())
     assert point.loss == pytest.approx(3.0)
     assert (point.time, point.round, point.tokens) == (NOW, 3, 900)
     assert (point.loss_min, point.loss_max) == (2.0, 4.0)
@@ -28,9 +29,9 @@ def test_point() -> None:
 
 def test_nobody_said_anything() -> None:
     """What no peer reports is None: there is no loss of zero."""
-    point = Point.of(View(NOW, (peer("first", role="bootstrap"),)), 900)
+    point = Point.of(View(NOW, (peer("first", role="bootstrap"),)), 900, Limits())
     assert {point.loss, point.loss_min, point.loss_max, point.heldout_loss, point.evaluator_loss} == {None}
-    assert Point.of(View(NOW, ()), 0).round == 0
+    assert Point.of(View(NOW, ()), 0, Limits()).round == 0
 
 
 def test_bounded() -> None:
@@ -54,15 +55,6 @@ def test_all_points_while_there_are_few() -> None:
     for point in points:
         history.add(point)
     assert list(history.points) == points
-
-
-def test_round_since() -> None:
-    """It knows when the newest round was first seen."""
-    history = History()
-    assert history.round_since is None
-    for time, number in ((1.0, 4), (2.0, 5), (3.0, 5)):
-        history.add(Point(time, number, 0))
-    assert history.round_since == 2.0
 
 
 def test_watcher_remembers() -> None:

@@ -20,18 +20,12 @@ from click.testing import CliRunner
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.settings import NodeSettings
 from monitor.cli import main
+from tests.support.loopback import LOOPBACK, free_port
+from tests.support.programs import BIN
+from tests.support.warm import Program
 
-# A test run in the background of a shell ignores SIGINT and would pass that on, hence the handler.
-SCRIPT = """
-import signal
-from monitor.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)
-main()
-"""
-COMMAND = [sys.executable, "-c", SCRIPT]
 PEER_ID = "QmTm2ZWAGpQd4bE2Yx1v64kaztjyrmr6akKCtddWHuhXN3"
 START_SECONDS = 90  # torch and the daemon start slowly where many tests run at once
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 
 Start = Callable[..., "Monitor"]
 
@@ -41,8 +35,8 @@ class Monitor:
 
     def __init__(self, temporary: Path, state_dir: Path, *arguments: str) -> None:
         self.temporary = temporary
-        self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", "--state-dir", str(state_dir), *arguments],
+        self.process = Program(
+            [str(BIN / "dupt-monitor"), "--port", "0", "--state-dir", str(state_dir), *arguments],
             env=os.environ | {"TMPDIR": str(temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -111,12 +105,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield swarm
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_help_is_quick() -> None:
     """`--help` explains every option without loading torch or hivemind."""
     script = (
@@ -148,7 +136,11 @@ def test_port_taken() -> None:
             "DUPT_MONITOR_INITIAL_PEERS": f"/ip4/127.0.0.1/tcp/1/p2p/{PEER_ID}",
         }
         done = subprocess.run(
-            COMMAND, env=os.environ | environment, capture_output=True, text=True, timeout=START_SECONDS
+            [str(BIN / "dupt-monitor")],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
         )
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot listen there" in done.stderr

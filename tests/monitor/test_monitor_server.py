@@ -31,6 +31,7 @@ class Site:
         except urllib.error.HTTPError as error:
             response = error
         with response:
+            assert response.status is not None
             return response.status, response.headers["Content-Type"], response.read().decode()
 
 
@@ -41,11 +42,11 @@ def site() -> Iterator[Site]:
     )
     registry = CollectorRegistry()
     registry.register(SwarmCollector(lambda: Snapshot(manifest, View(0.0, ())), 50))
-    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: site.healthy)) as server:
-        site = Site(server)
+    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: served.healthy)) as server:
+        served = Site(server)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield site
+        yield served
         server.shutdown()
         thread.join()
 

@@ -9,12 +9,12 @@ from http.client import HTTPResponse
 from typing import Any
 
 import pytest
-from watched import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
 
 from dupt_swarm.node.view import View
 from monitor.history import History, Point
 from monitor.site import FILES, Site
 from monitor.watcher import Snapshot
+from tests.support.invented import ADDRESS, EVIL, MANIFEST, NOW, peer, remembered, seen, served
 
 
 class Tags(HTMLParser):
@@ -56,6 +56,7 @@ def get(url: str, method: str = "GET") -> tuple[int, Message, str]:
     except urllib.error.HTTPError as error:
         response = error
     with response:
+        assert response.status is not None
         return response.status, response.headers, response.read().decode()
 
 

@@ -1,18 +1,22 @@
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from watched import ADDRESS, MANIFEST, NOW, peer, remembered, seen
+import yaml
 
-from dupt_swarm.node.record import EvaluationRecord
+import monitor
+from dupt_swarm.node.record import AT_WORK, EvaluationRecord
 from dupt_swarm.node.view import View
-from monitor.health import STALE_SECONDS, Check, worst
+from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
-from monitor.join_line import is_loopback, join_addresses, join_line
+from monitor.join_line import join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
+from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
+RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
 PEER_ID = ADDRESS.rpartition("/")[2]
 LOCAL = f"/ip4/127.0.0.1/tcp/31330/p2p/{PEER_ID}"
 
@@ -66,12 +70,22 @@ def test_numbers() -> None:
     assert summary.loss.training == pytest.approx(3.0)
     target = 2 * MANIFEST.rounds.tokens_per_round
     assert summary.round.model_dump() == {
-        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": None}
+        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": NOW}
     }
     assert (summary.peers.total, summary.peers.oracles) == (4, 3)
     listed = {listed.peer_id: listed for listed in summary.peers.listed}
     assert [listed[name].share for name in ("a", "b", "late", "first")] == [0.75, 0.25, 0.0, None]
     assert [listed[name].rounds_behind for name in ("a", "late")] == [0, 2]
+
+
+def test_status_and_page_name_the_same_round() -> None:
+    """Whatever one peer claims, `dupt-peer status`, the page and the exported counters say the same."""
+    snapshot = seen(peer("a"), peer("b"), peer("liar", round=99, swarm_tokens=2**61, loss=9.0))
+    status, page = snapshot.view.to_json(MANIFEST), summary_of(snapshot)
+    assert (status["round"], status["tokens_total"]) == (3, 900)
+    assert (page.round.number, page.tokens_total) == (3, 900)
+    assert (snapshot.totals.round, snapshot.totals.tokens) == (3, 900)
+    assert page.loss.training == status["loss"]
 
 
 def test_nobody_owns_every_share() -> None:
@@ -158,12 +172,29 @@ def test_no_oracles() -> None:
 
 
 def test_stalled() -> None:
-    """A round that should have ended long ago is a problem."""
-    snapshot = seen(peer("a"))
-    rounds = MANIFEST.rounds
-    limit = 2 * rounds.max_round_seconds + rounds.matchmaking_seconds + rounds.allreduce_seconds
-    assert checks_of(snapshot, remembered(Point(NOW - limit + 1, 3, 900)))["rounds"].level == "good"
-    assert checks_of(snapshot, remembered(Point(NOW - limit - 1, 3, 900)))["rounds"].level == "critical"
+    """A round that should have ended long ago is a problem, unless nobody works on it."""
+    working, paused = seen(peer("a")), seen(peer("a", state="paused"))
+    limit = STALLED_ROUNDS * MANIFEST.rounds.limit_seconds
+
+    def since(snapshot: Snapshot, seconds: float) -> Snapshot:
+        return replace(snapshot, totals=snapshot.totals.model_copy(update={"round_time": NOW - seconds}))
+
+    assert checks_of(since(working, limit - 1))["rounds"].level == "good"
+    assert checks_of(since(working, limit + 1))["rounds"].level == "critical"
+    assert "rounds" not in checks_of(since(paused, limit + 1))
+
+
+def test_page_and_alert_agree_on_stalled() -> None:
+    """The page calls a swarm stalled that DuptSwarmStalled is about, and nobody else's."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    rules = {
+        rule.get("alert", rule.get("record")): rule["expr"] for group in groups for rule in group["rules"]
+    }
+    limit = f"> {STALLED_ROUNDS} * dupt_swarm_round_limit_seconds"
+    assert limit in rules["DuptSwarmStalled"]
+    assert "run_instance:dupt_swarm_oracles_working:sum > 0" in rules["DuptSwarmStalled"]
+    working = rules["run_instance:dupt_swarm_oracles_working:sum"]
+    assert f'{{role="oracle", state=~"{"|".join(AT_WORK)}"}}' in working
 
 
 def test_replicas_disagree() -> None:
@@ -197,7 +228,6 @@ def test_addresses_to_join_by() -> None:
     assert join_addresses([LOCAL, ADDRESS], nobody) == [ADDRESS]
     assert join_addresses([LOCAL], nobody) == [LOCAL]
     assert join_addresses(["somewhere", ADDRESS], nobody) == [ADDRESS]
-    assert [is_loopback(address) for address in (LOCAL, ADDRESS)] == [True, False]
 
 
 def test_records_add_addresses_of_initial_peers_only() -> None:

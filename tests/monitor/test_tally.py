@@ -12,7 +12,6 @@ from monitor.tally import (
     Floor,
     Tally,
     Totals,
-    agreed,
     load_totals,
     save_totals,
 )
@@ -87,25 +86,6 @@ def test_floors() -> None:
     tally.add(View(1.0, (peer("a", tokens_total=90, failed_rounds=2),)))
     assert tally.add(View(2.0, ())) == {}
     assert tally.add(View(3.0, (peer("a", tokens_total=60),))) == {"a": Floor(90, 2)}
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"), [([900], 900), ([900, 600], 900), ([900, 600, 300], 600), ([9, 6, 6, 3], 6)]
-)
-def test_agreed_state(tokens: list[int], expected: int) -> None:
-    """The newest state that half of the peers have reached."""
-    peers = tuple(peer(str(place), swarm_tokens=count) for place, count in enumerate(tokens))
-    best = agreed(View(1.0, peers))
-    assert best is not None
-    assert best.record.swarm_tokens == expected
-
-
-def test_agreed_state_of_nobody() -> None:
-    """Without peers there is none; peers that only start count when there are no others."""
-    assert agreed(View(1.0, ())) is None
-    working, starting = peer("a"), [peer(name, state="starting", swarm_tokens=5) for name in "bcd"]
-    assert agreed(View(1.0, (working, *starting))) == working
-    assert agreed(View(1.0, tuple(starting))) in starting
 
 
 def test_a_liar_does_not_set_the_counter() -> None:

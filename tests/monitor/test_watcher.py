@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
+from tests.support.waiting import wait_until
 
 MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
 RECORD = PeerRecord(
@@ -50,13 +50,6 @@ class FakeSwarm:
         return self.nodes[-1], MANIFEST
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def fail() -> View:
     raise NodeError("the node process has ended")
 
@@ -89,7 +82,7 @@ def test_nobody_there() -> None:
         watcher.refresh()
         assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (True, 0)
         assert watcher.snapshot.view == NOBODY
-        assert watcher.snapshot.tokens_total == 5
+        assert watcher.snapshot.swarm_tokens == 5
 
 
 def test_failed_refresh() -> None:
@@ -148,7 +141,7 @@ def test_counters_survive_a_restart(tmp_path: Path) -> None:
         pass
     swarm.answer = lambda: SWARM
     with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor") as watcher:
-        assert watcher.snapshot.tokens_total == 900
+        assert watcher.snapshot.swarm_tokens == 900
     assert [path.name for path in (tmp_path / "monitor").iterdir()] == [f"{MANIFEST.swarm_id}.json"]
 
 

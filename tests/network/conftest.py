@@ -19,8 +19,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.settings import NodeSettings
-
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+from tests.support.loopback import LOOPBACK
 
 
 @dataclass

@@ -56,7 +56,7 @@ def test_another_process_finds_the_state(fd) -> None:
     subprocess.run(command, pass_fds=(fd,), check=True, timeout=60, env=os.environ | {"PYTHONPATH": path})
     found = SharedMemory(fd, LAYOUT, NAMES).load()
     assert found is not None
-    assert (found.round, found.tokens_total, found.digest) == (3, 1000, state_of(0.1).digest)
+    assert (found.round, found.swarm_tokens, found.digest) == (3, 1000, state_of(0.1).digest)
 
 
 def test_half_a_state_is_none(fd) -> None:

@@ -3,9 +3,10 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from dupt_swarm.manifest import Limits
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import View
+from dupt_swarm.node.view import StateRank, View
 
 A, B = "a" * 64, "b" * 64
 
@@ -34,6 +35,41 @@ def test_best_has_most_tokens(make_peer) -> None:
     assert View(0.0, peers).best == peers[2]
 
 
+def test_best_has_most_holders(make_peer) -> None:
+    """Of states with as many tokens that of most holders is the best, whatever its digest."""
+    peers = tuple(make_peer(name, state_digest=digest) for name, digest in zip("abc", [B, A, A], strict=True))
+    assert View(0.0, peers).best == peers[1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [([900], 900), ([900, 600], 900), ([900, 600, 300], 600), ([9, 6, 6, 3], 6)]
+)
+def test_agreed_state(make_peer, tokens: list[int], expected: int) -> None:
+    """The newest state that half of the oracles at work have reached."""
+    peers = tuple(make_peer(str(place), swarm_tokens=count) for place, count in enumerate(tokens))
+    agreed = View(1.0, peers).agreed
+    assert agreed is not None
+    assert agreed.record.swarm_tokens == expected
+
+
+def test_agreed_state_of_nobody(make_peer) -> None:
+    """Without peers there is none; peers that only start count when there are no others."""
+    assert View(1.0, ()).agreed is None
+    working = make_peer("a")
+    starting = [make_peer(name, state="starting", swarm_tokens=500) for name in "bcd"]
+    assert View(1.0, (working, *starting)).agreed == working
+    assert View(1.0, tuple(starting)).agreed in starting
+
+
+def test_rank(make_peer) -> None:
+    """Tokens come before holders and holders before the digest; one peer's word can be left out."""
+    view = View(0.0, (make_peer("a", state_digest=A), make_peer("b", state_digest=A)))
+    assert view.rank(100, A) == StateRank(100, 2, A)
+    assert view.without("b").rank(100, A) == StateRank(100, 1, A)
+    assert StateRank(101, 0, A) > StateRank(100, 9, B) > StateRank(100, 8, "c" * 64)
+    assert StateRank(100, 1, B) > StateRank(100, 1, A)
+
+
 def test_holders(make_peer) -> None:
     """Holders of a state are all peers that show its digest."""
     peers = (make_peer("a", state_digest=A), make_peer("b", state_digest=B), make_peer("c", state_digest=A))
@@ -56,16 +92,38 @@ def test_companions(make_peer) -> None:
     assert [peer.peer_id for peer in found] == ["training", "averaging"]
 
 
-def test_behind(make_peer) -> None:
-    """Oracles at work on an older state are behind; those who rest, lead or do not train are not."""
+def test_stragglers(make_peer) -> None:
+    """Oracles at work on an older state are stragglers; those who rest, lead or do not train are not."""
     peers = (
         make_peer("late", swarm_tokens=99),
         make_peer("level", swarm_tokens=100),
         make_peer("paused", swarm_tokens=1, state="paused"),
         make_peer("bootstrap", swarm_tokens=1, role="bootstrap"),
     )
-    assert [peer.peer_id for peer in View(0.0, peers).behind(100)] == ["late"]
-    assert View(0.0, peers).behind(100, but=["late"]) == ()
+    assert [peer.peer_id for peer in View(0.0, peers).stragglers(100)] == ["late"]
+    assert View(0.0, peers).stragglers(100, but=["late"]) == ()
+
+
+def test_at_work(make_peer) -> None:
+    """Oracles that train or average are at work."""
+    states = ("starting", "syncing", "training", "averaging", "paused", "stopping")
+    peers = (*(make_peer(state, state=state) for state in states), make_peer("b", role="bootstrap"))
+    assert [peer.peer_id for peer in View(0.0, peers).at_work] == ["training", "averaging"]
+
+
+def test_speeds_are_bounded(make_peer) -> None:
+    """Nobody's speed counts for more than a few times the median; who does not work has none."""
+    honest = [make_peer(f"p{number}", tokens_per_second=1000.0) for number in range(4)]
+    liar = make_peer("liar", tokens_per_second=1e12)
+    paused = make_peer("paused", tokens_per_second=99.0, state="paused")
+    view = View(0.0, (*honest, liar, paused, make_peer("b", role="bootstrap", tokens_per_second=7.0)))
+    assert view.speeds(Limits(max_weight_ratio=4.0)) == {
+        **{peer.peer_id: 1000.0 for peer in honest},
+        "liar": 4000.0,
+        "paused": 0.0,
+    }
+    assert view.speeds(Limits(max_weight_ratio=2.0))["liar"] == 2000.0
+    assert View(0.0, (paused,)).speeds(Limits()) == {"paused": 0.0}
 
 
 def test_loss_is_weighted_by_speed(make_peer) -> None:
@@ -76,9 +134,17 @@ def test_loss_is_weighted_by_speed(make_peer) -> None:
         make_peer("c", tokens_per_second=1e6),
         make_peer("d", loss=9.0, tokens_per_second=1e6, role="bootstrap"),
     )
-    assert View(0.0, peers).loss == pytest.approx(2.5)
-    assert View(0.0, peers[2:]).loss is None
-    assert View(0.0, (make_peer("a", loss=3.0),)).loss == pytest.approx(3.0)
+    assert View(0.0, peers).loss(Limits()) == pytest.approx(2.5)
+    assert View(0.0, peers[2:]).loss(Limits()) is None
+    assert View(0.0, (make_peer("a", loss=3.0),)).loss(Limits()) == pytest.approx(3.0)
+
+
+def test_nobody_owns_the_loss(make_peer) -> None:
+    """An oracle that claims a trillion tokens per second weighs as much as the manifest lets it."""
+    honest = [make_peer(f"p{number}", loss=2.0, tokens_per_second=10.0) for number in range(4)]
+    view = View(0.0, (*honest, make_peer("liar", loss=8.0, tokens_per_second=1e12)))
+    assert view.loss(Limits(max_weight_ratio=4.0)) == pytest.approx(5.0)
+    assert view.loss(Limits(max_weight_ratio=1.0)) == pytest.approx(3.2)
 
 
 def evaluation(bits: float, round: int = 3, dataset: str = "wiki") -> dict[str, object]:
@@ -108,19 +174,23 @@ def test_evaluations(make_peer) -> None:
 def test_evaluators_do_not_train(make_peer) -> None:
     """An evaluator is no oracle: nobody waits for it, nobody averages with it."""
     view = View(0.0, (make_peer("a", role="evaluator", state="training", loss=1.0),))
-    assert (view.oracles, view.companions(view.peers[0].record.state_digest, but=""), view.loss) == (
+    assert (
+        view.oracles,
+        view.companions(view.peers[0].record.state_digest, but=""),
+        view.loss(Limits()),
+    ) == (
         (),
         (),
         None,
     )
 
 
-def test_json_shape(make_peer) -> None:
+def test_json_shape(manifest, make_peer) -> None:
     """`status --json` has the swarm's state and all fields of all peers, as plain JSON."""
     view = View(5.0, (make_peer("a", loss=2.0, round=7, swarm_tokens=9, name="Ä"),))
-    tree = json.loads(json.dumps(view.to_json("s-0")))
+    tree = json.loads(json.dumps(view.to_json(manifest)))
     assert {key: tree[key] for key in tree if key != "peers"} == {
-        "swarm_id": "s-0",
+        "swarm_id": manifest.swarm_id,
         "round": 7,
         "loss": 2.0,
         "tokens_total": 9,
@@ -129,10 +199,10 @@ def test_json_shape(make_peer) -> None:
     assert (tree["peers"][0]["peer_id"], tree["peers"][0]["name"]) == ("a", "Ä")
 
 
-def test_json_of_nobody() -> None:
+def test_json_of_nobody(manifest) -> None:
     """With no peer in sight the shape is the same."""
-    assert View(5.0, ()).to_json("s-0") == {
-        "swarm_id": "s-0",
+    assert View(5.0, ()).to_json(manifest) == {
+        "swarm_id": manifest.swarm_id,
         "round": 0,
         "loss": None,
         "tokens_total": 0,
@@ -150,10 +220,21 @@ def test_at_state(make_peer) -> None:
 
 def test_progress_alone(manifest) -> None:
     """Alone, the round is complete with the tokens of one peer."""
-    progress = round_progress(manifest, (), 20479, 1000.0)
+    progress = round_progress(manifest, (), 1000.0, 20479)
     assert (progress.tokens, progress.target, progress.live) == (20479.0, 20480.0, 1)
     assert not progress.complete
-    assert round_progress(manifest, (), 20480, 1000.0).complete
+    assert round_progress(manifest, (), 1000.0, 20480).complete
+
+
+def test_progress_of_onlookers(manifest, make_peer) -> None:
+    """Who takes no part adds nothing to the target; a round without oracles is never complete."""
+    peers = (make_peer("a", round_tokens=20480), make_peer("b", round_tokens=0))
+    progress = round_progress(manifest, peers, 1000.0)
+    assert (progress.tokens, progress.target, progress.live, progress.ratio) == (20480.0, 40960.0, 2, 0.5)
+    assert not progress.complete
+    assert round_progress(manifest, peers[:1], 1000.0).complete
+    nobody = round_progress(manifest, (), 1000.0)
+    assert (nobody.tokens, nobody.target, nobody.ratio, nobody.complete) == (0.0, 0.0, 0.0, False)
 
 
 def test_progress_is_extrapolated(manifest, make_peer) -> None:
@@ -161,7 +242,7 @@ def test_progress_is_extrapolated(manifest, make_peer) -> None:
     peer = make_peer(time=1000.0, round_tokens=100, tokens_per_second=10.0)
 
     def tokens(now: float) -> float:
-        return round_progress(manifest, (peer,), 1, now).tokens
+        return round_progress(manifest, (peer,), now, 1).tokens
 
     assert [tokens(now) for now in (1000.0, 1002.5, 1030.0, 2000.0)] == [101.0, 126.0, 401.0, 401.0]
     assert tokens(990.0) == 101.0  # a clock that goes ahead of ours
@@ -171,15 +252,15 @@ def test_progress_is_bounded(manifest, make_peer) -> None:
     """Nobody, we included, counts for more than a contribution can weigh."""
     most = 4.0 * 20480
     boaster = make_peer(round_tokens=1 << 61, tokens_per_second=1e12)
-    assert round_progress(manifest, (boaster,), 0, 1000.0).tokens == most
-    assert round_progress(manifest, (), 1 << 61, 1000.0).tokens == most
+    assert round_progress(manifest, (boaster,), 1000.0, 0).tokens == most
+    assert round_progress(manifest, (), 1000.0, 1 << 61).tokens == most
 
 
 def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
     """In a swarm of six, one peer that claims everything is not enough to end the round."""
     boaster = make_peer("b", round_tokens=1 << 61)
     others = tuple(make_peer(str(number), round_tokens=2000) for number in range(4))
-    progress = round_progress(manifest, (boaster, *others), 2000, 1000.0)
+    progress = round_progress(manifest, (boaster, *others), 1000.0, 2000)
     assert progress.live == 6
     assert not progress.complete
     assert progress.ratio == pytest.approx((4 * 20480 + 5 * 2000) / (6 * 20480))
@@ -188,11 +269,11 @@ def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
 def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) -> None:
     """A companion that averages ends the round for us too, but not one that has hardly begun."""
     companion = make_peer(state="averaging")
-    half = round_progress(manifest, (companion,), manifest.rounds.tokens_per_round, 1000.0)
+    half = round_progress(manifest, (companion,), 1000.0, manifest.rounds.tokens_per_round)
     assert half.ratio < 1
     assert half.complete
-    assert not round_progress(manifest, (companion,), 5, 1000.0).complete
-    assert round_progress(manifest, (), 40_000, 0.0).ratio == 1.0
+    assert not round_progress(manifest, (companion,), 1000.0, 5).complete
+    assert round_progress(manifest, (), 0.0, 40_000).ratio == 1.0
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import settings, tiny_manifest
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.swarm import Swarm
+from tests.support.tiny import settings, tiny_manifest
 
 TOKENIZER = b"not used by these tests"
 
@@ -20,7 +21,7 @@ def test_a_rate_too_small_for_rounds_is_refused_to_oracles_only(tmp_path: Path) 
     parameters = [torch.ones(100_000)]  # 400 kB within half a minute
     limited = settings("bootstrap", max_download=1e3)
     with Swarm.create(manifest, TOKENIZER, parameters, tmp_path / "first", limited) as first:
-        told = []
+        told: list[Downloading] = []
         with pytest.raises(UsageError, match=r"--max-upload 0\.001MB is too little .* at least 0\.02MB"):
             Swarm.join(first.addresses, tmp_path / "slow", settings(max_upload=1e3), told.append)
         with Swarm.join(first.addresses, tmp_path / "other", settings(max_upload=50e3)) as other:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +14,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import settings, tiny_manifest
 from torch import Tensor
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
+from tests.support import swarm_program
+from tests.support.tiny import settings, tiny_manifest
+from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
-PROGRAM = Path(__file__).parents[1] / "swarm_program.py"
+PROGRAM = Path(swarm_program.__file__)
 TOKENIZER = b"not used by these tests"
 
 GRADIENT: dict[str, dict[str, Any]] = {
@@ -87,23 +89,11 @@ class Cluster:
     def start(self, number: int, rounds: int, oracles: int) -> subprocess.Popen[str]:
         """An oracle that is a process of its own."""
         command = [sys.executable, str(PROGRAM), self.first.addresses[0], str(self.folder / str(number))]
-        program = subprocess.Popen(
+        program = Program(
             [*command, str(number), str(rounds), str(oracles)], stdout=subprocess.PIPE, text=True
         )
         self.programs.append(program)
         return program
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Return as soon as it holds.
-
-    Raises:
-        AssertionError: it did not hold in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def see_each_other(swarms: list[Swarm]) -> None:
@@ -112,7 +102,7 @@ def see_each_other(swarms: list[Swarm]) -> None:
     def ready(swarm: Swarm) -> bool:
         return len(swarm.view.companions(swarm.state.digest, "")) == len(swarms)
 
-    wait_for(lambda: all(ready(swarm) for swarm in swarms))
+    wait_until(lambda: all(ready(swarm) for swarm in swarms))
 
 
 def in_parallel(work: list[Callable[[], None]]) -> None:
@@ -141,7 +131,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
         programs = [cluster.start(number, rounds=10, oracles=3) for number in range(3)]
         outputs = [program.communicate(timeout=120)[0] for program in programs]
-        wait_for(lambda: cluster.first.node.refresh().peers != ())
+        wait_until(lambda: cluster.first.view.peers != ())
         reports = [[json.loads(line) for line in output.splitlines()] for output in outputs]
         states = defaultdict(list)
         for line in (line for report in reports for line in report):
@@ -151,7 +141,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
         # On a machine that is busy with something else an oracle may miss a round, and catches up.
         assert sum(len(same) == 3 for same in states.values()) >= 7
         last = states[10][0][0]
-        wait_for(lambda: last in {peer.record.state_digest for peer in cluster.first.node.refresh().peers})
+        wait_until(lambda: last in {peer.record.state_digest for peer in cluster.first.view.peers})
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -184,7 +174,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
         in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
         change = (expected - start).abs().max()
         for swarm, model in zip(swarms, models, strict=True):
-            assert swarm.state.tokens_total == sum(sizes) * manifest.model.context_length
+            assert swarm.state.swarm_tokens == sum(sizes) * manifest.model.context_length
             got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
             assert torch.equal(got, swarm.anchor)
             assert (got - expected).abs().max() < change * 2**-9
@@ -240,10 +230,10 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         for batch in batches(0, manifest, [4, 4, 4]):
             optimizer.step(tokens=backward(model, batch))
             optimizer.zero_grad()
-        assert (swarm.state.round, swarm.state.tokens_total) == (3, 192)
+        assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
-        wait_for(lambda: swarm.state in (late.state, late.node.catching_up.newer))
-        late.state = late.node.adopt()
+        wait_until(lambda: swarm.state in (late.state, late.catching_up.newer))
+        late.adopt()
         assert late.state == swarm.state
         assert torch.equal(late.anchor, swarm.anchor)
         assert late.tokenizer == TOKENIZER
@@ -278,7 +268,7 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
             for model, swarm in zip(models, swarms, strict=True)
         ]
         see_each_other(swarms)
-        cluster.first.node.close()
+        cluster.first.close()
         barrier = threading.Barrier(2)
 
         def train(number: int) -> None:

@@ -1,14 +1,11 @@
 """An oracle with its trainer, corpus and checkpoints, in a real swarm."""
 
 import hashlib
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from tiny import settings, tiny_manifest
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.errors import UsageError
@@ -20,6 +17,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
+from tests.support.tiny import settings, tiny_manifest
+from tests.support.waiting import wait_until
 
 
 class Recorder:
@@ -31,7 +30,7 @@ class Recorder:
         self._step = oracle._trainer.step
         oracle._trainer.step = self.step  # type: ignore[method-assign]
 
-    def step(self, look: Look) -> Step:
+    def step(self, look: Look = lambda *_: None) -> Step:
         step = self._step(look)
         self.losses.append(float(step.loss))
         if len(self.losses) == self._steps:
@@ -91,15 +90,7 @@ def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Pa
     parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity)
     assert len(whole) == 17
     assert parts == whole
-    assert (again.round, again.tokens_total) == (once.round, once.tokens_total) == (3, 960)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Return as soon as it holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+    assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -117,7 +108,7 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         recorder = Recorder(oracle, steps=10**6)
         oracle.pause()
         run = pool.submit(oracle.run, lambda _status: None)
-        wait_for(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
+        wait_until(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
         model = GPT(manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), working)
         tokens = torch.zeros((4, manifest.model.context_length), dtype=torch.int64)
@@ -125,18 +116,18 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
             model(tokens, tokens).backward()
             optimizer.step(tokens=tokens.numel())
         assert optimizer.failed_rounds == 0
-        wait_for(lambda: resting.state == working.state)
+        wait_until(lambda: resting.state == working.state)
         assert (oracle.status().state, recorder.losses) == ("paused", [])
-        assert oracle.status().tokens_total == 0
+        assert oracle.status().contributed_tokens == 0
 
         followed = working.state.round
         working.close()
-        wait_for(lambda: len(resting.view.oracles) == 1)
+        wait_until(lambda: len(resting.view.oracles) == 1)
         oracle.resume()
-        wait_for(lambda: recorder.losses)
+        wait_until(lambda: recorder.losses)
         oracle.finish()
         run.result(timeout=60)
-        assert oracle.status().tokens_total > 0
+        assert oracle.status().contributed_tokens > 0
         assert resting.state.round > followed
 
 

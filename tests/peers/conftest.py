@@ -1,23 +1,20 @@
 """What the tests of the programs share: text, a manifest, a running first peer."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, dupt_peer, start
+
+from tests.support.programs import LISTEN, dupt_peer, start
+from tests.support.texts import library
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of real text: modules of the standard library."""
-    folder = tmp_path_factory.mktemp("text")
-    for module in ("argparse", "inspect", "typing", "tarfile"):
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
+    return library(tmp_path_factory.mktemp("text") / "text", "argparse", "inspect", "typing", "tarfile")
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +25,7 @@ def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
     lines = [
-        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
+        "tokens_per_round = 4096" if line.startswith("tokens_per_round") else line
         for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
     ]
     path.write_text("\n".join(lines))
@@ -42,7 +39,7 @@ def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
     assert process.stdout is not None
     about = json.loads(process.stdout.readline())
-    yield about | {"address": about["addresses"][0]}
+    yield about | {"address": about["addresses"][0], "process": process}
     process.terminate()
     process.communicate(timeout=15)
     assert process.returncode == 0

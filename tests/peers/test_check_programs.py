@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, NOBODY, dupt_peer
+
+from tests.support.loopback import NOBODY
+from tests.support.programs import LISTEN, dupt_peer
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

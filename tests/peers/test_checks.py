@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import tiny_manifest
 
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.version import VERSION
 from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
+from tests.support.tiny import tiny_manifest
 
 MANIFEST = tiny_manifest()
 ADDRESS, OTHER = "/ip4/10.0.0.1/tcp/1/p2p/Q", "/ip4/10.0.0.2/tcp/1/p2p/R"

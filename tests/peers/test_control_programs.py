@@ -3,29 +3,23 @@
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, dupt_peer, start, wait_for_line
 
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.swarm import observe
 from peers.control.client import ask
+from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 DEADLINE_SECONDS = 90.0
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Return as soon as it holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def other_hours() -> str:
@@ -41,12 +35,13 @@ def name() -> str:
 
 @pytest.fixture
 def oracle(
-    bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
+    request: pytest.FixtureRequest, bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """One that is outside its hours, and so begins paused."""
+    """One that is outside its hours, and so begins paused; the parameter says how to start it."""
     process = start(
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
         *("--state-dir", str(tmp_path / "oracle"), "--name", name, "--hours", other_hours(), "--nice", "1"),
+        popen=getattr(request, "param", Program),
     )
     wait_for_line(process, "state paused until")
     yield process
@@ -72,20 +67,22 @@ def state_of(observer: Node, name: str) -> str:
     return record.state if record else ""
 
 
+# Found wherever its folder is, by the command lines of this machine's processes: a fork has not its own.
+@pytest.mark.parametrize("oracle", [subprocess.Popen], indirect=True, ids=["oracle"])
 def test_an_oracle_is_resumed_paused_and_finished(
     bootstrap: dict[str, Any], oracle: subprocess.Popen[str], observer: Node, tmp_path: Path, name: str
 ) -> None:
     """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
     folder = tmp_path / "oracle" / bootstrap["swarm_id"]
-    wait_for(lambda: state_of(observer, name) == "paused")
-    assert dupt_peer("resume", "--name", name).returncode == 0  # found wherever its folder is
-    wait_for(lambda: ask(folder, "status")["round"] >= 2)
+    wait_until(lambda: state_of(observer, name) == "paused")
+    assert dupt_peer("resume", "--name", name).returncode == 0
+    wait_until(lambda: ask(folder, "status")["round"] >= 2)
 
     paused = dupt_peer("pause", "--state-dir", str(tmp_path / "oracle"))
     assert (paused.returncode, paused.stderr) == (0, f"{name} pauses; `dupt-peer resume` has it go on\n")
-    wait_for(lambda: state_of(observer, name) == "paused")
+    wait_until(lambda: state_of(observer, name) == "paused")
     before, published = record_of(observer, name), time.time()
-    wait_for(lambda: (record := record_of(observer, name)) is not None and record.time > published + 2)
+    wait_until(lambda: (record := record_of(observer, name)) is not None and record.time > published + 2)
     after = record_of(observer, name)
     assert before is not None
     assert after is not None
@@ -95,7 +92,7 @@ def test_an_oracle_is_resumed_paused_and_finished(
     assert dupt_peer("status", "--health", "--name", name).returncode == 0
 
     assert dupt_peer("resume", "--name", name).returncode == 0
-    wait_for(lambda: (record := record_of(observer, name)) and record.tokens_total > after.tokens_total)
+    wait_until(lambda: (record := record_of(observer, name)) and record.tokens_total > after.tokens_total)
     finished = dupt_peer("finish", "--name", name)
     assert finished.returncode == 0, finished.stderr
     oracle.communicate(timeout=DEADLINE_SECONDS)
@@ -106,13 +103,14 @@ def test_an_oracle_is_resumed_paused_and_finished(
 
 @pytest.mark.parametrize("command", ["stop", "finish"])
 def test_a_paused_oracle_without_work_leaves_at_once(
-    oracle: subprocess.Popen[str], name: str, command: str
+    oracle: subprocess.Popen[str], tmp_path: Path, name: str, command: str
 ) -> None:
     """Both `stop` and `finish` end it, with exit code 0, and then nobody is there to be controlled."""
-    assert dupt_peer(command, "--name", name).returncode == 0
+    where = ("--state-dir", str(tmp_path / "oracle"), "--name", name)
+    assert dupt_peer(command, *where).returncode == 0
     oracle.communicate(timeout=DEADLINE_SECONDS)
     assert oracle.returncode == 0
-    gone = dupt_peer(command, "--name", name)
+    gone = dupt_peer(command, *where)
     assert gone.returncode == 1
     assert "no peer of those chosen runs on this machine" in gone.stderr
 
@@ -127,6 +125,7 @@ def test_a_bootstrap_can_be_stopped_and_nothing_else(bootstrap: dict[str, Any], 
     assert dupt_peer("status", "--health", *where).returncode == 0
     assert dupt_peer("stop", *where).returncode == 0
     folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
-    wait_for(lambda: not (folder / "control").exists())
+    bootstrap["process"].wait(DEADLINE_SECONDS)
+    assert not (folder / "control").exists()
     assert any(folder.glob("checkpoint-*/replica.safetensors"))
     assert dupt_peer("status", "--health", *where).returncode == 1

@@ -1,11 +1,9 @@
 """The independent evaluator beside a real first peer and a real oracle."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_manifest
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.evaluator import check_corpus, dataset_name
@@ -28,22 +25,15 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
+from tests.support.loopback import NOBODY
+from tests.support.programs import BIN, LISTEN, dupt_peer
+from tests.support.texts import library
+from tests.support.tiny import tiny_manifest
+from tests.support.warm import Program
 
-BIN = Path(sys.executable).parent
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 DEADLINE_SECONDS = 90.0
 
 Start = Callable[..., subprocess.Popen[str]]
-
-
-def library(folder: Path, *modules: str) -> Path:
-    """A folder of real text: modules of the standard library."""
-    folder.mkdir()
-    for module in modules:
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
@@ -77,7 +67,7 @@ def start(nothing_left: None, tmp_path: Path) -> Iterator[Start]:
     def run(command: str, *arguments: str) -> subprocess.Popen[str]:
         state = str(tmp_path / f"state-{len(started)}")
         line = [str(BIN / "dupt-peer"), command, *arguments, *LISTEN, "--state-dir", state, "--json"]
-        started.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     def end() -> None:
@@ -102,10 +92,10 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 def settled(address: str) -> dict[str, Any]:
     """The evaluator's record, once it has measured the state that the first peer holds."""
-    command = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = dupt_peer("status", "--initial-peers", address, "--json")
+        assert done.returncode == 0, done.stderr
         peers = {peer["role"]: peer for peer in json.loads(done.stdout)["peers"]}
         first, evaluator = peers.get("bootstrap", {}), peers.get("evaluator", {})
         measured = evaluator.get("evaluation") or {}

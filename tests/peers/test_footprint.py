@@ -1,11 +1,12 @@
 """What a model is estimated to take of a machine."""
 
-from tiny import tiny_manifest
+from typing import Any
 
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import manifest_from_preset
 from peers.checks.footprint import estimate_footprint
+from tests.support.tiny import tiny_manifest
 
 
 def gpt1() -> Manifest:
@@ -30,9 +31,8 @@ def test_what_grows_with_what() -> None:
     small, large = (estimate_footprint(gpt1(), size, "cuda") for size in (1, 16))
     assert large.device > small.device + 1e9
     assert (large.node, large.disk) == (small.node, small.disk)
-    plain = {"optimizer": "sgd", "learning_rate": 0.1}
-    adamw, sgd = (
-        estimate_footprint(tiny_manifest(**changes), 1, "cpu") for changes in ({}, {"inner": plain})
-    )
+    plain: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.1}
+    adamw = estimate_footprint(tiny_manifest(), 1, "cpu")
+    sgd = estimate_footprint(tiny_manifest(inner=plain), 1, "cpu")
     assert sgd.device < adamw.device
     assert sgd.disk < adamw.disk

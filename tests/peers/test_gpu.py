@@ -44,7 +44,7 @@ class FakeNVML:
 
 def test_a_gpu_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a made-up driver: ratio, bytes and joules, by the driver's number; what it lacks is left out."""
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNVML())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNVML())
     read = {spec.name: samples for spec, samples in Gpu("GPU-1").samples()}
     assert read == {
         "dupt_peer_gpu_utilization_ratio": [(("3",), 0.97)],

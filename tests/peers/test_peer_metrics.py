@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +17,6 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from tiny import tiny_manifest
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -29,9 +26,12 @@ from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, State
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
+from tests.support.loopback import free_port
+from tests.support.programs import BIN, LISTEN
+from tests.support.texts import library
+from tests.support.tiny import tiny_manifest
+from tests.support.warm import Program
 
-BIN = Path(sys.executable).parent
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 DEADLINE_SECONDS = 90.0
 PROMPT_SECONDS = 5.0
 
@@ -69,22 +69,12 @@ def fetch(url: str) -> Scrape:
         return Scrape(response.read().decode())
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def first(nothing_left: None, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A first peer that serves metrics: its address, and the metrics' URL."""
     del nothing_left
-    (tmp_path / "corpus").mkdir()
-    for module in ("argparse", "inspect"):
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (tmp_path / "corpus" / f"{module}.py").write_text(source, encoding="utf-8")
-    tokenizer = train_tokenizer([path.read_text() for path in sorted((tmp_path / "corpus").iterdir())], 300)
+    corpus = library(tmp_path / "corpus", "argparse", "inspect")
+    tokenizer = train_tokenizer([path.read_text() for path in sorted(corpus.iterdir())], 300)
     tokenizer.save(tmp_path / "tokenizer.json")
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds={"tokens_per_round": 6400})
     (tmp_path / "run.toml").write_text(manifest.to_toml())
@@ -99,7 +89,7 @@ def start(command: str, argument: str, state: Path, port: int, *more: str) -> su
     """``dupt-peer`` on loopback."""
     addr = ("--metrics-addr", f"127.0.0.1:{port}", "--state-dir", str(state))
     line = [str(BIN / "dupt-peer"), command, argument, *addr, *LISTEN, *more]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def end(process: subprocess.Popen[str], number: int, code: int) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, NOBODY, dupt_peer, start, wait_for_line
+
+from tests.support.loopback import NOBODY
+from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

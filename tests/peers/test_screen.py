@@ -39,7 +39,7 @@ def status(last: RoundResult | None) -> Status:
         progress=RoundProgress(tokens=470.0, target=1000.0, live=2, others_averaging=False),
         rounds_done=3,
         tokens_per_second=100.0,
-        tokens_total=12345,
+        contributed_tokens=12345,
         loss=5.5,
         first=None,
         latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),

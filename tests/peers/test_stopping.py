@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import LISTEN, start, wait_for_line
-from tiny import settings, tiny_manifest
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.oracle.checkpoints import FINAL_MARK, ORACLE_FILE
 from peers.control.client import ask
+from tests.support.programs import LISTEN, start, wait_for_line
+from tests.support.tiny import settings, tiny_manifest
 
 # Ten are promised; the rest is for a machine that runs other tests beside this one.
 STOP_SECONDS = 10 + 10

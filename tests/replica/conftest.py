@@ -1,30 +1,10 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
 
 LAYOUT = ((7, 5), (5,), (3, 2, 2))
-
-
-@pytest.fixture(scope="session")
-def make_manifest() -> Callable[..., Manifest]:
-    """The tiny preset with some keys changed: ``make_manifest(outer={"momentum": 0.0})``."""
-
-    def make(**changes: dict[str, Any] | str) -> Manifest:
-        tables = load_preset("tiny")
-        size = tables["model"]["vocabulary_size"]
-        tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
-        for key, value in changes.items():
-            tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
-        return Manifest.model_validate(tables)
-
-    return make
 
 
 @pytest.fixture

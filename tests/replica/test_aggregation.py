@@ -6,15 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.replica.aggregation import screen_norms, screen_part, weight_limit, weighted_mean
+from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 
 NAN, INF = float("nan"), float("inf")
-
-
-def test_weight_limit(make_manifest) -> None:
-    """A contribution weighs at most the ratio × the tokens of a round."""
-    manifest = make_manifest(limits={"max_weight_ratio": 2.5}, rounds={"tokens_per_round": 2048})
-    assert weight_limit(manifest) == 5120.0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.codec import Codec, build_codec
 from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 
@@ -19,7 +19,7 @@ SCALED = st.builds(
     st_numpy.arrays(np.float32, st.integers(1, 60), elements=st.floats(-1, 1, width=32)),
     st.integers(-84, 126),
 ).filter(lambda values: np.abs(values).max() >= 2.0**-86)
-CODECS = [FP32(), ScaledFP16()]
+CODECS: list[Codec] = [FP32(), ScaledFP16()]
 
 
 def there_and_back(codec, values: np.ndarray) -> np.ndarray:

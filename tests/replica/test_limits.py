@@ -1,10 +1,10 @@
 """How large a state may be."""
 
 import pytest
-from tiny import tiny_manifest
 
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.replica.limits import gpt_numel, numel_max
+from tests.support.tiny import tiny_manifest
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

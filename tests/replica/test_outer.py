@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +111,8 @@ def test_adamw_is_exact(adamw) -> None:
     averages = [torch.randn(numel, generator=generator) * 1e-3 for _ in range(3)]
     state = start(adamw, [matrix, bias])
     anchor = state.anchor.numpy().copy()
-    mean = variance = np.zeros(numel, f32)
+    mean: Any = np.zeros(numel, f32)
+    variance: Any = mean
     for number, average in enumerate(averages):
         rate, gradient = 3e-4 * adamw.schedule.factor(number), average.numpy()
         mean = mean * f32(0.9) + gradient * f32(1 - 0.9)
@@ -172,7 +174,7 @@ def test_states_are_not_changed_in_place(request, parameters, averages, kind) ->
     bits = [tensor.clone() for tensor in (before.anchor, *before.buffers.values())]
     average = averages[2].clone()
     after = build_outer(manifest).step(before, averages[2], 77)
-    assert (after.round, after.tokens_total) == (3, 277)
+    assert (after.round, after.swarm_tokens) == (3, 277)
     assert after.layout == before.layout
     for kept, tensor in zip(bits, (before.anchor, *before.buffers.values()), strict=True):
         assert torch.equal(kept, tensor)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.replica.blob import Assembly, Blob, Index
-from dupt_swarm.replica.finite import all_finite
-from dupt_swarm.replica.state import ReplicaState, check_header
+from dupt_swarm.replica.state import ReplicaState, all_finite, check_header
 
 
 def with_header(state: ReplicaState, **changes: object) -> Blob:
@@ -37,7 +36,7 @@ def flip(values: torch.Tensor, place: int, bit: int) -> torch.Tensor:
 def test_initial_state(parameters) -> None:
     """Round 0 has the parameters in order, a copy of them, and empty buffers."""
     state = ReplicaState.initial(parameters, ["b", "a"])
-    assert (state.round, state.tokens_total) == (0, 0)
+    assert (state.round, state.swarm_tokens) == (0, 0)
     assert state.layout == ((7, 5), (5,), (3, 2, 2))
     assert state.anchor.tolist() == [value for part in parameters for value in part.flatten().tolist()]
     zeros = [0.0] * 52
@@ -72,7 +71,7 @@ def test_digest_changes_with_any_bit(place: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"round": 4}, {"tokens_total": 4712}, {"layout": ((5, 7), (5,), (3, 2, 2))}]
+    "changes", [{"round": 4}, {"swarm_tokens": 4712}, {"layout": ((5, 7), (5,), (3, 2, 2))}]
 )
 def test_digest_changes_with_the_header(state, changes) -> None:
     """Round, tokens and shapes are part of the digest."""
@@ -90,7 +89,7 @@ def test_blob_round_trip(state) -> None:
     """A state that arrives as a blob is bit for bit the state that was sent."""
     copy = ReplicaState.from_blob(received(state), state.layout, ["velocity"])
     assert copy.digest == state.digest
-    assert (copy.round, copy.tokens_total, copy.layout) == (3, 4711, state.layout)
+    assert (copy.round, copy.swarm_tokens, copy.layout) == (3, 4711, state.layout)
     assert torch.equal(copy.anchor, state.anchor)
     assert torch.equal(copy.buffers["velocity"], state.buffers["velocity"])
 
@@ -109,10 +108,10 @@ def test_buffers_keep_their_names() -> None:
 @pytest.mark.parametrize(
     ("layout", "names", "message"),
     [
-        (((5, 7), (5,), (3, 2, 2)), ["velocity"], "of a model of another shape"),
-        (((7, 5), (5,)), ["velocity"], "of a model of another shape"),
-        (((7, 5), (5,), (3, 2, 2)), [], "of another outer optimizer"),
-        (((7, 5), (5,), (3, 2, 2)), ["mean", "variance"], "of another outer optimizer"),
+        (((5, 7), (5,), (3, 2, 2)), ["velocity"], "belongs to a model of another shape"),
+        (((7, 5), (5,)), ["velocity"], "belongs to a model of another shape"),
+        (((7, 5), (5,), (3, 2, 2)), [], "belongs to another outer optimizer"),
+        (((7, 5), (5,), (3, 2, 2)), ["mean", "variance"], "belongs to another outer optimizer"),
     ],
 )
 def test_other_model_is_refused(state, layout, names, message) -> None:
@@ -148,7 +147,7 @@ def test_sections_of_another_size_are_refused(state) -> None:
     """An index that claims more bytes than the model has is refused before anything is fetched."""
     index = received(state).index
     huge = Index(index.header, (1 << 40, index.sizes[1]), index.chunk_sha256)
-    with pytest.raises(ValueError, match="do not have the size of the model"):
+    with pytest.raises(ValueError, match="do not match the size of the model"):
         check_header(huge, state.layout, ["velocity"])
 
 

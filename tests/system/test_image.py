@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 import pytest
-from buildah import Buildah
 
 from dupt_swarm.version import VERSION
+from tests.support.buildah import Buildah
+from tests.support.programs import LISTEN
 
 ROOT = Path(__file__).parents[2]
 USER = 10001
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 # With PyTorch for CPUs, and the base; 1490 when this was written.
 MEGABYTES_MAX = 1700
 # Docker gives 64 MB, of which hivemind's locks take nine pages, 36 KB; the parameters alone would take 1 MB.

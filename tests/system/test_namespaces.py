@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from namespaces import Host, Net, missing, run
+
+from tests.support.namespaces import Host, Net, missing, run
 
 pytestmark = pytest.mark.system
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from namespaces import Host, Net, missing
 
-BIN = Path(sys.executable).parent
-PROGRAM = Path(__file__).parents[1] / "swarm_program.py"
+from tests.support import swarm_program
+from tests.support.namespaces import Host, Net, missing
+from tests.support.programs import BIN
+from tests.support.texts import library
+
+PROGRAM = Path(swarm_program.__file__)
 ROUNDS = 8
 SECONDS = 150
 Rounds = dict[int, dict[str, Any]]
@@ -25,11 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of real text: modules of the standard library."""
-    folder = tmp_path_factory.mktemp("text")
-    for module in ("argparse", "inspect"):
-        source = Path(os.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-        (folder / f"{module}.py").write_text(source, encoding="utf-8")
-    return folder
+    return library(tmp_path_factory.mktemp("text") / "text", "argparse", "inspect")
 
 
 @pytest.fixture(scope="module")

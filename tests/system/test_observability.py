@@ -3,26 +3,36 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 import yaml
-from observed import ORACLES, RECORD_SECONDS, RULES, SCRAPE_SECONDS, Stack, kill, prometheus, wait_until
 
 from monitor.dashboards import DASHBOARDS
 from monitor.dashboards.peer import GPU, PEER
 from peers.processes import LocalProcesses
+from tests.support.prometheus import (
+    ORACLES,
+    RECORD_SECONDS,
+    RULES,
+    SCRAPE_SECONDS,
+    Stack,
+    kill,
+    prometheus,
+    wait_until,
+)
 
 ROUNDS = 3
 # Panels that have no data in a swarm of healthy oracles without GPUs, and why.
 MAY_BE_EMPTY = {
     ("Swarm", "Averagings by outcome"): "no averaging failed",
     ("Swarm", "Rejected"): "no contribution and no record was rejected",
-    ("Peer", "Averagings that failed"): "none did",
-    ("Peer", "Downloads of the state"): "nobody missed a round",
+    ("Peer", "Failed averagings"): "none did",
+    ("Peer", "State downloads"): "nobody missed a round",
     ("Peer", "Failures"): "restarts have a series for each reason that occurred",
-    ("Peer", "Age of the checkpoint"): "oracles save every five minutes",
+    ("Peer", "Checkpoint age"): "oracles save every five minutes",
     **{("Peer", panel.title): "no GPU" for panel in GPU.panels},
 }
 
@@ -67,7 +77,7 @@ def test_every_query_of_every_dashboard(stack: Stack, board: Any, panel: Any) ->
         if (board.title, panel.title) in MAY_BE_EMPTY:
             stack.prometheus.query(expr)
         else:
-            assert wait_until(lambda expr=expr: stack.prometheus.query(expr), expr)
+            assert wait_until(partial(stack.prometheus.query, expr), expr)
 
 
 def test_every_choice_of_every_dashboard(stack: Stack) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-from watched import ADDRESS, EVIL, TrainedSwarm, served
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from peers import new
 from peers.processes import LocalProcesses
+from tests.support.invented import ADDRESS, EVIL, TrainedSwarm, served
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 
@@ -38,9 +38,13 @@ class Visit:
         self.hosts: set[str] = set()
         page.on("console", self._note_message)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", self._note_dialog)
         page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
         page.goto(url)
+
+    def _note_dialog(self, dialog: Dialog) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
     def _note_message(self, message: Any) -> None:
         if message.type in ("error", "warning"):

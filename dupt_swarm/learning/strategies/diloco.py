@@ -1,4 +1,4 @@
-"""DiLoCo (Douillard et al. 2023): many local optimizer steps, then an average of what they changed."""
+"""DiLoCo (Douillard et al. 2023): many local optimizer steps, then an average of the changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dupt_swarm.manifest import Manifest
 
 
 class DiLoCo:
-    """Contributes anchor − parameters. What a failed round did not take stays in that difference."""
+    """Contributes the pseudo-gradient, anchor − parameters; what a failed round left out stays in it."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> None:
         """Set ``parameters`` to ``anchor`` (``[numel]``) and make the inner optimizer."""
@@ -25,12 +25,12 @@ class DiLoCo:
         self._inner = build_inner(parameters, manifest.inner)
         unflatten(self._anchor, parameters)
 
-    def inner_step(self, tokens: int, factor: float) -> None:
+    def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The step size does not depend on the number of tokens."""
         del tokens
         clip_gradients(self._parameters, self._config.clip_norm)
         for group in self._inner.param_groups:
-            group["lr"] = self._config.learning_rate * factor
+            group["lr"] = learning_rate
         self._inner.step()
 
     def contribute(self, out: Tensor) -> None:
@@ -48,7 +48,7 @@ class DiLoCo:
         self._move(anchor, self._anchor)
 
     def discard(self) -> None:
-        """See `Strategy`. The inner optimizer begins anew too: its moments may not be finite either."""
+        """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
         unflatten(self._anchor, self._parameters)
         self._inner = build_inner(self._parameters, self._config)
         self._sent = None
@@ -63,7 +63,7 @@ class DiLoCo:
         self._inner.load_state_dict(state["inner"])
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
-        """θ ← anchor + (θ − base); exactly the anchor where nothing was done since."""
+        """θ ← anchor + (θ − base): bit for bit the anchor where θ has not changed since ``base``."""
         progress = flatten(self._parameters) - base
         self._anchor.copy_(anchor)
         unflatten(self._anchor + progress, self._parameters)

@@ -1,4 +1,4 @@
-"""Parameters as one flat vector and back."""
+"""Parameters to one flat vector and back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], clip_norm: float) -> None:
-    """Scale the gradients down to the norm ``clip_norm``, if they exceed it and it is not 0."""
+    """Clip the gradients' global norm to ``clip_norm``; 0 means no clipping."""
     if clip_norm:
         nn.utils.clip_grad_norm_(parameters, clip_norm)

@@ -1,4 +1,4 @@
-"""Synchronous data parallelism: the swarm is one large batch, every round one step of the outer optimizer."""
+"""Synchronous data parallelism: each round is one large batch and one outer optimizer step."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Gradient:
         self._tokens = 0
         self._sent: tuple[Tensor, int] | None = None
 
-    def inner_step(self, tokens: int, factor: float) -> None:
-        """See `Strategy`. The schedule is the outer optimizer's."""
-        del factor
+    def inner_step(self, tokens: int, learning_rate: float) -> None:
+        """See `Strategy`. The learning rate is the outer optimizer's."""
+        del learning_rate
         clip_gradients(self._parameters, self._clip_norm)
         sums = torch.split(self._sum, [parameter.numel() for parameter in self._parameters])
         for parameter, total in zip(self._parameters, sums, strict=True):
@@ -49,7 +49,7 @@ class Gradient:
         self.rebase(anchor)
 
     def rebase(self, anchor: Tensor) -> None:
-        """See `Strategy`. Gradients taken at the old anchor count as they are, one round late."""
+        """See `Strategy`. Gradients from the old anchor are kept as they are: stale by one round."""
         unflatten(anchor, self._parameters)
         self._sent = None
 

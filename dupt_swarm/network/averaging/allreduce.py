@@ -21,7 +21,7 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
-from dupt_swarm.replica.aggregation import screen_part, weight_limit
+from dupt_swarm.replica.aggregation import screen_part
 from dupt_swarm.replica.codec import Codec, build_codec
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         self._bandwidth = bandwidth
         self.tally = Tally()
         self._codec = build_codec(manifest)
-        self._weight_limit = weight_limit(manifest)
+        self._weight_limit = manifest.weight_limit
         self.tensor_part_container = TensorPartContainer(
             [contribution], self.peer_fractions, WireCompression(self._codec), return_deltas=False
         )

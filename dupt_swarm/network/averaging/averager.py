@@ -23,7 +23,7 @@ from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.node.messages import GroupFormed
 from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.finite import all_finite
+from dupt_swarm.replica.state import all_finite
 
 
 @dataclass(frozen=True)

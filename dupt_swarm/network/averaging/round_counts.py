@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from dupt_swarm.network.averaging.averager import Average
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, in_order
+from dupt_swarm.node.record_fields import RoundFields
 
 
 class RoundCounts:
@@ -17,7 +17,7 @@ class RoundCounts:
     def __init__(self) -> None:
         self._failures: Counter[str] = Counter()
         self._averaged = 0
-        self._last: dict[str, Any] = {}
+        self._last: RoundFields = {}
         self._ended = time.monotonic()
 
     def note(self, outcome: Average, succeeded: bool, seconds: float) -> None:
@@ -34,7 +34,7 @@ class RoundCounts:
         }
         self._ended = now
 
-    def fields(self, rejected: Mapping[str, int]) -> dict[str, Any]:
+    def fields(self, rejected: Mapping[str, int]) -> RoundFields:
         """The part of the record that tells of this, with the contributions ``rejected`` here."""
         return {
             **self._last,

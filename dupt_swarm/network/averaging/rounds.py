@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.store import StateStore
-from dupt_swarm.replica.aggregation import weight_limit
+from dupt_swarm.node.record_fields import RoundFields
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
@@ -75,12 +74,12 @@ class Rounds:
             self._all_reduce.cancel()
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> RoundFields:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
     async def _average(self, contribution: Tensor, tokens: int, companions: tuple[str, ...]) -> Average:
-        name, weight = self._store.name, min(float(tokens), weight_limit(self._manifest))
+        name, weight = self._store.name, min(float(tokens), self._manifest.weight_limit)
         outcome = await self._averager.average(
             contribution,
             weight,

@@ -18,7 +18,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
-from dupt_swarm.node.addresses import split
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.replica.state import Layout
 
@@ -57,7 +57,7 @@ async def enter_dht(
     return await DHTNode.create(
         p2p=p2p,
         # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
-        initial_peers=[f"/p2p/{split(address)[1]}" for address in reached] or None,
+        initial_peers=[f"/p2p/{Address.of_peer(address).peer_id}" for address in reached] or None,
         client_mode=client_mode,
         record_validator=record_validator,
     )

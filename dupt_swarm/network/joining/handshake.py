@@ -13,11 +13,11 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange, Hello
-from dupt_swarm.node.addresses import split
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
-FETCH_SECONDS = 60.0
+TOKENIZER_SECONDS = 60.0
 TOKENIZER_BYTES_MAX = 1 << 28
 
 
@@ -79,7 +79,7 @@ async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Seque
     return Handshake(hellos, manifest)
 
 
-async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction: Handshake) -> bytes:
+async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: Handshake) -> bytes:
     """tokenizer.json: our own copy, or else from the initial peers; checked against the manifest.
 
     Raises:
@@ -88,20 +88,20 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
     """
     data = settings.tokenizer
     if not data:
-        peers = [PeerID.from_base58(peer_id) for peer_id in introduction.peer_ids]
+        peers = [PeerID.from_base58(peer_id) for peer_id in handshake.peer_ids]
 
         async def donors() -> list[PeerID]:
             return peers
 
         try:
-            digest = next(iter(introduction.hellos.values())).tokenizer_blob
+            digest = next(iter(handshake.hellos.values())).tokenizer_blob
             index = await exchange.fetch_index(digest, peers)
             if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
-                raise NodeError("what the peers offer as tokenizer is none")
-            data = bytes((await exchange.fetch(Assembly(index), donors, FETCH_SECONDS)).sections[0])
+                raise NodeError("the peers offered a malformed tokenizer")
+            data = bytes((await exchange.fetch(Assembly(index), donors, TOKENIZER_SECONDS)).sections[0])
         except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
-    wanted, found = introduction.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
+    wanted, found = handshake.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
     if wanted != found:
         raise ManifestError(
             f"`tokenizer.sha256` is {wanted[:12]}… in the manifest, but the tokenizer has {found[:12]}…; "
@@ -113,7 +113,7 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, introduction
 async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hello]:
     hellos, reasons = {}, {}
     for address in addresses:
-        _, peer_id = split(address)
+        peer_id = Address.of_peer(address).peer_id
         try:
             hellos[peer_id] = await exchange.hello(PeerID.from_base58(peer_id))
         except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
 from dupt_swarm.network.reach.dialback import dial_back
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.node.addresses import split
+from dupt_swarm.node.addresses import Address, tcp_ports
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 
@@ -58,7 +57,7 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
         await connect(p2p, [address])
     except UnreachableError as error:
         return Answer(error.reasons[address])
-    peer = PeerID.from_base58(split(address)[1])
+    peer = PeerID.from_base58(Address.of_peer(address).peer_id)
     called = time.time()
     try:
         hello = await exchange.hello(peer)
@@ -74,11 +73,9 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
 async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:
     """Why the first of ``peers`` that does so could not dial each of our TCP ports."""
     listening = [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
-    ports = sorted(
-        {match[1] for address in listening if (match := re.match(r"/ip4/[^/]+/tcp/(\d+)", address))}
-    )
-    ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in ports]  # at the IP that the other side sees
+    # At the IP that the other side sees.
+    ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(listening)]
     for address in peers:
         with contextlib.suppress(ValueError, TimeoutError):  # an older program, or one asked too often
-            return await dial_back(p2p, PeerID.from_base58(split(address)[1]), ways)
+            return await dial_back(p2p, PeerID.from_base58(Address.of_peer(address).peer_id), ways)
     return {}

@@ -10,6 +10,7 @@ from hivemind.p2p import P2P
 
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import Peer, View
 
 FEEL_SECONDS = 1.0
@@ -57,7 +58,7 @@ class FailureDetector:
 
     async def _refuses(self, peer: Peer) -> bool:
         """Whether nobody listens at any address that ``peer`` told of."""
-        ways = [f"{way}/p2p/{peer.peer_id}" for way in peer.record.addresses]
+        ways = [str(Address(way, peer.peer_id)) for way in peer.record.addresses]
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 reasons = [await dial(self._p2p, way) for way in ways]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Unpack
 
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
@@ -16,6 +16,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.validator import parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
 
 PUBLISH_SECONDS = 2.0
@@ -29,11 +30,9 @@ DISTRUST_SECONDS = 120.0
 class Membership:
     """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
 
-    def __init__(
-        self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey, on_view: Callable[[View], None]
-    ) -> None:
+    def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
-        self._manifest, self._node, self._on_view = manifest, node, on_view
+        self._manifest, self._node = manifest, node
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
@@ -41,7 +40,7 @@ class Membership:
         self._distrusted: dict[str, float] = {}
         self._failures: Counter[str] = Counter()
 
-    def update(self, *, now: bool = False, **fields: Any) -> None:
+    def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
 
         Raises:
@@ -84,11 +83,11 @@ class Membership:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), PUBLISH_SECONDS)
 
-    async def watch_forever(self) -> None:
-        """Refresh the view regularly."""
+    async def watch_forever(self, on_view: Callable[[View], None]) -> None:
+        """Refresh the view regularly, and hand each new one to ``on_view``."""
         while True:
             with contextlib.suppress(Exception):  # the network may be away for a while
-                self._on_view(await self.refresh())
+                on_view(await self.refresh())
             await asyncio.sleep(WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers))
 
     async def refresh(self) -> View:

@@ -11,6 +11,7 @@ from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 
 RECONNECT_SECONDS = 4.0
@@ -52,17 +53,16 @@ class Neighbours:
         count = TRIED_AT_ONCE if connected else TRIED_WHEN_LONELY
         old = sorted(self._book.peer_ids - connected - {self._own_id})
         candidates = (*self._initial, *self._book.of(random.sample(old, min(count, len(old)))))
-        missing = [address for address in dict.fromkeys(candidates) if _peer_of(address) not in connected]
+        unique = map(Address.parse, dict.fromkeys(candidates))
+        missing = [address for address in unique if address.peer_id not in connected]
         await asyncio.gather(*(self._meet(address) for address in missing))
 
-    async def _meet(self, address: str) -> None:
-        if await dial(self._p2p, address):
+    async def _meet(self, address: Address) -> None:
+        if await dial(self._p2p, str(address)):
             return
-        peer_id = PeerID.from_base58(_peer_of(address))
-        if await asyncio.wait_for(self._dht.protocol.call_ping(peer_id), PING_SECONDS) is not None:
+        peer_id = PeerID.from_base58(address.peer_id)
+        async with asyncio.timeout(PING_SECONDS):
+            known = await self._dht.protocol.call_ping(peer_id)
+        if known is not None:
             # Who was away for long would be left out of searches for as long again.
             self._dht.blacklist.register_success(peer_id)
-
-
-def _peer_of(address: str) -> str:
-    return address.rpartition("/p2p/")[2]

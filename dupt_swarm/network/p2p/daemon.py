@@ -13,11 +13,10 @@ from typing import Any, Literal
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
-from multiaddr import Multiaddr  # hivemind's own encodes relays so that p2pd cannot read them
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.traffic import MeteredP2P
-from dupt_swarm.node.addresses import split
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
@@ -79,7 +78,7 @@ async def start_daemon(
             host_maddrs=settings.host_maddrs,
             announce_maddrs=door.announced or settings.announce_maddrs or None,
             identity_path=str(settings.identity_path) if settings.identity_path else None,
-            nat_port_map=not all("/127.0.0.1/" in address for address in settings.host_maddrs),
+            nat_port_map=not all(Address.parse(text).loopback for text in settings.host_maddrs),
             no_listen=settings.role == "observer",
             dht_mode="client" if settings.role == "observer" else "server",
             force_reachability=door.reachability,
@@ -121,9 +120,8 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
 async def dial(p2p: P2P, text: str) -> str:
     """Why the peer at ``text`` cannot be reached, or an empty string if it can."""
     try:
-        Multiaddr(text)  # checks every part of it
-        way, peer = split(text)
-        peer_id, route = PeerID.from_base58(peer), Multiaddr(way)
+        address = Address.of_peer(text)
+        peer_id, route = PeerID.from_base58(address.peer_id), address.route
     except Exception:
         # multiaddr, its codecs and base58 each raise errors of their own
         return "not a multiaddr that ends in /p2p/<peer id>"
@@ -152,17 +150,16 @@ def check_port_free(address: str) -> None:
     Raises:
         UsageError: not a usable address, or taken.
     """
-    match = re.fullmatch(r"/ip([46])/([^/]+)/(tcp|udp)/(\d+)(/.*)?", address)
-    if match is None:
+    way = Address.parse(address)
+    if way.host is None or not way.transport:
         raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
-    version, host, protocol, port = match.group(1, 2, 3, 4)
-    if protocol != "tcp" or port == "0":
+    if way.transport != "tcp" or way.port == 0:
         return
-    family = socket.AF_INET if version == "4" else socket.AF_INET6
+    family = socket.AF_INET if way.host.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind((str(way.host), way.port))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(

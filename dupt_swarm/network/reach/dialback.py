@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,16 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from google.protobuf.wrappers_pb2 import StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
-from dupt_swarm.node.addresses import host_of, is_relayed
+from dupt_swarm.node.addresses import Address
 
 ASK_SECONDS = 15.0
-DIAL_SECONDS = 4.0
+TCP_SECONDS = 4.0
 ADDRESSES_MAX = 8
 ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
 # What libp2p says first to whoever connects.
 GREETING = b"\x13/multistream/1.0.0\n"
-WINDOW_SECONDS = 60.0
+CALLS_SECONDS = 60.0
 CALLS_PER_HOST, CALLS = 6, 60  # in a window
 
 
@@ -73,7 +72,8 @@ async def ask_to_dial(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> Answe
     stub = DialBack.get_stub(p2p, peer)
     request = StringValue(value=json.dumps(list(addresses[:ADDRESSES_MAX])))
     try:
-        reply = await asyncio.wait_for(stub.rpc_dial_back(request), ASK_SECONDS)
+        async with asyncio.timeout(ASK_SECONDS):
+            reply = await stub.rpc_dial_back(request)
     except TimeoutError:
         raise
     except Exception as error:
@@ -132,48 +132,45 @@ class DialBack(ServicerBase):  # type: ignore[misc]
 
     async def _observed(self, peer: PeerID) -> list[str]:
         """The IP addresses that ``peer`` is connected from, without those of relays."""
-        ways = [
-            str(way) for info in await self._p2p.list_peers() if info.peer_id == peer for way in info.addrs
-        ]
-        hosts = [host_of(way) for way in ways if not is_relayed(way)]
-        return [str(host) for host in hosts if host is not None]
+        infos = [info for info in await self._p2p.list_peers() if info.peer_id == peer]
+        ways = [Address.parse(str(way)) for info in infos for way in info.addrs]
+        return [str(way.host) for way in ways if way.host is not None and not way.relayed]
 
     def _count(self, host: str) -> None:
         now = self._clock()
-        while self._calls and now - self._calls[0][0] > WINDOW_SECONDS:
+        while self._calls and now - self._calls[0][0] > CALLS_SECONDS:
             self._calls.popleft()
         if len(self._calls) >= CALLS or sum(each == host for _, each in self._calls) >= CALLS_PER_HOST:
-            raise ValueError(f"asked too often; try again in {WINDOW_SECONDS:.0f} s")
+            raise ValueError(f"asked too often; try again in {CALLS_SECONDS:.0f} s")
         self._calls.append((now, host))
 
 
 async def _reason(address: str, observed: list[str]) -> str:
     """Why nobody answers at ``address``, or an empty string."""
-    host = host_of(address)
-    match = re.match(r"/ip[46]/[^/]+/(tcp|udp)/(\d+)", address)
-    if host is None or match is None or is_relayed(address):
+    way = Address.parse(address)
+    if way.host is None or not way.transport or way.relayed:
         return "not checked: not an IP address with a port"
-    if match.group(1) != "tcp":
+    if way.transport != "tcp":
         return "not checked: only TCP is"
     if not observed:
         return "not checked: a relay is between the two peers"
-    target = observed[0] if host.is_unspecified else str(host)
+    target = observed[0] if way.host.is_unspecified else str(way.host)
     if target not in observed:
         return f"not checked: calls come from {observed[0]}, and no other address is dialled"
-    return await greeted(target, int(match.group(2)))
+    return await greeted(target, way.port)
 
 
 async def greeted(host: str, port: int) -> str:
     """Why no libp2p peer answers at ``host``, TCP ``port``; an empty string if one does."""
     writer = None
     try:
-        async with asyncio.timeout(DIAL_SECONDS):
+        async with asyncio.timeout(TCP_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(GREETING)
             if await reader.readexactly(len(GREETING)) != GREETING:
                 return "another program answers there"
     except TimeoutError:
-        return f"no answer within {DIAL_SECONDS:.0f} s"
+        return f"no answer within {TCP_SECONDS:.0f} s"
     except (asyncio.IncompleteReadError, ConnectionResetError):
         return "another program answers there"
     except (OSError, OverflowError) as error:

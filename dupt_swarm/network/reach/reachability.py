@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from hivemind.p2p import P2P, PeerID
 
@@ -19,16 +18,17 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_daemon
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
-from dupt_swarm.node.addresses import host_of, is_relayed, keep_ports, reach_of, split, worth_telling
+from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
 from dupt_swarm.node.record import Reach
+from dupt_swarm.node.record_fields import Whereabouts
 from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
 LOST_SECONDS = 60.0
 ASKED_MAX = 3
 KNOWN_MAX = 12
-RESERVE_SECONDS = 10.0
-LOOK_SECONDS = 0.1
+RELAYED_SECONDS = 10.0
+RELAYED_PAUSE_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
 
@@ -48,39 +48,82 @@ class Started:
     reach: Reach
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What a first daemon found out about how others can call this peer.
+
+    Attributes:
+        kind: ``public``: everybody can dial it; ``local``: those asked, or nobody was there to ask;
+            ``hidden``: nobody can, but relays can carry; ``client``: nobody can, and there is no relay.
+        settings: with the ports that the first daemon got.
+        reached: addresses of those who answered.
+        announced: addresses to announce in place of those listened on.
+        relays: their addresses.
+    """
+
+    kind: Literal["public", "local", "hidden", "client"]
+    settings: NodeSettings
+    reached: tuple[str, ...]
+    announced: tuple[str, ...] = ()
+    relays: tuple[str, ...] = ()
+
+
 async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence[str] = ()) -> Started:
     """Start the daemon such that others can call it, directly or else over relays.
 
-    Initial peers are asked to dial back, or else those at ``known``. Who cannot be dialled uses them, and
-    peers that they know, as relays; who can be dialled at a public address relays for others. If nobody
-    is there to ask, it counts as dialled: whoever finds it has done so.
+    A first daemon finds out how (`probe`); if that takes other flags than it has, a second one is started.
+
+    Args:
+        settings: of this peer.
+        run_dir: for sockets.
+        known: addresses of peers met before, asked if no initial peer answers.
 
     Raises:
         UsageError: as `start_daemon`.
         NodeError: as `start_daemon`.
     """
     p2p = await start_daemon(settings, run_dir)
-    if settings.role == "observer" or all(map(_is_loopback, settings.host_maddrs)):
+    if settings.role == "observer" or all(Address.parse(text).loopback for text in settings.host_maddrs):
         return Started(p2p, True, "direct")
+    verdict = await probe(p2p, settings, known)
+    match verdict.kind:
+        case "local":
+            return Started(p2p, True, "direct")
+        case "public":
+            await p2p.shutdown()
+            p2p = await start_relay(verdict.settings, run_dir, verdict.announced)
+            await _connect(p2p, verdict.reached)
+            return Started(p2p, True, "direct")
+        case "hidden":
+            await p2p.shutdown()
+            return await _start_hidden(verdict, run_dir)
+        case "client":
+            return await _found_hidden(p2p)
+
+
+async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
+    """Find out how others can call the peer whose first daemon is ``p2p``.
+
+    Initial peers are asked to dial back, or else those at ``known``. Who cannot be dialled uses them, and
+    peers that they know, as relays; who can be dialled at a public address relays for others. If nobody
+    is there to ask, it counts as dialled: whoever finds it has done so.
+    """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
-    reached = await _connect(p2p, settings.initial_peers) or await _connect(p2p, known[:KNOWN_MAX])
+    reached = tuple(await _connect(p2p, settings.initial_peers) or await _connect(p2p, known[:KNOWN_MAX]))
     answers = await _ask(p2p, reached, own)
     if reached and not (answers and all(_could_dial(answer) for answer in answers)):
-        candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
-        relays = await choose_relays(p2p, candidates)
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check --announce-maddrs", ", ".join(own))
-        return await _start_hidden(p2p, replace(settings, initial_peers=tuple(reached)), run_dir, relays)
+        candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
+        relays = await choose_relays(p2p, candidates)
+        return Verdict("hidden" if relays else "client", settings, reached, relays=relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
-    if any(_is_public(address) for address in announced or own):
-        await p2p.shutdown()
-        p2p = await start_relay(settings, run_dir, announced)
-        await _connect(p2p, reached)
-    return Started(p2p, True, "direct")
+    public = any(Address.parse(text).public for text in announced or own)
+    return Verdict("public" if public else "local", settings, reached, announced)
 
 
-async def whereabouts(started: Started) -> dict[str, Any]:
+async def whereabouts(started: Started) -> Whereabouts:
     """Fields of the record: how, and at which addresses, others call this peer now."""
     addresses = await own_addresses(started.p2p)
     reach = reach_of(addresses, dialled=started.dialled)
@@ -92,13 +135,16 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
     lost_at = None
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
-        with contextlib.suppress(Exception):  # p2pd may be about to be replaced
+        try:
             fields = await whereabouts(started)
             member.update(**fields)
-            if fields["reach"] == started.reach:
-                lost_at = None
-            elif lost_at is None:
-                lost_at = time.monotonic()
+        except Exception as error:  # p2pd may be about to be replaced
+            logger.debug("where this peer can be called is not known: %r", error)
+            continue
+        if fields["reach"] == started.reach:
+            lost_at = None
+        elif lost_at is None:
+            lost_at = time.monotonic()
     return "no relay carries calls to this peer any more"
 
 
@@ -108,16 +154,19 @@ async def open_up(started: Started, member: Membership) -> None:
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 
-async def _start_hidden(p2p: P2P, settings: NodeSettings, run_dir: Path, relays: tuple[str, ...]) -> Started:
-    """Start the daemon again, to be called over ``relays`` only (and in the local network)."""
-    if relays:
-        await p2p.shutdown()
-        p2p = await start_daemon(settings, run_dir, ReachabilitySettings("private", relays))
-        await _connect(p2p, settings.initial_peers)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RESERVE_SECONDS):
-                while not any(map(is_relayed, await own_addresses(p2p))):
-                    await asyncio.sleep(LOOK_SECONDS)
+async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
+    """Start the daemon again, to be called over relays only (and in the local network)."""
+    door = ReachabilitySettings("private", verdict.relays)
+    p2p = await start_daemon(verdict.settings, run_dir, door)
+    await _connect(p2p, verdict.reached)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(RELAYED_SECONDS):
+            while not any(Address.parse(text).relayed for text in await own_addresses(p2p)):
+                await asyncio.sleep(RELAYED_PAUSE_SECONDS)
+    return await _found_hidden(p2p)
+
+
+async def _found_hidden(p2p: P2P) -> Started:
     reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
         logger.warning("nobody can call this peer, and it found no relay; it averages as a client")
@@ -137,11 +186,13 @@ async def _connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
 
 async def _ask(p2p: P2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
     """What those who answer say when asked to dial this peer back."""
-    ways = [split(address)[0] for address in own if not _is_loopback(address) and not is_relayed(address)]
-    ports = {match.group(1) for way in own if (match := re.match(r"/[^/]+/[^/]+/tcp/(\d+)", way))}
+    dialable = [
+        address for address in map(Address.parse, own) if not address.loopback and not address.relayed
+    ]
     # Behind a router that forwards the port, only the others know our address.
-    asked = [*(f"/ip4/0.0.0.0/tcp/{port}" for port in sorted(ports)), *ways][:ADDRESSES_MAX]
-    peers = dict.fromkeys(split(address)[1] for address in reached)
+    seen = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(map(str, dialable))]
+    asked = [*seen, *(address.way for address in dialable)][:ADDRESSES_MAX]
+    peers = dict.fromkeys(Address.of_peer(text).peer_id for text in reached)
     replies = await asyncio.gather(
         *(ask_to_dial(p2p, PeerID.from_base58(peer), asked) for peer in list(peers)[:ASKED_MAX]),
         return_exceptions=True,
@@ -155,21 +206,12 @@ def _could_dial(answer: Answer) -> bool:
 
 def with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
     """Own addresses with the public one that others dialled, if it is not among them; else nothing."""
+    known = [Address.parse(text) for text in own]
     for answer in answers:
-        host = host_of(f"/ip4/{answer.observed}")
-        if host is None or not host.is_global or any(host_of(address) == host for address in own):
+        observed = Address(f"/ip4/{answer.observed}").host
+        if observed is None or not observed.is_global or any(each.host == observed for each in known):
             continue
-        dialled = [way for way, reason in answer.reasons.items() if not reason and "/0.0.0.0/" in way]
-        seen = [way.replace("0.0.0.0", answer.observed) for way in dialled]
-        return (*seen, *(split(address)[0] for address in own))
+        dialled = [Address.parse(text) for text, reason in answer.reasons.items() if not reason]
+        seen = [each for each in dialled if each.host is not None and each.host.is_unspecified]
+        return (*(each.with_host(observed).way for each in seen), *(each.way for each in known))
     return ()
-
-
-def _is_loopback(address: str) -> bool:
-    host = host_of(address)
-    return host is not None and host.is_loopback
-
-
-def _is_public(address: str) -> bool:
-    host = host_of(address)
-    return host is None or host.is_global

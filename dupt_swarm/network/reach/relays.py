@@ -6,8 +6,8 @@ import asyncio
 import logging
 import math
 import random
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,16 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, dial, start_daemon
-from dupt_swarm.node.addresses import host_of, is_relayed
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
 
 RELAYS = 3  # that a peer uses at once
 TOLD_MAX = 4  # relays told to a peer that asks for some
 CARRIES_BYTES_MIN = 1 << 40
-PROBE_SECONDS = 5.0
-STARTS_MAX = 8
+RESERVE_SECONDS = 5.0
+# Each start fails with a chance of one in two, or four in five on a busy machine: one in a million in all.
+STARTS_MAX = 64
 HOP = "/libp2p/circuit/relay/0.2.0/hop"
 # libp2p's circuit v2: a message of one field, the wish to reserve a place, with its length before it.
 RESERVE = b"\x02\x08\x00"
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
     """How much ``relay``, to which we are connected, would carry for us: 0 if it is none."""
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with asyncio.timeout(RESERVE_SECONDS):
             _, reader, writer = await p2p._client.stream_open(relay, [HOP])
             try:
                 writer.write(RESERVE)
@@ -53,16 +54,15 @@ async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
 async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
     """Those of the ``candidates`` (addresses with peer ids) that can be reached and carry enough."""
     fit: dict[str, str] = {}
-    for address in candidates:
+    for address in map(Address.parse, candidates):
         # libp2p tells nobody of relays at private addresses: those who need one could not reach it.
-        if len(fit) == RELAYS or not _is_public(address) or is_relayed(address):
+        if len(fit) == RELAYS or not address.public or address.peer_id in fit:
             continue
-        peer_id = address.rpartition("/")[2]
         # Dialling checks the address too: other peers may have told us anything.
-        if peer_id in fit or await dial(p2p, address):
+        if await dial(p2p, str(address)):
             continue
-        if await bytes_carried(p2p, PeerID.from_base58(peer_id)) >= CARRIES_BYTES_MIN:
-            fit[peer_id] = address
+        if await bytes_carried(p2p, PeerID.from_base58(address.peer_id)) >= CARRIES_BYTES_MIN:
+            fit[address.peer_id] = str(address)
     return tuple(fit.values())
 
 
@@ -75,22 +75,24 @@ def known_relays(view: View) -> tuple[str, ...]:
 async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> P2P:
     """Start a daemon that relays for others; ``settings`` have to name its ports.
 
-    p2pd registers two relay services, one with libp2p's defaults (128 KiB in two minutes) and one
-    with the limits that we give, and the later one wins: in half of the starts the wrong one. So it is
-    looked at from outside, and started again if need be.
+    p2pd 0.5 makes two relay services: `EnableRelayV2` in its main thread with libp2p's defaults (128 KiB
+    in two minutes), and libp2p's relay manager in a thread of its own with the limits that we give. The
+    later one answers, and no flag has the second without the first, or decides which is later. So the
+    service is looked at from outside, and the daemon is started again until it is the right one.
 
     Raises:
         UsageError: as `start_daemon`.
         NodeError: as `start_daemon`.
     """
-    inside = [re.sub("^/ip4/0.0.0.0/", "/ip4/127.0.0.1/", address) for address in settings.host_maddrs]
+    inside = [_from_inside(Address.parse(text)) for text in settings.host_maddrs]
     observer = await start_daemon(NodeSettings("observer"), run_dir)
     try:
-        for _ in range(STARTS_MAX):
+        for attempt in range(1, STARTS_MAX + 1):
             p2p = await start_daemon(settings, run_dir, ReachabilitySettings("public", announced=announced))
             for address in inside:
-                await dial(observer, f"{address}/p2p/{p2p.peer_id}")
+                await dial(observer, str(replace(address, peer_id=str(p2p.peer_id))))
             if await bytes_carried(observer, p2p.peer_id) >= CARRIES_BYTES_MIN:
+                logger.info("relays for others, as daemon number %d", attempt)
                 return p2p
             await p2p.shutdown()
     finally:
@@ -101,14 +103,15 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
 
 def _relays_in(view: View) -> Iterator[str]:
     for peer in view.peers:
-        ways = [way for way in peer.record.addresses if _is_public(way) and not is_relayed(way)]
-        if peer.record.reach == "direct" and ways:
-            yield f"{ways[0]}/p2p/{peer.peer_id}"
+        public = [way for way in peer.record.addresses if Address.parse(way).public]
+        if peer.record.reach == "direct" and public:
+            yield str(Address(public[0], peer.peer_id))
 
 
-def _is_public(address: str) -> bool:
-    host = host_of(address)
-    return host is None or host.is_global
+def _from_inside(address: Address) -> Address:
+    """Where one dials what listens at ``address`` from the same machine."""
+    anywhere = address.host is not None and address.host.is_unspecified
+    return address.with_host("127.0.0.1" if "/ip4/" in address.way else "::1") if anywhere else address
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes:

@@ -6,13 +6,16 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
 
 OVERDUE_SECONDS = 2.0
 OVERDUE_RATIO = 3.0
 STALLED_SECONDS = 10.0
 
+Donor = TypeVar("Donor", bound=Hashable)
 
-class ChunkQueue:
+
+class ChunkQueue(Generic[Donor]):
     """The missing chunks of one download: waiting, or asked for from one donor, or several near the end.
 
     When no chunk waits any more, one that is overdue from all who were asked for it (it takes three times
@@ -22,7 +25,7 @@ class ChunkQueue:
     def __init__(self, missing: Iterable[int], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting = deque(sorted(missing))
-        self._asked: dict[int, dict[Hashable, float]] = {}
+        self._asked: dict[int, dict[Donor, float]] = {}
         self._usual_seconds = 0.0
 
     @property
@@ -36,16 +39,16 @@ class ChunkQueue:
         since = self._clock() - STALLED_SECONDS
         return sum(max(asked.values()) > since for asked in self._asked.values())
 
-    def holds(self, donor: Hashable) -> bool:
+    def holds(self, donor: Donor) -> bool:
         """Whether ``donor`` is asked for something."""
         return any(donor in asked for asked in self._asked.values())
 
-    def stalled(self, donor: Hashable) -> bool:
+    def stalled(self, donor: Donor) -> bool:
         """Whether ``donor`` has owed a chunk for long."""
         since = self._clock() - STALLED_SECONDS
         return any(asked.get(donor, math.inf) <= since for asked in self._asked.values())
 
-    def take(self, donor: Hashable, at_most: int) -> list[int]:
+    def take(self, donor: Donor, at_most: int) -> list[int]:
         """Chunks to ask ``donor`` for; none if there is nothing to do for it now."""
         numbers = [self._waiting.popleft() for _ in range(min(at_most, len(self._waiting)))]
         if not numbers and at_most > 0:
@@ -55,13 +58,13 @@ class ChunkQueue:
             self._asked.setdefault(number, {})[donor] = math.inf
         return numbers
 
-    def sent(self, donor: Hashable, numbers: Iterable[int]) -> None:
+    def sent(self, donor: Donor, numbers: Iterable[int]) -> None:
         """The request for ``numbers`` goes out now."""
         for number in numbers:
             if donor in self._asked.get(number, {}):
                 self._asked[number][donor] = self._clock()
 
-    def arrived(self, donor: Hashable, number: int) -> list[Hashable]:
+    def arrived(self, donor: Donor, number: int) -> list[Donor]:
         """``number`` came from ``donor``; returns the donors who were asked earlier, and are too slow."""
         asked = self._asked.pop(number, {})
         since = asked.pop(donor, math.inf)
@@ -70,7 +73,7 @@ class ChunkQueue:
             self._usual_seconds += (seconds - self._usual_seconds) * (0.1 if self._usual_seconds else 1)
         return [other for other, earlier in asked.items() if earlier < since]
 
-    def give_back(self, donor: Hashable, numbers: Iterable[int]) -> None:
+    def give_back(self, donor: Donor, numbers: Iterable[int]) -> None:
         """The request for ``numbers`` has ended; what nobody else is asked for waits again."""
         for number in sorted(numbers, reverse=True):
             asked = self._asked.get(number)
@@ -80,7 +83,7 @@ class ChunkQueue:
                 del self._asked[number]
                 self._waiting.appendleft(number)
 
-    def _overdue(self, donor: Hashable) -> list[int]:
+    def _overdue(self, donor: Donor) -> list[int]:
         before = self._clock() - max(OVERDUE_SECONDS, OVERDUE_RATIO * self._usual_seconds)
         return [
             number

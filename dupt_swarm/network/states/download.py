@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from hivemind.p2p import PeerID
@@ -14,13 +15,13 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.states.chunk_queue import ChunkQueue
+from dupt_swarm.network.states.donor import Backoff, BusyError, Donor, Donors, NotHeldError, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.timing.speed import Speed
 
-SILENCE_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
-AVOID_SECONDS = 120.0
-REFRESH_SECONDS = 3.0
+CHUNK_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
+RECRUIT_SECONDS = 3.0
 REPORT_SECONDS = 0.25
 BUSY_SECONDS = 1.0
 # Two requests under way per donor: while one waits for its first chunk, the other fills the link.
@@ -31,43 +32,9 @@ AHEAD_SECONDS = 5.0
 FIRST_CHUNKS = 4
 DONORS_MAX = 16
 
-Donors = Callable[[], Awaitable[Sequence[PeerID]]]
 Ask = Callable[[PeerID, list[int]], AsyncGenerator[bytes, None]]
 
-
-class BusyError(Exception):
-    """The donor has no place for us now."""
-
-
-class NotHeldError(ValueError):
-    """The donor does not hold the blob; the swarm may have moved on."""
-
-    def __init__(self) -> None:
-        super().__init__("the donor does not hold this blob any more")
-
-
-class Backoff:
-    """Donors that failed us lately: they are asked last, until their time is over."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until: dict[PeerID, float] = {}
-
-    def add(self, donor: PeerID) -> None:
-        """Avoid ``donor`` for a while."""
-        now = self._clock()
-        self._until = {other: until for other, until in self._until.items() if until > now}
-        self._until[donor] = now + AVOID_SECONDS
-
-    def __contains__(self, donor: PeerID) -> bool:
-        return self._until.get(donor, 0.0) > self._clock()
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a donor failed, in words."""
-    if isinstance(error, TimeoutError):
-        return "it fell silent"
-    return str(error) or type(error).__name__
+logger = logging.getLogger(__name__)
 
 
 class Download:
@@ -92,12 +59,8 @@ class Download:
         """
         self._assembly, self._ask, self._backoff, self._tell = assembly, ask, avoided, tell
         self._bucket = bucket or TokenBucket(None)
-        self._queue = ChunkQueue(assembly.missing)
-        self._candidates: dict[PeerID, None] = {}
-        self._tasks: dict[PeerID, asyncio.Task[None]] = {}
-        self._busy: set[PeerID] = set()
-        self._proved: set[PeerID] = set()
-        self._reasons: dict[PeerID, str] = {}
+        self._queue: ChunkQueue[Donor] = ChunkQueue(assembly.missing)
+        self._donors: dict[PeerID, Donor] = {}
         self._speed, self._reported = Speed(), 0.0
         self._changed = asyncio.Event()
 
@@ -113,6 +76,7 @@ class Download:
         """
         if not self._assembly.missing:
             return
+        started, missing = time.monotonic(), self._assembly.bytes_missing
         recruiting = asyncio.create_task(self._recruit(donors))
         try:
             async with asyncio.timeout(seconds):
@@ -120,26 +84,35 @@ class Download:
         except TimeoutError:
             raise self._failure() from None
         finally:
-            tasks = [recruiting, *self._tasks.values()]
+            tasks = [recruiting, *(donor.task for donor in self._donors.values() if donor.task)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        logger.info(
+            "fetched %.1f MB of %.8s from %d donors in %.1f s",
+            *(missing / 1e6, self._assembly.index.digest),
+            *(sum(donor.proved for donor in self._donors.values()), time.monotonic() - started),
+        )
 
     async def _recruit(self, donors: Donors) -> None:
         while True:
-            with contextlib.suppress(Exception):  # the network may be away for a while
+            try:
                 found = list(await donors())
+            except Exception as error:  # the network may be away for a while
+                logger.debug("no donors were found: %r", error)
+            else:
                 random.shuffle(found)  # else all joiners would ask the same donors first
-                self._candidates |= dict.fromkeys(found)
+                for peer in found:
+                    self._donors.setdefault(peer, Donor(peer))
             self._hire()
-            self._pulse()
-            await asyncio.sleep(REFRESH_SECONDS)
+            self._notify()
+            await asyncio.sleep(RECRUIT_SECONDS)
 
     async def _supervise(self) -> None:
         await self._changed.wait()  # the first donors are known
         while self._assembly.missing:
             self._hire()
-            if not self._working:
+            if not any(donor.working for donor in self._donors.values()):
                 raise self._failure()
             if time.monotonic() - self._reported > REPORT_SECONDS:
                 self._report()
@@ -147,12 +120,12 @@ class Download:
         self._report()
 
     @property
-    def _working(self) -> list[PeerID]:
-        return [donor for donor, task in self._tasks.items() if not task.done()]
-
-    @property
-    def _giving(self) -> set[PeerID]:
-        return {donor for donor in set(self._working) - self._busy if not self._queue.stalled(donor)}
+    def _giving(self) -> int:
+        """How many donors give at the moment."""
+        return sum(
+            donor.working and not donor.busy and not self._queue.stalled(donor)
+            for donor in self._donors.values()
+        )
 
     @property
     def _chunks_allowed(self) -> int:
@@ -161,31 +134,32 @@ class Download:
 
     def _hire(self) -> None:
         """Let as many donors work as the link has room for; avoided ones if there is nobody else."""
-        new = [donor for donor in self._candidates if donor not in self._tasks]
-        choice = [donor for donor in new if donor not in self._backoff]
-        if not choice and not self._giving:
+        new = [donor for donor in self._donors.values() if donor.task is None]
+        choice = [donor for donor in new if donor.peer not in self._backoff]
+        giving = self._giving
+        if not choice and not giving:
             choice = new
-        room = min(DONORS_MAX, self._chunks_allowed) - len(self._giving)
+        room = min(DONORS_MAX, self._chunks_allowed) - giving
         for donor in choice[: max(0, room)]:
-            self._tasks[donor] = asyncio.create_task(self._draw_from(donor))
+            donor.task = asyncio.create_task(self._draw_from(donor))
 
-    async def _draw_from(self, donor: PeerID) -> None:
+    async def _draw_from(self, donor: Donor) -> None:
         """Fetch chunks from ``donor`` until there is nothing left to fetch, or it fails."""
         try:
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(LANES):
                     lanes.create_task(self._lane(donor))
         except* NotHeldError as group:
-            self._reasons[donor] = reason_of(group.exceptions[0])
+            donor.reason = reason_of(group.exceptions[0])
         except* Exception as group:
             # A donor may fail in any way that libp2p knows.
-            self._reasons[donor] = reason_of(group.exceptions[0])
-            self._backoff.add(donor)
+            donor.reason = reason_of(group.exceptions[0])
+            self._backoff.add(donor.peer)
         finally:
-            self._busy.discard(donor)
-            self._pulse()
+            donor.busy = False
+            self._notify()
 
-    async def _lane(self, donor: PeerID) -> None:
+    async def _lane(self, donor: Donor) -> None:
         while self._assembly.missing:
             numbers = self._queue.take(donor, self._share(donor))
             if not numbers:
@@ -193,36 +167,34 @@ class Download:
                 continue
             try:
                 await self._request(donor, numbers)
-                self._busy.discard(donor)
+                donor.busy = False
                 continue
             except BusyError:
-                self._busy.add(donor)
-                self._reasons[donor] = "it was busy"
+                donor.busy, donor.reason = True, "it was busy"
             finally:
                 self._queue.give_back(donor, numbers)
-                self._pulse()
+                self._notify()
             await asyncio.sleep(BUSY_SECONDS * random.uniform(0.5, 1.5))
 
-    def _share(self, donor: PeerID) -> int:
+    def _share(self, donor: Donor) -> int:
         """How many chunks to ask for at once: fewer when few are left, so that all donors end together."""
-        if donor not in self._proved and self._queue.holds(donor):
+        if not donor.proved and self._queue.holds(donor):
             return 0  # a donor that may be silent gets no second chunk before it has given the first
         if self._bucket.rate is not None or self._queue.waiting == 0:
             return 1
-        lanes = LANES * max(1, len(self._giving))
-        most = REQUEST_CHUNKS if donor in self._proved else 1
+        lanes = LANES * max(1, self._giving)
+        most = REQUEST_CHUNKS if donor.proved else 1
         room = self._chunks_allowed - self._queue.under_way
         return max(0, min(most, room, max(1, self._queue.waiting // (2 * lanes))))
 
-    async def _request(self, donor: PeerID, numbers: list[int]) -> None:
+    async def _request(self, donor: Donor, numbers: list[int]) -> None:
         expected = sum(self._assembly.index.chunk_sizes[number] for number in numbers)
         await self._bucket.take(expected)
         self._queue.sent(donor, numbers)
         try:
-            async with aclosing(self._ask(donor, numbers)) as replies:
+            async with aclosing(self._ask(donor.peer, numbers)) as replies:
                 for number in numbers:
-                    # (`asyncio.wait_for` of Python 3.11 may swallow a cancellation.)
-                    async with asyncio.timeout(SILENCE_SECONDS):
+                    async with asyncio.timeout(CHUNK_SECONDS):
                         data = await anext(replies, None)
                     if data is None:
                         first = number == numbers[0]
@@ -234,31 +206,35 @@ class Download:
         finally:
             self._bucket.give_back(max(0, expected))
 
-    def _receive(self, donor: PeerID, number: int, data: bytes) -> None:
+    def _receive(self, donor: Donor, number: int, data: bytes) -> None:
         if number not in self._assembly.missing:
             return  # another donor was asked for it too, and was faster
         self._assembly.put(number, data)
         self._speed.add(len(data))
-        self._reasons.pop(donor, None)
-        self._proved.add(donor)
+        donor.gave()
         for other in self._queue.arrived(donor, number):
-            self._reasons[other] = "it was slow"
-            self._backoff.add(other)
-            self._tasks[other].cancel()
-        self._pulse()
+            other.reason = "it was slow"
+            self._backoff.add(other.peer)
+            if other.task is not None:
+                other.task.cancel()
+        self._notify()
 
     def _report(self) -> None:
         self._reported = time.monotonic()
         total = sum(self._assembly.index.sizes)
         done = total - self._assembly.bytes_missing
-        self._tell(Downloading(done, total, self._speed.per_second, len(self._giving)))
+        self._tell(Downloading(done, total, self._speed.per_second, self._giving))
 
     def _failure(self) -> NodeError:
-        reasons = dict.fromkeys(self._working, "it took too long") | self._reasons
-        told = "; ".join(f"{donor}: {reason}" for donor, reason in reasons.items())
+        reasons = {
+            donor.peer: donor.reason or "it took too long"
+            for donor in self._donors.values()
+            if donor.reason or donor.working
+        }
+        told = "; ".join(f"{peer}: {reason}" for peer, reason in reasons.items())
         return NodeError(f"no peer could give the data; it will be tried again: {told or 'nobody has it'}")
 
-    def _pulse(self) -> None:
+    def _notify(self) -> None:
         """Wake all who wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()

@@ -18,7 +18,8 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.download import Backoff, Donors, Download, NotHeldError, reason_of
+from dupt_swarm.network.states.donor import Backoff, Donors, NotHeldError, reason_of
+from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index

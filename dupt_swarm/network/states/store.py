@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hivemind.p2p import PeerID
@@ -77,23 +78,17 @@ class StateStore:
         self._previous, self._state, self.newer = self._state, state, None
 
     def is_behind(self, peer: Peer, view: View, own_id: str) -> bool:
-        """Whether ``peer`` has a state that we should have: see `View.best` for which one that is.
+        """Whether ``peer`` has a state of a higher rank than ours: see `StateRank`.
 
         Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
         """
-        mine = name_of(self.newer or self.current)
-        theirs = peer.record
+        mine, theirs = name_of(self.newer or self.current), peer.record
         if theirs.state_digest == mine.digest:
             return False
-
-        def backers(digest: str) -> int:
-            return len({*view.holders(digest)} - {own_id})
-
-        return (theirs.swarm_tokens, backers(theirs.state_digest), theirs.state_digest) > (
-            mine.tokens_total,
-            backers(mine.digest) + 1,
-            mine.digest,
-        )
+        others = view.without(own_id)
+        ours = others.rank(mine.swarm_tokens, mine.digest)
+        ours = replace(ours, holders=ours.holders + 1)
+        return others.rank(theirs.swarm_tokens, theirs.state_digest) > ours
 
     async def load(self, path: Path) -> None:
         """Begin with the state saved at ``path``.
@@ -184,7 +179,7 @@ class StateStore:
 
 def name_of(state: ReplicaState) -> StateName:
     """The name of a state."""
-    return StateName(state.round, state.tokens_total, state.digest)
+    return StateName(state.round, state.swarm_tokens, state.digest)
 
 
 def _parse_layout(index: Index) -> Layout:

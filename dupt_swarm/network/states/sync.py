@@ -46,7 +46,7 @@ class StateSync:
         digest = best.record.state_digest
         try:
             state = await self._store.fetch(digest, partial(self._member.holders, digest))
-            if state.tokens_total < self._store.name.tokens_total:
+            if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # a round of our own has ended meanwhile
             self._store.newer = state
             then()

@@ -12,14 +12,14 @@ SMALL_BYTES = 16 << 20
 SMALL_SLOTS = 64
 # Downloads have two requests under way; a connection that broke may not have been noticed yet.
 STREAMS_PER_PEER = 4
-# A chunk of 1 MiB must reach each of those who are served at once within `download.SILENCE_SECONDS`.
+# A chunk of 1 MiB must reach each of those who are served at once within `download.CHUNK_SECONDS`.
 BYTES_PER_SECOND_PER_SLOT = 100_000
 
 
 class UploadSlots:
     """Who downloads from this peer: few at once, so that each gets its chunks within the time limits.
 
-    There is no queue: who finds no place hears so at once, and asks another donor or again later.
+    There is no queue: a peer for which no slot is free is told so at once, and asks another donor, or later.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,7 +1,10 @@
-"""Codecs: how a part of a contribution or of an average travels.
+"""Codecs: how part of a contribution or of an average is encoded for the network.
 
-Encoding may lose precision, decoding may not depend on the machine: all receivers of the same bytes
-get the same fp32 numbers.
+Encoding may lose precision; decoding must not depend on the machine: everyone who receives the same bytes
+gets the same fp32 values.
+
+scaled_fp16     2 bytes per value, with one exponent per part
+fp32            4 bytes per value, exact
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ class Codec(Protocol):
         """The bytes of ``values`` (fp32, ``[n]``, finite)."""
 
     def decode(self, data: bytes, numel: int) -> Tensor:
-        """The ``numel`` fp32 values that ``data`` stands for, ``[numel]``, in memory of their own.
+        """The fp32 values encoded in ``data``, ``[numel]``, in newly allocated memory.
 
         Raises:
-            ValueError: ``data`` does not have the size that ``numel`` values have.
+            ValueError: ``data`` is not an encoding of ``numel`` values.
         """
 
 

@@ -1,4 +1,4 @@
-"""The codec that changes nothing."""
+"""The lossless codec."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Half precision with one exponent for the whole part.
+"""fp16 with one shared exponent per part (block floating point).
 
-Pseudo-gradients are small: plain fp16 loses what is below 6e-8. Scaling by a power of two is exact, and
-moves the largest value of the part just under fp16's maximum, so that 28 binary orders of magnitude
-below it keep fp16's full 11 bits.
+Pseudo-gradients are small, and plain fp16 underflows below 6e-8. Scaling by a power of two is exact and
+moves the part's largest value just under fp16's maximum, so values down to 2⁻²⁸ of it keep fp16's full
+11 bits of precision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 _HEADER = struct.Struct("<h")
 _TOP_EXPONENT = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
-# Beyond these the factor itself would leave fp32; so small a part is zero for all purposes.
+# Beyond these the scale factor itself would not fit in fp32; a part that small is zero in practice.
 _SHIFTS = (-113, 100)
 
 
@@ -28,7 +28,7 @@ class ScaledFP16:
         largest = float(values.abs().max()) if values.numel() else 0.0
         mantissa, exponent = torch.frexp(torch.tensor(largest))
         if mantissa.half() == 1:
-            exponent += 1  # it rounds up to the next power of two, and is encoded as if it were that
+            exponent += 1  # fp16 rounds it up to the next power of two, so that exponent counts
         shift = min(max(_TOP_EXPONENT - int(exponent), _SHIFTS[0]), _SHIFTS[1]) if largest else 0
         halves = (values * 2.0**shift).to(torch.float16)
         return _HEADER.pack(shift) + halves.numpy().astype("<f2", copy=False).tobytes()

@@ -1,8 +1,11 @@
-"""Outer optimizers: the agreed state and the average contribution give the next agreed state.
+"""Outer optimizers: the replica state and the average contribution give the next replica state.
 
-**Invariant**: equal inputs give equal bits on any hardware. So every step is made of separate
+**Invariant**: equal inputs give equal bits on any hardware. So every step consists of separate
 element-wise fp32 multiplications, additions, divisions and square roots, each of which IEEE 754
 rounds exactly, in a fixed order; no ``alpha=``, no ``addcmul``, no fused kernel, no reduction.
+
+nesterov        SGD with Nesterov momentum, for `diloco`
+adamw           AdamW, for `gradient`
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ class OuterOptimizer(Protocol):
 
     @property
     def buffer_names(self) -> tuple[str, ...]:
-        """The buffers that a replica state of this optimizer has."""
+        """The names of the buffers in a replica state of this optimizer."""
 
     def step(self, state: ReplicaState, average: Tensor, tokens: int) -> ReplicaState:
-        """The state after a round whose average contribution is ``average`` ``[numel]``, of ``tokens``."""
+        """The state after a round whose mean contribution is ``average`` ``[numel]``, from ``tokens``."""
 
 
 def build_outer(manifest: Manifest) -> OuterOptimizer:

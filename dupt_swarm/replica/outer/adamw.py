@@ -1,4 +1,4 @@
-"""AdamW as an outer optimizer (Loshchilov & Hutter 2019, algorithm 2), decay on matrices only."""
+"""AdamW as an outer optimizer (Loshchilov & Hutter 2019, algorithm 2); weight decay on matrices only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AdamW:
         variance = state.buffers["variance"] * outer.beta2
         variance += (average * average) * (1 - outer.beta2)
 
-        # Not torch.sqrt: on x86 that is MKL's, whose last bit is wrong for a third of all numbers.
+        # Not torch.sqrt: on x86 that is MKL's, which is off by one bit for a third of all inputs.
         corrected = variance / (1 - power(outer.beta2, steps))
         denominator = torch.from_numpy(np.sqrt(corrected.numpy()))
         denominator += outer.epsilon
@@ -42,7 +42,7 @@ class AdamW:
         if outer.weight_decay:
             _decay_matrices(anchor, state.anchor, rate * outer.weight_decay, state.layout)
         buffers = {"mean": mean, "variance": variance}
-        return ReplicaState(state.round + 1, state.tokens_total + tokens, state.layout, anchor, buffers)
+        return ReplicaState(state.round + 1, state.swarm_tokens + tokens, state.layout, anchor, buffers)
 
 
 def _decay_matrices(anchor: Tensor, previous: Tensor, factor: float, layout: Layout) -> None:

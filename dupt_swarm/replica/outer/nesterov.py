@@ -33,4 +33,4 @@ class Nesterov:
             update = velocity * self._momentum
             update += average
         anchor = state.anchor - update * rate
-        return ReplicaState(state.round + 1, state.tokens_total + tokens, state.layout, anchor, buffers)
+        return ReplicaState(state.round + 1, state.swarm_tokens + tokens, state.layout, anchor, buffers)

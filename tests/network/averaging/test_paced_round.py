@@ -49,7 +49,9 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
                 )
             )
         assert [result.reason for result in results] == ["", ""]
-        assert all(torch.equal(result.values, torch.full((NUMEL,), 2.0)) for result in results)
+        for result in results:
+            assert result.values is not None
+            assert torch.equal(result.values, torch.full((NUMEL,), 2.0))
         # Two bytes a value: one peer's half of the contribution and the other half's average, each way.
         for bucket in (limited.upload, limited.download):
             assert 2 * NUMEL <= bucket.passed <= 2.1 * NUMEL

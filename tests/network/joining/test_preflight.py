@@ -16,9 +16,9 @@ from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.states.exchange import Exchange, Hello
 from dupt_swarm.node.messages import Checkup
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import NOBODY
 
 HELLO = Hello("9.9", "s-0", "{}", "t", "d")
-NOBODY = "/ip4/127.0.0.1/tcp/9/p2p/QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 ANY_PORT = "/ip4/127.0.0.1/tcp/0"
 
 

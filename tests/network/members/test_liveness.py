@@ -2,8 +2,8 @@ import asyncio
 
 from dupt_swarm.network.members.liveness import CALL_AGAIN_SECONDS, FailureDetector
 from dupt_swarm.node.view import View
+from tests.support.loopback import NOBODY_ID as NOBODY
 
-NOBODY = "QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 SOMEBODY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
 
@@ -34,7 +34,7 @@ def test_who_refuses_calls_is_suspected(stations, make_peer) -> None:
                     make_peer(SOMEBODY),
                 ),
             )
-            pulse = FailureDetector(own.p2p, member)
+            pulse = FailureDetector(own.p2p, member)  # type: ignore[arg-type]
             await pulse.feel(view)
             assert member.suspected == [NOBODY]
             assert other_id in {str(peer.peer_id) for peer in await own.p2p.list_peers()}
@@ -49,7 +49,7 @@ def test_nobody_is_called_all_the_time(stations, make_peer) -> None:
         async with stations(1) as [own]:
             member = Member(str(own.p2p.peer_id))
             view = View(0.0, (make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),))
-            pulse = FailureDetector(own.p2p, member)
+            pulse = FailureDetector(own.p2p, member)  # type: ignore[arg-type]
             await pulse.feel(view)
             await pulse.feel(view)
             assert member.suspected == [NOBODY]

@@ -251,7 +251,7 @@ def test_matchmaking_records(theirs, make_record, manifest) -> None:
     assert [value for value in (1, 0, "x", b"x" * 900, [], {"a": 1}, [True]) if judged(value)] == []
     assert not judged(True, subkey=b"x" * 65)
     assert not judged(True, seconds=14.0)
-    assert not judged(True, subkey=5)
+    assert not judged(True, subkey=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"\xff" * 100, b"\x93" * 500, b"\xdf\xff\xff\xff\xff"])

@@ -8,6 +8,7 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, check_port_free, connect, start_daemon
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import free_port
 
 # Peers that do not exist, one for each dial: libp2p waits before it dials the same one again.
 NOBODY, IMPOSTOR, LOST, RELAYED = (PeerID(b"\x12\x20" + 32 * bytes([number])) for number in range(4))
@@ -20,14 +21,6 @@ def taken_port():
         yield server.getsockname()[1]
 
 
-@pytest.fixture
-def free_port():
-    """A TCP port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_taken_port(taken_port) -> None:
     """A port on which another program listens is refused, on its address and on all addresses."""
     for host in ("127.0.0.1", "0.0.0.0"):
@@ -35,9 +28,9 @@ def test_taken_port(taken_port) -> None:
             check_port_free(f"/ip4/{host}/tcp/{taken_port}")
 
 
-def test_free_ports(free_port, taken_port) -> None:
+def test_free_ports(taken_port) -> None:
     """A free port, any port, and a port of another protocol are fine."""
-    check_port_free(f"/ip4/127.0.0.1/tcp/{free_port}")
+    check_port_free(f"/ip4/127.0.0.1/tcp/{free_port()}")
     check_port_free("/ip4/127.0.0.1/tcp/0")
     check_port_free(f"/ip4/127.0.0.1/udp/{taken_port}/quic-v1")
     with pytest.raises(UsageError, match="cannot listen there"):
@@ -75,12 +68,12 @@ def test_daemon_that_does_not_start(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_connect(stations, free_port) -> None:
+def test_connect(stations) -> None:
     """Those who answer are told; the others do not matter as long as there is one."""
 
     async def scenario() -> None:
         async with stations(2) as [one, two]:
-            nobody = f"/ip4/127.0.0.1/tcp/{free_port}/p2p/{NOBODY}"
+            nobody = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{NOBODY}"
             assert await connect(one.p2p, [nobody, two.address, "junk"]) == [two.address]
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -111,13 +104,13 @@ def test_relayed_address(tmp_path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_unreachable_peers(stations, free_port) -> None:
+def test_unreachable_peers(stations) -> None:
     """When nobody answers, each address has its reason, in one line."""
 
     async def scenario() -> None:
         async with stations(2) as [one, two]:
             route, _, _ = two.address.rpartition("/p2p/")
-            nobody = f"/ip4/127.0.0.1/tcp/{free_port}/p2p/{NOBODY}"
+            nobody = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{NOBODY}"
             impostor = f"{route}/p2p/{IMPOSTOR}"  # another peer than the one meant listens there
             relayed = f"{one.address}/p2p-circuit/p2p/{RELAYED}"  # we are its relay, not itself
             garbage = ["", "junk", "/ip4/127.0.0.1/tcp/1", f"/p2p/{LOST}", "/ip4/127.0.0.1/tcp/1/p2p/short"]

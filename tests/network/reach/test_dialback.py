@@ -12,7 +12,7 @@ from dupt_swarm.network.reach.dialback import (
     ADDRESSES_MAX,
     CALLS,
     CALLS_PER_HOST,
-    WINDOW_SECONDS,
+    CALLS_SECONDS,
     Answer,
     DialBack,
     ask_to_dial,
@@ -102,7 +102,7 @@ def test_asked_too_often() -> None:
     swarm.ways = ("/ip4/127.0.2.1/tcp/5",)
     with pytest.raises(ValueError, match="asked too often"):
         ask(servicer)
-    now = WINDOW_SECONDS + 1
+    now = CALLS_SECONDS + 1
     assert ask(servicer).observed == "127.0.2.1"
 
 

@@ -1,12 +1,21 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
+from dupt_swarm.network.p2p.daemon import start_daemon
 from dupt_swarm.network.reach.dialback import Answer, DialBack
-from dupt_swarm.network.reach.reachability import Started, start_reachable, whereabouts, with_observed
+from dupt_swarm.network.reach.reachability import (
+    Started,
+    Verdict,
+    probe,
+    start_reachable,
+    whereabouts,
+    with_observed,
+)
 from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK
 
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 
 
 async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: str) -> Started:
@@ -53,6 +62,33 @@ def test_last_resort(stations, tmp_path) -> None:
         async with stations(1) as [one]:
             started = await reached(tmp_path, EVERYWHERE, one.address)
             assert (started.dialled, started.reach) == (False, "client")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_verdicts(stations, tmp_path) -> None:
+    """What a first daemon finds out, for each kind of answer, before anything is decided."""
+
+    async def verdict(*initial_peers: str, **more: Any) -> Verdict:
+        settings = NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=EVERYWHERE, **more)
+        p2p = await start_daemon(settings, tmp_path)
+        try:
+            return await probe(p2p, settings, ())
+        finally:
+            await p2p.shutdown()
+
+    async def scenario() -> None:
+        announced = ("/ip4/8.8.8.8/tcp/4001",)
+        async with stations(1) as [one]:
+            unasked = await verdict(announce_maddrs=announced)
+            assert (unasked.kind, unasked.announced, unasked.reached) == ("public", announced, ())
+            refused = await verdict(one.address)
+            assert (refused.kind, refused.reached, refused.relays) == ("client", (one.address,), ())
+            assert refused.settings.host_maddrs != EVERYWHERE  # a second daemon would get the same port
+            await DialBack(one.p2p, list).start()
+            dialled = await verdict(one.address)
+            assert (dialled.kind, dialled.announced) == ("local", ())
+            assert (await verdict(one.address, announce_maddrs=announced)).kind == "public"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

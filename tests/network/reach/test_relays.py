@@ -1,5 +1,4 @@
 import asyncio
-import socket
 
 import pytest
 from hivemind.p2p import P2P
@@ -22,13 +21,6 @@ CIRCUIT = f"{PUBLIC}/p2p/QmRe1ay/p2p-circuit"
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A TCP port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_relay_carries_much(free_port, tmp_path) -> None:
     """A peer that relays does so with the limits that we give, and not with libp2p's 128 KiB."""
 

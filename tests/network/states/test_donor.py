@@ -51,7 +51,7 @@ class Neighbour(Exchange):
     async def _ask_chunks(self, donor, digest, numbers):
         request = BytesValue(value=json.dumps({"digest": digest, "numbers": numbers}).encode())
         context = SimpleNamespace(remote_id=self.name)
-        async with aclosing(self.others[donor].rpc_chunks(request, context)) as replies:
+        async with aclosing(self.others[donor].rpc_chunks(request, context)) as replies:  # type: ignore[type-var]
             async for reply in replies:
                 yield reply.value
 

@@ -10,7 +10,9 @@ import pytest
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.download import AVOID_SECONDS, Backoff, Download
+from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
+from dupt_swarm.network.states.download import Download
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
 
@@ -23,9 +25,9 @@ def small_and_quick(monkeypatch) -> None:
     """Chunks of 64 bytes, and little patience."""
     for module in (blob_module, download_module):
         monkeypatch.setattr(module, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 0.5)
     monkeypatch.setattr(download_module, "BUSY_SECONDS", 0.02)
-    monkeypatch.setattr(download_module, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(download_module, "RECRUIT_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def test_a_complete_assembly_asks_nobody(blob) -> None:
 
 def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
     """Its chunks are asked for from another, it is dropped as slow, and avoided."""
-    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 3000.0)
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 3000.0)
     monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.OVERDUE_SECONDS", 0.3)
     donors, assembly, avoided = (
         Donors(blob, slow="is silent", good="is good"),
@@ -155,7 +157,7 @@ def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
 
 def test_silent_donors_take_no_room_from_a_good_one(blob, monkeypatch) -> None:
     """However many silent donors were asked first, the good one is found and gives everything in time."""
-    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 3000.0)
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 3000.0)
     monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.OVERDUE_SECONDS", 0.3)
     monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.STALLED_SECONDS", 0.2)
     silent = {f"silent{number}": "is silent" for number in range(9)}
@@ -280,7 +282,7 @@ def test_no_faster_than_allowed(blob) -> None:
 
 def test_progress_is_told(blob) -> None:
     """From what was there at first to the whole, with rate and donors."""
-    told = []
+    told: list[Downloading] = []
     assembly = Assembly(blob.index)
     assembly.put(0, bytes(blob.chunk(0)))
     asyncio.run(run(assembly, Donors(blob, a="is good"), tell=told.append))

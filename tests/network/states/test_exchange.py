@@ -130,7 +130,7 @@ def test_fetch(stations, blob) -> None:
 )
 def test_another_donor_completes(stations, blob, monkeypatch, kind, reason) -> None:
     """When a donor lies, fails or falls silent, another gives its chunks; alone, it is named."""
-    monkeypatch.setattr(download_module, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 2.0)
 
     async def scenario() -> None:
         async with stations(3) as [bad, good, joiner]:

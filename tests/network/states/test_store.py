@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states import store as store_module
-from dupt_swarm.network.states.download import NotHeldError
+from dupt_swarm.network.states.donor import NotHeldError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica import blob as blob_module
@@ -44,7 +45,7 @@ class Joiner(Exchange):
         self.asked += numbers
         request = BytesValue(value=json.dumps({"digest": digest, "numbers": numbers}).encode())
         context = SimpleNamespace(remote_id="joiner")
-        async with aclosing(self.donor.rpc_chunks(request, context)) as replies:
+        async with aclosing(self.donor.rpc_chunks(request, context)) as replies:  # type: ignore[type-var]
             async for reply in replies:
                 if self.gives_until <= 0:
                     raise OSError("connection lost")
@@ -73,7 +74,7 @@ def altered(state: ReplicaState, *slots: int) -> ReplicaState:
     """The same state but for the values at ``slots`` of the anchor."""
     anchor = state.anchor.clone()
     anchor[list(slots)] += 1
-    return ReplicaState(state.round, state.tokens_total, state.layout, anchor, state.buffers)
+    return ReplicaState(state.round, state.swarm_tokens, state.layout, anchor, state.buffers)
 
 
 async def donors() -> list[str]:
@@ -82,7 +83,7 @@ async def donors() -> list[str]:
 
 async def give(state: ReplicaState) -> Exchange:
     exchange = Exchange(None)
-    exchange.publish(None, [state.blob])
+    exchange.publish(None, [state.blob])  # type: ignore[arg-type]
     return exchange
 
 
@@ -96,7 +97,8 @@ def keeper_of(manifest: Manifest, joiner: Joiner, tell: Callable = lambda _: Non
 
 def test_a_joiner_fetches_everything(manifest) -> None:
     """Without a state of its own it asks for each chunk once, and hears how far it is."""
-    state, told = state_of(1), []
+    state = state_of(1)
+    told: list[Any] = []
 
     async def scenario() -> None:
         joiner = Joiner(await give(state))
@@ -146,7 +148,7 @@ def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
         with pytest.raises(NodeError, match="connection lost"):
             await store.fetch(state.digest, donors)
         assert len(set(joiner.asked)) <= 15
-        donor.publish(None, [newer.blob])
+        donor.publish(None, [newer.blob])  # type: ignore[arg-type]
         joiner.asked, joiner.gives_until = [], 10**9
         assert (await store.fetch(newer.digest, donors)).digest == newer.digest
         assert 10 <= len(joiner.asked) <= 11

@@ -80,7 +80,7 @@ class TrainedSwarm:
             for one in self.view.peers
         )
         self.snapshot = self.snapshot.succeeded(View(NOW, peers), 0.1)
-        self.history.add(Point.of(View(NOW, peers), 1200))
+        self.history.add(Point.of(View(NOW, peers), 1200, MANIFEST.limits))
 
 
 @contextmanager

@@ -7,44 +7,33 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
-from tiny import tiny_manifest
+
+from tests.support.loopback import free_port
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
+from tests.support.warm import Program
 
 HERE = Path(__file__).parent
 TOKENIZER = b"not used by these tests"
-PATIENCE_SECONDS = 90.0  # for what takes a few seconds on a machine that has nothing else to do
 MANIFEST = tiny_manifest(
     hashlib.sha256(TOKENIZER).hexdigest(),
     rounds={
-        "tokens_per_round": 64 * 30,
+        "tokens_per_round": 64 * 15,
         "max_round_seconds": 30,
-        "matchmaking_seconds": 6,
-        "chunk_seconds": 5,
-        "allreduce_seconds": 20,
+        "matchmaking_seconds": 4,
+        "chunk_seconds": 3,
+        "allreduce_seconds": 12,
     },
-    limits={"record_seconds": 12},
+    limits={"record_seconds": 8},
 )
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return as soon as it holds.
-
-    Raises:
-        AssertionError: it did not hold in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 class PeerProcess:
@@ -55,6 +44,7 @@ class PeerProcess:
         self.manifest = MANIFEST
         self.environment: dict[str, str] = {}
         self.wrap: Callable[[list[str]], list[str]] = lambda command: command
+        self.start_program: type[subprocess.Popen[bytes]] = Program
         self._lives = 0
         self.popen: subprocess.Popen[bytes] | None = None
 
@@ -67,7 +57,7 @@ class PeerProcess:
         program = [sys.executable, str(HERE / "peer_program.py"), self.role, str(manifest)]
         path = os.pathsep.join([str(HERE / "hooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._output.open("wb") as output, self._errors.open("ab") as errors:
-            self.popen = subprocess.Popen(
+            self.popen = self.start_program(
                 self.wrap([*program, str(self.folder / "state"), self.listen, *self.initial_peers]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -95,7 +85,7 @@ class PeerProcess:
 
     def joined(self) -> dict[str, Any]:
         """Wait until it has joined."""
-        wait_for(lambda: bool(self.events("joined")) or not self.alive, f"{self.folder.name} joins")
+        wait_until(lambda: bool(self.events("joined")) or not self.alive, f"{self.folder.name} joins")
         assert self.alive, f"{self.folder.name} ended: {self.errors[-2000:]}"
         return self.events("joined")[0]
 
@@ -150,9 +140,7 @@ class ChaosSwarm:
         self.peers: list[PeerProcess] = []
 
     def __enter__(self) -> ChaosSwarm:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         # A fixed port, so that it can be found again after its death.
         self.first = self._new("first", "bootstrap", f"/ip4/127.0.0.1/tcp/{port}", ())
         self.first.start()
@@ -213,7 +201,7 @@ class ChaosSwarm:
             late = [number for number in states if number >= goal and holders[number] == len(peers)]
             return any(len(states[number]) == 1 for number in late)
 
-        wait_for(agreed, f"all at round {goal} or later with one digest")
+        wait_until(agreed, f"all at round {goal} or later with one digest")
 
     def assert_tokens_count_once(self) -> None:
         """No token is in the swarm's state twice, and none of a steady oracle's contributions is lost."""

@@ -1,30 +1,18 @@
-"""The manifest: what every peer of a swarm must share, one TOML file, validated, frozen and hashed.
-
-Two peers are in the same swarm exactly when their manifests have the same SHA-256, so each field
-below changes what is trained or how peers average. What concerns one machine only is in `settings`.
-"""
+"""The tables of the manifest: each field is described where it is declared."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import tomllib
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dupt_swarm.errors import ManifestError
 from dupt_swarm.schedule.reproducible import cosine_of_pi_times
-from dupt_swarm.schema.explain import explain_difference, explain_invalid
-from dupt_swarm.schema.toml import render_toml
 
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
     """A table of the manifest: no unknown keys, no type conversions, no changes afterwards."""
 
     # Defaults are validated too: 5 must become 5.0, or equal manifests would hash differently.
@@ -39,7 +27,7 @@ class _Table(BaseModel):
         return 0.0 if isinstance(value, float) and value == 0 else value
 
 
-class Tokenizer(_Table):
+class Tokenizer(Table):
     """Which tokenizer the swarm uses."""
 
     sha256: str = Field(description="SHA-256 of tokenizer.json, hexadecimal")
@@ -53,7 +41,7 @@ class Tokenizer(_Table):
         return value
 
 
-class Model(_Table):
+class Model(Table):
     """The shape of the decoder: h_0 = U·W_e + W_p, transformer blocks, P(u) = softmax(h_n·W_eᵀ)."""
 
     vocabulary_size: int = Field(ge=257, le=1 << 24, description="rows of W_e; the tokenizer's")
@@ -78,7 +66,7 @@ class Model(_Table):
         return self
 
 
-class Inner(_Table):
+class Inner(Table):
     """The optimizer of the inner steps, on each oracle by itself (strategy `diloco` only)."""
 
     optimizer: Literal["adamw", "sgd", "none"] = Field(description="`none` exactly with strategy `gradient`")
@@ -98,7 +86,7 @@ class Inner(_Table):
         return self
 
 
-class Outer(_Table):
+class Outer(Table):
     """The optimizer of the outer step, which every peer computes bit for bit alike."""
 
     optimizer: Literal["nesterov", "adamw"] = Field(
@@ -112,7 +100,7 @@ class Outer(_Table):
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="adamw: decoupled, on matrices")
 
 
-class Schedule(_Table):
+class Schedule(Table):
     """The learning rate over updates: linear warm-up from 0, then cosine decay.
 
     An update is an inner step with `diloco` (inner learning rate) and a round with `gradient`
@@ -143,7 +131,7 @@ class Schedule(_Table):
         return self.final_ratio + (1 - self.final_ratio) * 0.5 * (1 + cosine_of_pi_times(done))
 
 
-class Rounds(_Table):
+class Rounds(Table):
     """When a round ends, and how long each part of its end may take."""
 
     strategy: Literal["diloco", "gradient"] = Field(
@@ -176,8 +164,18 @@ class Rounds(_Table):
             )
         return self
 
+    @property
+    def ending_seconds(self) -> float:
+        """How long the end of a round may take: finding a group, twice its time at most, and averaging."""
+        return 2 * self.matchmaking_seconds + self.allreduce_seconds
 
-class Limits(_Table):
+    @property
+    def limit_seconds(self) -> float:
+        """How long a round may take, from one state to the next."""
+        return self.max_round_seconds + self.ending_seconds
+
+
+class Limits(Table):
     """What peers accept from one another."""
 
     max_weight_ratio: float = Field(
@@ -189,112 +187,3 @@ class Limits(_Table):
     record_seconds: float = Field(
         default=30.0, ge=5, le=3600, description="a silent peer counts as gone after this"
     )
-
-
-class Manifest(_Table):
-    """Everything that all peers of one swarm must share."""
-
-    name: str = Field(description="letters, digits and hyphens, at most 40")
-    seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
-    codec: Literal["scaled_fp16", "fp32"] = Field(
-        default="scaled_fp16", description="how contributions and averages travel"
-    )
-    tokenizer: Tokenizer
-    model: Model
-    inner: Inner
-    outer: Outer
-    schedule: Schedule
-    rounds: Rounds
-    limits: Limits = Limits()
-
-    @field_validator("name")
-    @classmethod
-    def _plain_name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", value):
-            raise ValueError("use 1 to 40 letters, digits and hyphens, beginning with a letter or digit")
-        return value
-
-    @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
-        if self.model.vocabulary_size != self.tokenizer.vocabulary_size:
-            raise ValueError(
-                f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
-                f"tokenizer.vocabulary_size = {self.tokenizer.vocabulary_size}; give both the latter"
-            )
-        if (self.rounds.strategy == "gradient") != (self.inner.optimizer == "none"):
-            raise ValueError(
-                f'inner.optimizer = "{self.inner.optimizer}" does not go with rounds.strategy = '
-                f'"{self.rounds.strategy}"; `gradient` takes "none", `diloco` takes "adamw" or "sgd"'
-            )
-        if self.rounds.tokens_per_step > self.rounds.tokens_per_round:
-            raise ValueError(
-                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} exceeds "
-                f"rounds.tokens_per_round = {self.rounds.tokens_per_round}; raise the latter"
-            )
-        if self.rounds.tokens_per_step < self.model.context_length:
-            raise ValueError(
-                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} is less than one sequence; "
-                f"use at least model.context_length = {self.model.context_length}"
-            )
-        return self
-
-    def canonical_bytes(self) -> bytes:
-        """The one byte string that stands for this manifest: JSON, sorted keys, no white space."""
-        tree = self.model_dump(mode="json")
-        return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
-
-    @cached_property
-    def sha256(self) -> str:
-        """SHA-256 of the canonical bytes, hexadecimal."""
-        return hashlib.sha256(self.canonical_bytes()).hexdigest()
-
-    @property
-    def swarm_id(self) -> str:
-        """``<name>-<first 12 hexadecimal digits of the SHA-256>``, the prefix of every DHT key."""
-        return f"{self.name}-{self.sha256[:12]}"
-
-    @property
-    def updates_per_round(self) -> int:
-        """Updates of the scheduled learning rate in one round: inner steps, or 1 with `gradient`."""
-        if self.rounds.strategy == "gradient":
-            return 1
-        return max(1, self.rounds.tokens_per_round // self.rounds.tokens_per_step)
-
-    def to_toml(self) -> str:
-        """The manifest as a TOML file with a comment on every key."""
-        first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm."
-        return first + "\n\n" + render_toml(self)
-
-    def difference(self, other: Manifest) -> str:
-        """The first key in which ``other`` differs, with both values, or an empty string."""
-        return explain_difference(self, other)
-
-    @classmethod
-    def parse(cls, text: str, source: str = "run.toml") -> Manifest:
-        """Read a manifest from TOML.
-
-        Raises:
-            ManifestError: every problem found, a line each, with its remedy.
-        """
-        try:
-            return cls.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise ManifestError(f"{source}: not valid TOML: {error}; mend that line") from error
-        except ValidationError as error:
-            raise ManifestError(explain_invalid(error, cls, source)) from error
-
-    @classmethod
-    def from_bytes(cls, data: bytes, source: str = "the swarm's manifest") -> Manifest:
-        """Read a manifest back from its canonical bytes."""
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise ManifestError(explain_invalid(error, cls, source)) from error
-
-    @classmethod
-    def load(cls, path: Path) -> Manifest:
-        """Read the manifest file at ``path``."""
-        try:
-            return cls.parse(path.read_text(encoding="utf-8"), path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error

@@ -39,7 +39,7 @@ def main() -> None:
                 line = {
                     "round": result.state.round,
                     "digest": result.state.digest,
-                    "tokens": result.state.tokens_total,
+                    "tokens": result.state.swarm_tokens,
                     "mates": len(result.mates),
                 }
                 print(json.dumps(line), flush=True)

@@ -38,7 +38,7 @@ def arm(stage: str) -> None:
     elif stage == "sending":
         send = ScreeningRunner._generate_input_for_peer
 
-        async def send_one(self, peer_index):  # type: ignore[no-untyped-def]
+        async def send_one(self, peer_index):
             async for part in send(self, peer_index):
                 yield part
                 power_cut()

@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,16 @@ import yaml
 import monitor
 from peers import new
 from peers.processes import LocalProcesses
+from tests.support import waiting
+from tests.support.loopback import free_port
+from tests.support.programs import LISTEN
+from tests.support.texts import library
 
 RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 ORACLES = ("one", "two", "three")
 RECORD_SECONDS = 15  # of the test's manifest: how long a silent peer counts as there
 SCRAPE_SECONDS = 1
-PATIENCE_SECONDS = 240
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """What ``condition`` returns as soon as that is true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what}: did not happen in time"
-        time.sleep(0.5)
-    return found
+wait_until = partial(waiting.wait_until, seconds=240, pause=0.5)
 
 
 def kill(pid: int) -> None:
@@ -148,7 +135,7 @@ class Stack:
 
     def start_peers(self) -> None:
         """A first peer, three oracles that serve their metrics, and an evaluator."""
-        text = write_text(self.folder / "text")
+        text = library(self.folder / "text", "argparse", "inspect", "typing", "tarfile")
         manifest = new.write(
             self.folder / "run.toml", "tiny", str(text), field="text", name="watched", seed=1
         )
@@ -189,14 +176,6 @@ class Stack:
         """With the dashboard's variables in place, as Grafana would send it."""
         values = {"run": self.swarm_id, "instance": self.peer_targets[0], "__rate_interval": "30s"}
         return re.sub(r"\$(\w+)", lambda match: values[match[1]], expr)
-
-
-def write_text(folder: Path) -> Path:
-    """Modules of the standard library."""
-    folder.mkdir()
-    for module in ("argparse", "inspect", "typing", "tarfile"):
-        shutil.copy(Path(os.__file__).with_name(f"{module}.py"), folder)
-    return folder
 
 
 def shrink(path: Path, tokenizer: str) -> None:

@@ -32,6 +32,7 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def main() -> None:
+    role: Any
     role, manifest, folder, listen, *initial_peers = sys.argv[1:]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -80,21 +81,21 @@ def train(swarm: Swarm) -> None:
         made += tokens[:, 1:].numel()
         optimizer.step(tokens=tokens[:, 1:].numel())
         optimizer.zero_grad()
-        tell("step", made=made, contributed=optimizer.tokens_total)
+        tell("step", made=made, contributed=optimizer.contributed_tokens)
         if swarm.state != state:
             tell(
                 "state",
                 round=swarm.state.round,
                 digest=swarm.state.digest,
-                tokens=swarm.state.tokens_total,
-                contributed=optimizer.tokens_total,
+                tokens=swarm.state.swarm_tokens,
+                contributed=optimizer.contributed_tokens,
             )
         result = optimizer.last_round
         if result is not before and result is not None:
             tell("round", failed=result.reason, mates=len(result.mates))
-        if sum(swarm.node.restarts.values()) != restarts:
-            restarts = sum(swarm.node.restarts.values())
-            tell("restart", reasons=dict(swarm.node.restarts))
+        if sum(swarm.restarts.values()) != restarts:
+            restarts = sum(swarm.restarts.values())
+            tell("restart", reasons=dict(swarm.restarts))
     optimizer.settle()
 
 

@@ -5,8 +5,7 @@ from typing import Any
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
-
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+from tests.support.loopback import LOOPBACK
 
 
 def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:

@@ -1,0 +1,11 @@
+"""The manifest: what every peer of a swarm must share.
+
+manifest     `Manifest`: the whole, read, checked, and hashed
+tables       its tables, a described field for each key
+strategies   what each training strategy implies for the other tables
+"""
+
+from dupt_swarm.manifest.manifest import Manifest
+from dupt_swarm.manifest.tables import Inner, Limits, Model, Outer, Rounds, Schedule, Tokenizer
+
+__all__ = ["Inner", "Limits", "Manifest", "Model", "Outer", "Rounds", "Schedule", "Tokenizer"]

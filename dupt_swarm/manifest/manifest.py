@@ -1,0 +1,143 @@
+"""The manifest: what every peer of a swarm must share, one TOML file, validated, frozen and hashed.
+
+Two peers are in the same swarm exactly when their manifests have the same SHA-256, so each field
+below changes what is trained or how peers average. What concerns one machine only is in `settings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
+from dupt_swarm.manifest.tables import Inner, Limits, Model, Outer, Rounds, Schedule, Table, Tokenizer
+from dupt_swarm.schema.explain import explain_difference, explain_invalid
+from dupt_swarm.schema.toml import render_toml
+
+
+class Manifest(Table):
+    """Everything that all peers of one swarm must share."""
+
+    name: str = Field(description="letters, digits and hyphens, at most 40")
+    seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
+    codec: Literal["scaled_fp16", "fp32"] = Field(
+        default="scaled_fp16", description="how contributions and averages travel"
+    )
+    tokenizer: Tokenizer
+    model: Model
+    inner: Inner
+    outer: Outer
+    schedule: Schedule
+    rounds: Rounds
+    limits: Limits = Limits()
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", value):
+            raise ValueError("use 1 to 40 letters, digits and hyphens, beginning with a letter or digit")
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.model.vocabulary_size != self.tokenizer.vocabulary_size:
+            raise ValueError(
+                f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
+                f"tokenizer.vocabulary_size = {self.tokenizer.vocabulary_size}; give both the latter"
+            )
+        if self.inner.optimizer not in self.strategy.inner_optimizers:
+            takes = ", ".join(f"`{name}` takes {traits.inner_choice}" for name, traits in STRATEGIES.items())
+            raise ValueError(
+                f'inner.optimizer = "{self.inner.optimizer}" does not go with rounds.strategy = '
+                f'"{self.rounds.strategy}"; {takes}'
+            )
+        if self.rounds.tokens_per_step > self.rounds.tokens_per_round:
+            raise ValueError(
+                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} exceeds "
+                f"rounds.tokens_per_round = {self.rounds.tokens_per_round}; raise the latter"
+            )
+        if self.rounds.tokens_per_step < self.model.context_length:
+            raise ValueError(
+                f"rounds.tokens_per_step = {self.rounds.tokens_per_step} is less than one sequence; "
+                f"use at least model.context_length = {self.model.context_length}"
+            )
+        return self
+
+    def canonical_bytes(self) -> bytes:
+        """The one byte string that stands for this manifest: JSON, sorted keys, no white space."""
+        tree = self.model_dump(mode="json")
+        return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical bytes, hexadecimal."""
+        return hashlib.sha256(self.canonical_bytes()).hexdigest()
+
+    @property
+    def swarm_id(self) -> str:
+        """``<name>-<first 12 hexadecimal digits of the SHA-256>``, the prefix of every DHT key."""
+        return f"{self.name}-{self.sha256[:12]}"
+
+    @property
+    def strategy(self) -> StrategyTraits:
+        """What the strategy that `rounds.strategy` names implies elsewhere."""
+        return STRATEGIES[self.rounds.strategy]
+
+    @property
+    def updates_per_round(self) -> int:
+        """Updates of the scheduled learning rate in one round; see `Schedule`."""
+        if self.strategy.scheduled == "outer":
+            return 1
+        return max(1, self.rounds.tokens_per_round // self.rounds.tokens_per_step)
+
+    @property
+    def weight_limit(self) -> float:
+        """The most tokens that one contribution may stand for."""
+        return self.limits.max_weight_ratio * self.rounds.tokens_per_round
+
+    def to_toml(self) -> str:
+        """The manifest as a TOML file with a comment on every key."""
+        first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm."
+        return first + "\n\n" + render_toml(self)
+
+    def difference(self, other: Manifest) -> str:
+        """The first key in which ``other`` differs, with both values, or an empty string."""
+        return explain_difference(self, other)
+
+    @classmethod
+    def parse(cls, text: str, source: str = "run.toml") -> Manifest:
+        """Read a manifest from TOML.
+
+        Raises:
+            ManifestError: every problem found, a line each, with its remedy.
+        """
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{source}: not valid TOML: {error}; mend that line") from error
+        except ValidationError as error:
+            raise ManifestError(explain_invalid(error, cls, source)) from error
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str = "the swarm's manifest") -> Manifest:
+        """Read a manifest back from its canonical bytes."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise ManifestError(explain_invalid(error, cls, source)) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read the manifest file at ``path``."""
+        try:
+            return cls.parse(path.read_text(encoding="utf-8"), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error

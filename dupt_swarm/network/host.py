@@ -1,0 +1,48 @@
+"""The process that a node lives in, as the node sees it, and its background work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CANCEL_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the process offers its node.
+
+    Attributes:
+        run_dir: a folder for sockets.
+        tell: passes each event of `messages` and each `View` to the parent process.
+        give_up: ends this process, which is of no use any more; the parent starts another.
+    """
+
+    run_dir: Path
+    tell: Callable[[object], None]
+    give_up: Callable[[], None]
+
+
+@asynccontextmanager
+async def background(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Run ``work`` until the block is left; if it fails before, the log says so."""
+    task = asyncio.create_task(_logged(work))
+    try:
+        yield
+    finally:
+        task.cancel()
+        # Bounded: a library may swallow the cancellation, and what is closed next must have its turn.
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)
+
+
+async def _logged(work: Coroutine[object, object, None]) -> None:
+    try:
+        await work
+    except Exception:
+        logger.exception("background work has failed")

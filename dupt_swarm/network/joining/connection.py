@@ -1,0 +1,102 @@
+"""What every node has that is connected to a swarm, observers included."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.joining.entry import enter_dht, reach
+from dupt_swarm.network.joining.handshake import Handshake, introduce
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.members.validator import build_validator
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.daemon import daemon_failure
+from dupt_swarm.network.reach.reachability import Started, start_reachable
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.settings import NodeSettings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A node that has met its swarm.
+
+    Attributes:
+        settings: of this peer.
+        book: peers met before.
+        started: the libp2p daemon.
+        bandwidth: what this peer may send and receive.
+        exchange: serves and fetches blobs.
+        handshake: what the initial peers told.
+        dht: a node of hivemind's DHT.
+        membership: our record there, and those of the others.
+    """
+
+    settings: NodeSettings
+    book: AddressBook
+    started: Started
+    bandwidth: Bandwidth
+    exchange: Exchange
+    handshake: Handshake
+    dht: DHTNode
+    membership: Membership
+
+    @property
+    def p2p(self) -> P2P:
+        """hivemind's side of the daemon."""
+        return self.started.p2p
+
+    @property
+    def manifest(self) -> Manifest:
+        """The swarm's."""
+        return self.handshake.manifest
+
+
+async def connect_to_swarm(
+    settings: NodeSettings, host: Host, stack: AsyncExitStack, *, alone: bool
+) -> Connection:
+    """Start libp2p, find the swarm, and enter its DHT.
+
+    Args:
+        settings: of this peer; with an identity, which the daemon and the records must share.
+        host: the process.
+        stack: gets whatever has to be closed.
+        alone: whether this peer has all that it needs, so that nobody has to answer.
+
+    Raises:
+        DuptError: unreachable, another swarm than expected, …
+    """
+    assert settings.identity_path is not None
+    key = load_identity(settings.identity_path)
+    book = AddressBook(settings.address_book)
+    started = await start_reachable(settings, host.run_dir, book.addresses)
+    p2p = started.p2p
+    stack.push_async_callback(p2p.shutdown)
+    await stack.enter_async_context(background(_guard_daemon(p2p, host)))
+    bandwidth = Bandwidth.of(settings)
+    exchange = Exchange(p2p, bandwidth)
+    await exchange.start()
+    reached = await reach(p2p, settings.initial_peers, book, alone=alone)
+    handshake = await introduce(exchange, settings, reached)
+    validate = build_validator(handshake.manifest, key)
+    # Unreachable peers run the DHT in client mode, because others cannot query them.
+    client_mode = settings.role == "observer" or started.reach == "client"
+    dht = await enter_dht(p2p, reached, validate, client_mode=client_mode)
+    stack.push_async_callback(dht.shutdown)
+    membership = Membership(handshake.manifest, dht, key)
+    stack.push_async_callback(membership.leave)
+    return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
+
+
+async def _guard_daemon(p2p: P2P, host: Host) -> None:
+    logger.error("the libp2p daemon does not answer (%s)", await daemon_failure(p2p))
+    host.give_up()

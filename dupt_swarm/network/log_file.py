@@ -1,0 +1,69 @@
+"""node.log: the story of a node, one line per event, in a file that does not grow without end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from dupt_swarm.node.messages import LogLine
+
+LOG_BYTES_MAX = 4 << 20
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+OURS = "dupt_swarm"
+
+
+def tell_story(tell: Callable[[object], None]) -> None:
+    """Log what we have to say from INFO on, and others' warnings; ``tell`` gets a `LogLine` of ours each."""
+    logging.basicConfig(format=FORMAT)  # hivemind has a handler and a level of its own
+    logger = logging.getLogger(OURS)
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_Teller(tell))
+
+
+class LogFile:
+    """All that this process and its daemon print from now on, appended to a file.
+
+    A file that is larger than `LOG_BYTES_MAX` is renamed to ``….1``, over the one that had that name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rotates = path, True
+        if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+            path.replace(self._older)
+        self._open()
+
+    def rotate(self) -> None:
+        """Go on in a new file if this one is too large; to be called now and then."""
+        if not self._rotates or os.fstat(2).st_size <= LOG_BYTES_MAX:
+            return
+        try:
+            self._path.replace(self._older)
+            self._open()
+        except OSError as error:
+            self._rotates = False
+            logging.getLogger(__name__).warning("the log goes on growing: %s", error)
+
+    @property
+    def _older(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.1")
+
+    def _open(self) -> None:
+        with self._path.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+
+
+class _Teller(logging.Handler):
+    """Passes each line on to the parent process, which shows it if the user wants to see it."""
+
+    def __init__(self, tell: Callable[[object], None]) -> None:
+        super().__init__(logging.INFO)
+        self._tell, self._loop = tell, asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: so has the parent's interest
+            self._loop.call_soon_threadsafe(self._tell, LogLine(record.getMessage()))

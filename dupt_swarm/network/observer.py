@@ -1,0 +1,41 @@
+"""A node that only looks: it publishes nothing, holds no state, and accepts no connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.joining.connection import Connection
+from dupt_swarm.node.messages import Joined
+from dupt_swarm.node.view import View
+
+
+@dataclass(frozen=True)
+class Observer:
+    """The node of `dupt-peer status`, of the monitor, and of others that only look."""
+
+    connection: Connection
+
+    async def joined(self) -> Joined:
+        """What the parent process gets to know."""
+        return Joined(
+            peer_id=str(self.connection.p2p.peer_id),
+            addresses=(),
+            host_maddrs=self.connection.settings.host_maddrs,
+            manifest=self.connection.manifest.canonical_bytes(),
+            tokenizer=b"",
+            layout=(),
+            buffer_names=(),
+            state=None,
+        )
+
+    async def view(self) -> View:
+        """Read the records of all peers now.
+
+        Raises:
+            NodeError: it has lost everybody; the records that it still has are old.
+        """
+        view = await self.connection.membership.refresh()
+        if not await self.connection.p2p.list_peers():
+            raise NodeError("no peer of the swarm can be reached")
+        return view

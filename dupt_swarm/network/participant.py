@@ -1,0 +1,240 @@
+"""A node that takes part: it holds the replica state, averages, and serves others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from hivemind.utils import get_dht_time
+
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.joining.connection import Connection
+from dupt_swarm.network.joining.entry import get_first_state
+from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.liveness import FailureDetector
+from dupt_swarm.network.members.neighbours import Neighbours
+from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
+from dupt_swarm.network.states.exchange import Hello
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.network.states.sync import StateSync
+from dupt_swarm.node.addresses import keep_ports
+from dupt_swarm.node.commands import EndRound, Join
+from dupt_swarm.node.memory import SharedMemory
+from dupt_swarm.node.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.view import View
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.version import VERSION
+
+VIEW_SECONDS = 1.5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Participant:
+    """The node of an oracle, a bootstrap or an evaluator, from the moment that it has a state.
+
+    Attributes:
+        connection: what observers have too.
+        host: the process.
+        tokenizer: served to those who join.
+        store: of the replica state.
+        memory: shared with the trainer; has a copy of the current state.
+        rounds: ends them.
+        sync: fetches newer states.
+        neighbours: keeps us connected.
+    """
+
+    connection: Connection
+    host: Host
+    tokenizer: Blob
+    store: StateStore
+    memory: SharedMemory
+    rounds: Rounds
+    sync: StateSync
+    neighbours: Neighbours
+
+    async def joined(self) -> Joined:
+        """What the parent process gets to know."""
+        settings, addresses = self.connection.settings, await own_addresses(self.connection.p2p)
+        return Joined(
+            peer_id=str(self.connection.p2p.peer_id),
+            addresses=tuple(addresses),
+            host_maddrs=keep_ports(settings.host_maddrs, addresses),
+            manifest=self.connection.manifest.canonical_bytes(),
+            tokenizer=bytes(self.tokenizer.sections[0]),
+            layout=self.store.current.layout,
+            buffer_names=self.store.buffer_names,
+            state=self.store.name,
+        )
+
+    async def view(self) -> View:
+        """Read the records of all peers now."""
+        return await self.connection.membership.refresh()
+
+    async def end_round(self, order: EndRound) -> RoundResult:
+        """Average the contribution in the shared memory, and take the outer step; see `EndRound`."""
+        reason = await self._reason_to_wait(order.state)
+        if reason:
+            return RoundResult(None, reason, 0, (), 0.0)
+        self.announce(state="averaging", round_tokens=order.tokens, now=True)
+        after, outcome, seconds = await self.rounds.end(
+            self.memory.contribution, order.tokens, order.companions
+        )
+        if after is not None:
+            self._replace(after)
+            logger.info(
+                "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
+                *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
+            )
+        else:
+            logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
+        left = 0 if after is not None else order.tokens
+        self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
+        name = self.store.name if after is not None else None
+        return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
+
+    def adopt(self) -> StateName:
+        """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
+        if self.store.newer is not None:
+            self._replace(self.store.newer)
+            name = self.store.name
+            logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
+            self.announce(now=True)
+        return self.store.name
+
+    async def save(self, path: Path) -> StateName:
+        """Write the current replica state to ``path``."""
+        state = self.store.current
+        await asyncio.to_thread(save_state, state, path)
+        return name_of(state)
+
+    def serve(self) -> None:
+        """Let others fetch our state from now on, and all that they need to join."""
+        manifest = self.connection.manifest
+        hello = Hello(
+            version=VERSION,
+            swarm_id=manifest.swarm_id,
+            manifest=manifest.canonical_bytes().decode(),
+            tokenizer_blob=self.tokenizer.digest,
+            state_digest=self.store.name.digest,
+        )
+        self.connection.exchange.publish(hello, [self.tokenizer, *self.store.blobs])
+
+    def announce(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
+        """Publish where our state stands, with ``fields``."""
+        name, settings = self.store.name, self.connection.settings
+        assert settings.role != "observer"
+        standing = RecordFields(
+            role=settings.role,
+            name=settings.name[:40],
+            device=settings.device[:60],
+            version=VERSION,
+            round=name.round,
+            swarm_tokens=name.swarm_tokens,
+            state_digest=name.digest,
+        )
+        standing.update(fields)
+        self.connection.membership.update(now=now, **standing)
+
+    def on_view(self, view: View) -> None:
+        """Draw the conclusions from a new view, and tell the trainer."""
+        self.neighbours.note(view)
+        if not self.rounds.under_way:
+            self.sync.follow(view, self._on_newer_state)
+        self.host.tell(view)
+        self.host.tell(self.connection.p2p.traffic.read())
+
+    def _on_newer_state(self) -> None:
+        # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
+        if self.connection.settings.role == "bootstrap":
+            self.adopt()
+
+    def _replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one, for the trainer and for others."""
+        self.store.replace(state)
+        self.memory.store(state)
+        self.serve()
+
+    async def _reason_to_wait(self, state: StateName) -> str:
+        """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
+        if state != self.store.name:
+            # This process was started again, and the one before had come further than it could tell.
+            self.host.tell(CatchingUp(fetching=False, newer=self.store.name))
+            return "stale"
+        membership = self.connection.membership
+        view = membership.view
+        if get_dht_time() - view.time > VIEW_SECONDS:
+            # On a busy machine the others may have ended this round without us and we not know it yet.
+            view = await membership.refresh()
+        best = view.best
+        if best is None or not self.store.is_behind(best, view, membership.peer_id):
+            return ""
+        self.on_view(view)
+        return "behind"
+
+
+async def take_part(connection: Connection, order: Join, host: Host, stack: AsyncExitStack) -> Participant:
+    """Get the tokenizer and the state, be there for others, and follow the swarm.
+
+    Args:
+        connection: to the swarm.
+        order: what the parent wants.
+        host: the process.
+        stack: gets whatever has to be closed.
+
+    Raises:
+        DuptError: no state is to be had, the bandwidth is too little, …
+    """
+    settings, manifest, membership = connection.settings, connection.manifest, connection.membership
+    p2p, handshake = connection.p2p, connection.handshake
+    tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
+    store = StateStore(manifest, connection.exchange, host.tell)
+    left = (order.memory_fd, order.predecessor.layout) if order.predecessor else None
+    await get_first_state(store, membership, handshake, settings.checkpoint, left)
+    numel = store.current.anchor.numel()
+    if settings.role == "oracle":
+        connection.bandwidth.check(manifest, numel)
+    averager = SwarmAverager(manifest, connection.dht, host.tell, connection.bandwidth)
+    await averager.open(p2p, numel)
+    memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
+    memory.store(store.current)
+    neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
+    stack.callback(neighbours.save)
+    node = Participant(
+        connection=connection,
+        host=host,
+        tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
+        store=store,
+        memory=memory,
+        rounds=Rounds(manifest, store, membership, averager),
+        sync=StateSync(store, membership, host.tell),
+        neighbours=neighbours,
+    )
+    node.serve()
+    node.announce(state="starting" if settings.role == "oracle" else "syncing")
+    await open_up(connection.started, membership)
+    for work in (
+        _keep_reachable(connection, host),
+        neighbours.keep_forever(),
+        FailureDetector(p2p, membership).watch_forever(),
+        membership.publish_forever(),
+        membership.watch_forever(node.on_view),
+    ):
+        await stack.enter_async_context(background(work))
+    return node
+
+
+async def _keep_reachable(connection: Connection, host: Host) -> None:
+    reason = await tell_whereabouts(connection.started, connection.membership)
+    logger.error("a new daemon is needed: %s", reason)
+    host.give_up()

@@ -1,0 +1,127 @@
+"""What the trainer tells its node to do: one class per command, which names the type of its reply.
+
+`Node` sends them, `network.service.NodeService.execute` carries them out, and mypy holds both to the
+reply type: `Link.submit` returns a future of it, and `Command.reply` accepts nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from dupt_swarm.node.messages import Checkup, Joined, RoundResult, StateName
+from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.view import View
+from dupt_swarm.replica.state import Layout
+from dupt_swarm.settings import NodeSettings
+
+Reply = TypeVar("Reply")
+
+
+class Command(Generic[Reply]):
+    """Something to do, answered by a `Reply` or a `DuptError`."""
+
+    def reply(self, reply: Reply) -> Reply:
+        """``reply`` itself: who answers a command passes it through here, so that its type is checked."""
+        return reply
+
+
+@dataclass(frozen=True)
+class LogTo(Command[None]):
+    """Append what the node and its daemon print to ``path``."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Check(Command[Checkup]):
+    """Look around as a peer with these settings would, without joining."""
+
+    settings: NodeSettings
+
+
+@dataclass(frozen=True)
+class Discover(Command[bytes]):
+    """Ask these peers for the canonical manifest of their swarm (``swarm_id``, if not empty)."""
+
+    initial_peers: tuple[str, ...]
+    swarm_id: str
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """A node process that has ended, and left a replica state in the shared memory.
+
+    Attributes:
+        layout: shapes of the parameters.
+        ending: why it ended, for the log.
+    """
+
+    layout: Layout
+    ending: str
+
+
+@dataclass(frozen=True)
+class Join(Command[Joined]):
+    """Become a member of the swarm; comes once.
+
+    Attributes:
+        settings: of this peer.
+        memory_fd: the file that trainer and node share; the state is in it from the reply on.
+        predecessor: the node process that this one replaces, if it does.
+    """
+
+    settings: NodeSettings
+    memory_fd: int
+    predecessor: Predecessor | None = None
+
+
+@dataclass(frozen=True)
+class Publish(Command[None]):
+    """Change ``fields`` of the own `PeerRecord`; ``now``: the others should learn of it at once."""
+
+    fields: RecordFields
+    now: bool = False
+
+
+@dataclass(frozen=True)
+class EndRound(Command[RoundResult]):
+    """End the round with the contribution that the trainer has put into the shared memory.
+
+    Attributes:
+        state: the one that the contribution started from.
+        tokens: what it stands for.
+        companions: ids of the other live oracles of this round; none: this one steps by itself.
+    """
+
+    state: StateName
+    tokens: int
+    companions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CancelRound(Command[None]):
+    """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
+
+
+@dataclass(frozen=True)
+class Adopt(Command[StateName]):
+    """Make the newer state that was fetched the current one, if it still is newer; it is in memory."""
+
+
+@dataclass(frozen=True)
+class Save(Command[StateName]):
+    """Write the current replica state to ``path``."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class ReadView(Command[View]):
+    """Read the records of all peers now."""
+
+
+@dataclass(frozen=True)
+class Close(Command[None]):
+    """Leave the swarm and end; there is no reply."""

@@ -1,0 +1,111 @@
+"""The latest of each kind of thing that a node told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dupt_swarm.node.messages import CatchingUp, Downloading, GroupFormed, LogLine, Traffic
+from dupt_swarm.node.view import View
+
+NOBODY = View(0.0, ())
+UP_TO_DATE = CatchingUp(fetching=False, newer=None)
+NO_TRAFFIC = Traffic(received=0, sent=0)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Replaced as a whole by each event, so that every thread sees one that fits together.
+
+    Attributes:
+        view: the live peers as the node last saw them.
+        catching_up: where it stands with fetching a newer state.
+        group: the group of the round that is being ended; None if there is none yet.
+        traffic: bytes exchanged with other peers by the present process, as of a second ago.
+        downloading: how far the download of a state is; None before the first.
+    """
+
+    view: View = NOBODY
+    catching_up: CatchingUp = UP_TO_DATE
+    group: GroupFormed | None = None
+    traffic: Traffic = NO_TRAFFIC
+    downloading: Downloading | None = None
+
+    def after(self, event: object) -> Heard:
+        """What is known after ``event``."""
+        match event:
+            case View():
+                return replace(self, view=event)
+            case CatchingUp():
+                return replace(self, catching_up=event)
+            case GroupFormed():
+                return replace(self, group=event)
+            case Traffic():
+                return replace(self, traffic=event)
+            case Downloading():
+                return replace(self, downloading=event)
+            case _:
+                return self
+
+
+class Hearing:
+    """Keeps the latest of what a node tells in its own thread, for whoever asks in another.
+
+    Attributes:
+        on_event: called with everything that the node tells unasked, in a thread of the node's.
+    """
+
+    def __init__(self, on_download: Callable[[Downloading], None]) -> None:
+        """``on_download`` hears how far the download of a state is, in a thread of the node's."""
+        self.on_event: Callable[[object], None] = lambda _: None
+        self._on_download = on_download
+        self._heard = Heard()
+        self._lock = threading.Lock()
+
+    @property
+    def view(self) -> View:
+        """The live peers as the node last saw them."""
+        return self._heard.view
+
+    @property
+    def catching_up(self) -> CatchingUp:
+        """Where the node stands with fetching a newer state."""
+        return self._heard.catching_up
+
+    @property
+    def group(self) -> GroupFormed | None:
+        """The group of the round that is being ended; None if there is none yet."""
+        return self._heard.group
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes exchanged with other peers by the present process, as of a second ago."""
+        return self._heard.traffic
+
+    @property
+    def downloading(self) -> Downloading | None:
+        """How far the download of a state is; None before the first."""
+        return self._heard.downloading
+
+    def _set(self, **changes: Any) -> None:
+        """Put something else in place of what was heard."""
+        with self._lock:
+            self._heard = replace(self._heard, **changes)
+
+    def _hear(self, event: object) -> None:
+        """Runs in a thread of the node's link."""
+        with self._lock:
+            self._heard = self._heard.after(event)
+        if isinstance(event, Downloading):
+            try:
+                self._on_download(event)
+            except Exception:  # a screen that fails must not end this thread
+                logger.exception("the progress of a download could not be shown")
+        elif isinstance(event, LogLine):
+            logger.info("%s", event.text)
+        self.on_event(event)

@@ -1,0 +1,66 @@
+"""Fields of the own record, as keyword arguments: mypy sees that they exist and have the right types."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from dupt_swarm.node.record import PeerState, Reach, Role
+
+
+class EvaluationFields(TypedDict):
+    """An `EvaluationRecord`, before it is checked."""
+
+    dataset: str
+    bits_per_byte: float
+    loss_nats: float
+    round: int
+    time: float
+
+
+class Whereabouts(TypedDict):
+    """How, and at which addresses, others call this peer."""
+
+    reach: Reach
+    addresses: tuple[str, ...]
+
+
+class RoundFields(TypedDict, total=False):
+    """How this peer's rounds ended."""
+
+    group_size: int
+    averaging_seconds: float
+    round_seconds: float
+    averaged_rounds: int
+    failures: tuple[int, ...]
+    rejections: tuple[int, ...]
+
+
+class RecordFields(TypedDict, total=False):
+    """What a peer may change of its `PeerRecord`: everything but the time, which is that of the change."""
+
+    role: Role
+    state: PeerState
+    round: int
+    state_digest: str
+    swarm_tokens: int
+    round_tokens: int
+    tokens_total: int
+    tokens_per_second: float
+    loss: float | None
+    heldout_loss: float | None
+    group_size: int
+    round_seconds: float
+    failed_rounds: int
+    heldout_bits_per_byte: float | None
+    averaging_seconds: float
+    averaged_rounds: int
+    failures: tuple[int, ...]
+    rejections: tuple[int, ...]
+    checkpoint_round: int | None
+    checkpoint_time: float
+    evaluation: EvaluationFields | None
+    name: str
+    version: str
+    device: str
+    reach: Reach
+    addresses: tuple[str, ...]

@@ -1,0 +1,175 @@
+"""The life of a contribution: fresh, sent, perhaps uncertain, and then in the swarm's state or given up.
+
+Pure arithmetic on plain values: no torch, no network, and no clock of its own. Each event gives the
+contribution that follows and what the training strategy has to do about it::
+
+              send                     succeed
+    FRESH ───────────► SENT ─────────────────────────► FRESH   (it is in the state)
+      ▲   nothing left │  ▲
+      ├────────────────┤  │ send, as it was
+      │                │  │
+      │    may have    ▼  │             meet: the state has it
+      │     arrived  UNCERTAIN ──────────────────────► FRESH   (it is in the state)
+      │                │
+      └────────────────┘ meet: the swarm went on without it; our progress is kept
+
+An average that is not finite, and a doubtful contribution (see `restored`) that meets a newer state,
+are given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from dupt_swarm.node.messages import RoundResult, StateName
+
+# Give the others' records time to show whether the round succeeded without us.
+RETRY_SECONDS = 2.5
+ADOPT_SECONDS = 0.5
+# The node knows of a newer state, which is adopted first: such a round was not even tried.
+NOT_TRIED = ("stale", "behind")
+GIVEN_UP = ("not_finite", "outer_overflow")
+
+
+class Stage(Enum):
+    """Where a contribution stands."""
+
+    FRESH = "nothing of it has left this machine"
+    SENT = "a round is being ended with it"
+    UNCERTAIN = "a round failed that it may be in all the same, for others"
+
+
+class Order(Enum):
+    """What the training strategy has to do after an event; see `Strategy`."""
+
+    NOTHING = "go on as you are"
+    CONTRIBUTE = "write the contribution"
+    ACCEPT = "go on from the anchor; what was sent is in it"
+    REBASE = "go on from the anchor; nothing of ours is in it"
+    DISCARD = "go on from the anchor and give up all progress"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A round that failed for us, although it may have succeeded for others.
+
+    Attributes:
+        tokens: those that its average stands for.
+        mates: ids of the other peers of its group.
+    """
+
+    tokens: int
+    mates: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One oracle's progress since the anchor, and what has become of it.
+
+    Attributes:
+        stage: where it stands.
+        tokens: all that were trained on since the last contribution, what was sent included.
+        sent_tokens: those that the contribution last sent stands for; of no meaning while it is fresh.
+        attempts: the failed rounds that it may be in all the same.
+        doubtful: whether it may be in a newer state for reasons that nobody remembers.
+        retry_at: no round is ended before; the clock is the caller's.
+        mates: ids of the peers whose contributions went into the present state with ours.
+        contributed_tokens: tokens of this oracle that went into the swarm's state, ever.
+        failed_rounds: how many rounds did not succeed for this oracle, ever.
+    """
+
+    stage: Stage = Stage.FRESH
+    tokens: int = 0
+    sent_tokens: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    doubtful: bool = False
+    retry_at: float = 0.0
+    mates: tuple[str, ...] = ()
+    contributed_tokens: int = 0
+    failed_rounds: int = 0
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any], *, doubtful: bool) -> Contribution:
+        """One that was `saved`.
+
+        ``doubtful``: the oracle went on after it was saved. So it may be in a newer state of the swarm,
+        and is given up when there is one.
+        """
+        return cls(
+            tokens=saved["round_tokens"],
+            contributed_tokens=saved["tokens_total"],
+            failed_rounds=saved["failed_rounds"],
+            doubtful=doubtful or saved["doubtful"],
+        )
+
+    def saved(self) -> dict[str, int | bool]:
+        """What a checkpoint keeps: not which rounds it may be in, but that it may be in one."""
+        assert self.stage is not Stage.SENT
+        return {
+            "round_tokens": self.tokens,
+            "tokens_total": self.contributed_tokens,
+            "failed_rounds": self.failed_rounds,
+            "doubtful": self.doubtful or self.stage is Stage.UNCERTAIN,
+        }
+
+    def train(self, tokens: int) -> Contribution:
+        """An inner step on ``tokens`` more."""
+        return replace(self, tokens=self.tokens + tokens)
+
+    def send(self) -> tuple[Contribution, Order]:
+        """A round is to be ended with it.
+
+        What may have arrived in spite of a failure is sent again as it was: then it is known what arrived.
+        """
+        assert self.stage is not Stage.SENT
+        if self.stage is Stage.UNCERTAIN:
+            return replace(self, stage=Stage.SENT), Order.NOTHING
+        return replace(self, stage=Stage.SENT, sent_tokens=self.tokens), Order.CONTRIBUTE
+
+    def end(self, result: RoundResult, now: float) -> tuple[Contribution, Order]:
+        """The round that it was sent to has ended, well or not, at ``now``."""
+        assert self.stage is Stage.SENT
+        if result.state is not None:
+            return self._accepted(result.mates)
+        back = replace(self, stage=Stage.UNCERTAIN if self.attempts else Stage.FRESH)
+        if result.reason in NOT_TRIED:
+            return replace(back, retry_at=now + ADOPT_SECONDS), Order.NOTHING
+        failed = replace(back, retry_at=now + RETRY_SECONDS, failed_rounds=self.failed_rounds + 1)
+        if result.reason in GIVEN_UP:
+            return failed._given_up()
+        if not result.tokens:
+            return failed, Order.NOTHING  # there was no group that it could have been sent to
+        attempts = (*self.attempts, Attempt(result.tokens, result.mates))
+        return replace(failed, stage=Stage.UNCERTAIN, attempts=attempts), Order.NOTHING
+
+    def meet(self, before: StateName, after: StateName) -> tuple[Contribution, Order]:
+        """The swarm has gone on from state ``before`` to ``after``, and not in a round of ours."""
+        assert self.stage is not Stage.SENT
+        if after == before:
+            return self, Order.NOTHING
+        for attempt in self.attempts:
+            if after == StateName(before.round + 1, before.swarm_tokens + attempt.tokens, after.digest):
+                # The average that did not reach us whole reached others, with all contributions in it.
+                return self._accepted(attempt.mates)
+        alone = replace(self, mates=())
+        if self.doubtful:
+            return alone._given_up()
+        return alone._fresh(), Order.REBASE
+
+    def _accepted(self, mates: tuple[str, ...]) -> tuple[Contribution, Order]:
+        rest = replace(
+            self,
+            tokens=self.tokens - self.sent_tokens,
+            contributed_tokens=self.contributed_tokens + self.sent_tokens,
+            mates=mates,
+        )
+        return rest._fresh(), Order.ACCEPT
+
+    def _given_up(self) -> tuple[Contribution, Order]:
+        return replace(self._fresh(), tokens=0), Order.DISCARD
+
+    def _fresh(self) -> Contribution:
+        return replace(self, stage=Stage.FRESH, sent_tokens=0, attempts=(), doubtful=False)

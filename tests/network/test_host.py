@@ -1,0 +1,58 @@
+import asyncio
+
+from dupt_swarm.network.host import background
+
+
+def test_background_work_ends_with_the_block() -> None:
+    """The work runs while the block lasts, and is cancelled when it is left."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("ended")
+
+    async def scenario() -> None:
+        async with background(work()):
+            await asyncio.sleep(0)
+            assert ended == []
+        assert ended == ["ended"]
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_is_in_the_log_and_ends_nothing_else(caplog) -> None:
+    """Work that fails is reported with its traceback; the block goes on."""
+
+    async def work() -> None:
+        raise ZeroDivisionError("of the work")
+
+    async def scenario() -> None:
+        async with background(work()):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert "ZeroDivisionError: of the work" in caplog.text
+
+
+def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> None:
+    """A library that ignores a cancellation does not keep the rest from being closed."""
+    monkeypatch.setattr("dupt_swarm.network.host.CANCEL_SECONDS", 0.05)
+    release = asyncio.Event()
+
+    async def work() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def scenario() -> None:
+        async with background(work()):
+            await asyncio.sleep(0)
+        assert not release.is_set()
+        release.set()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))

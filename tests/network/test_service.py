@@ -1,0 +1,259 @@
+"""A node's service with a real daemon and a real DHT, in this process: what its parent's commands do."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.host import Host
+from dupt_swarm.network.service import NodeService
+from dupt_swarm.node.commands import (
+    Adopt,
+    CancelRound,
+    Check,
+    Close,
+    Command,
+    Discover,
+    EndRound,
+    Join,
+    Predecessor,
+    Publish,
+    ReadView,
+    Save,
+)
+from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.messages import CatchingUp, Joined, StateName
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import load_state, save_state
+from dupt_swarm.settings import NodeSettings
+from tests.support.loopback import LOOPBACK, NOBODY
+
+TOKENIZER = b"{}"
+
+
+@pytest.fixture
+def manifest(make_manifest: Callable[..., Manifest]) -> Manifest:
+    """Of a swarm whose tokenizer is `TOKENIZER`."""
+    return make_manifest(tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()})
+
+
+@pytest.fixture
+def state(manifest: Manifest) -> ReplicaState:
+    """Round 0 of a very small model."""
+    return ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+
+
+@pytest.fixture
+def first_peer(
+    manifest: Manifest, state: ReplicaState, tmp_path: Path, identities: list[Path]
+) -> NodeSettings:
+    """Settings of a bootstrap that begins with ``state``."""
+    path = tmp_path / "replica.safetensors"
+    save_state(state, path)
+    return NodeSettings(
+        "bootstrap",
+        host_maddrs=LOOPBACK,
+        identity_path=identities[0],
+        checkpoint=path,
+        manifest=manifest.canonical_bytes(),
+        tokenizer=TOKENIZER,
+    )
+
+
+class Parent:
+    """A parent process's side: a service, the memory shared with it, and what it told."""
+
+    def __init__(self, run_dir: Path) -> None:
+        run_dir.mkdir()
+        self.told: list[object] = []
+        self.gave_up = asyncio.Event()
+        self.service = NodeService(Host(run_dir, self.told.append, self.gave_up.set))
+        self.fd = anonymous_file()
+
+    async def call(self, command: Command[Any]) -> Any:
+        return await self.service.execute(command)
+
+    async def join(self, settings: NodeSettings, predecessor: Predecessor | None = None) -> Joined:
+        return await self.call(Join(settings, self.fd, predecessor))
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Callable[..., Any]:
+    """``async with parent("a") as one`` has a service until the block is left."""
+
+    @asynccontextmanager
+    async def live(name: str) -> AsyncIterator[Parent]:
+        one = Parent(tmp_path / name)
+        try:
+            yield one
+        finally:
+            await one.service.close()
+            os.close(one.fd)
+
+    return live
+
+
+def daemons() -> int:
+    """How many libp2p daemons this process has."""
+    return sum(child.name() == "p2pd" for child in psutil.Process().children())
+
+
+def run(scenario: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 100))
+
+
+@pytest.mark.parametrize("command", [ReadView(), Adopt(), Save(Path("x")), CancelRound(), Publish({})])
+def test_commands_before_joining(command: Command[Any], parent: Callable[..., Any]) -> None:
+    """What takes a swarm is refused before there is one."""
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            with pytest.raises(NodeError, match="has not joined"):
+                await one.call(command)
+
+    run(scenario)
+
+
+def test_unknown_command(parent: Callable[..., Any]) -> None:
+    """What the process itself must do is no command of the service."""
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            with pytest.raises(TypeError, match="not a command"):
+                await one.call(Close())
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_life_of_a_first_peer(
+    first_peer: NodeSettings,
+    state: ReplicaState,
+    parent: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """It holds its state in the shared memory, ends a round alone, saves, and leaves nothing running."""
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            joined = await one.join(first_peer)
+            assert joined.state == StateName(0, 0, state.digest)
+            assert joined.tokenizer == TOKENIZER
+            assert joined.host_maddrs != LOOPBACK  # the port that was free
+            memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
+            assert torch.equal(memory.anchor, state.anchor)
+            memory.contribution.fill_(0.5)
+            result = await one.call(EndRound(joined.state, 64, ()))
+            assert (result.reason, result.tokens, result.mates) == ("", 64, ())
+            after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
+            assert after is not None
+            assert result.state == StateName(1, 64, after.digest)
+            late = await one.call(EndRound(joined.state, 64, ()))
+            assert (late.state, late.reason) == (None, "stale")
+            assert CatchingUp(fetching=False, newer=result.state) in one.told
+            assert await one.call(Save(tmp_path / "saved")) == result.state
+            assert load_state(tmp_path / "saved").digest == result.state.digest
+            assert await one.call(Adopt()) == result.state
+            await one.call(Publish({"loss": 2.5}, now=True))
+            while not (view := await one.call(ReadView())).peers:
+                await asyncio.sleep(0.05)
+            assert (view.peers[0].peer_id, view.peers[0].record.round) == (joined.peer_id, 1)
+        assert daemons() == 0
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_observer(first_peer: NodeSettings, manifest: Manifest, parent: Callable[..., Any]) -> None:
+    """An observer finds manifest and records, and says so when it has lost everybody."""
+
+    async def scenario() -> None:
+        async with parent("a") as one, parent("b") as other:
+            joined = await one.join(first_peer)
+            assert await other.call(Discover(joined.addresses, "")) == manifest.canonical_bytes()
+            checkup = await other.call(Check(NodeSettings("oracle", initial_peers=joined.addresses)))
+            assert [answer.problem for answer in checkup.answers.values()] == [""]
+            seen = await other.join(NodeSettings("observer", initial_peers=joined.addresses))
+            assert (seen.manifest, seen.state, seen.addresses) == (manifest.canonical_bytes(), None, ())
+            while not (await other.call(ReadView())).peers:
+                await asyncio.sleep(0.05)
+            with pytest.raises(NodeError, match="takes no part"):
+                await other.call(Adopt())
+            await one.service.close()
+            with pytest.raises(NodeError, match="no peer of the swarm can be reached"):
+                while True:
+                    await other.call(ReadView())
+                    await asyncio.sleep(0.05)
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_new_process_goes_on(
+    first_peer: NodeSettings,
+    state: ReplicaState,
+    parent: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A node that replaces another begins with what is in the shared memory, and the log says why."""
+    caplog.set_level("INFO", "dupt_swarm")
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            later = replace(state, round=7, swarm_tokens=70)
+            SharedMemory(one.fd, state.layout, tuple(state.buffers)).store(later)
+            before = replace(first_peer, checkpoint=None, initial_peers=(NOBODY,))
+            joined = await one.join(before, Predecessor(state.layout, "fell silent"))
+            assert joined.state == StateName(7, 70, later.digest)
+
+    run(scenario)
+    assert "started again, because the node before fell silent" in caplog.messages
+    assert any(line.startswith("joined test-") for line in caplog.messages)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_join_that_fails_closes_what_it_started(
+    first_peer: NodeSettings, parent: Callable[..., Any]
+) -> None:
+    """When nobody answers or the tokenizer is another, no daemon is left, and one may try again."""
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            with pytest.raises(UnreachableError):
+                await one.join(NodeSettings("oracle", initial_peers=(NOBODY,), host_maddrs=LOOPBACK))
+            assert daemons() == 0
+            with pytest.raises(ManifestError, match="tokenizer"):
+                await one.join(replace(first_peer, tokenizer=b"another"))
+            assert daemons() == 0
+            assert (await one.join(first_peer)).state is not None
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_dead_daemon_ends_the_node(
+    first_peer: NodeSettings, parent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node whose daemon was killed gives up, so that its parent starts another."""
+    monkeypatch.setattr("dupt_swarm.network.p2p.daemon.PROBE_SECONDS", 0.1)
+
+    async def scenario() -> None:
+        async with parent("a") as one:
+            await one.join(first_peer)
+            assert not one.gave_up.is_set()
+            [daemon] = [child for child in psutil.Process().children() if child.name() == "p2pd"]
+            daemon.kill()
+            await one.gave_up.wait()
+
+    run(scenario)

@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+
+from dupt_swarm.node.heard import Heard, Hearing
+from dupt_swarm.node.messages import CatchingUp, Downloading, FetchFailed, GroupFormed, LogLine, Traffic
+from dupt_swarm.node.view import View
+
+EVENTS: dict[str, Any] = {
+    "view": View(7.0, ()),
+    "catching_up": CatchingUp(fetching=True, newer=None),
+    "group": GroupFormed(tokens=5, mates=("a",)),
+    "traffic": Traffic(received=1, sent=2),
+    "downloading": Downloading(1, 2, 3.0, 4),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_each_event_replaces_the_last_of_its_kind(name: str) -> None:
+    """An event changes the one thing that it is about, and nothing else."""
+    before = Heard(**{each: event for each, event in EVENTS.items() if each != name})
+    after = before.after(EVENTS[name])
+    assert {each: getattr(after, each) for each in EVENTS} == EVENTS
+
+
+@pytest.mark.parametrize("event", [FetchFailed(), LogLine("joined"), None])
+def test_other_events_change_nothing(event: object) -> None:
+    """What tells of no state is only passed on."""
+    assert Heard().after(event) == Heard()
+
+
+def test_a_screen_that_fails_does_not_end_the_listener(caplog) -> None:
+    """The event counts and is passed on even if showing the download raises; the log says what raised."""
+
+    def fail(_: Downloading) -> None:
+        raise ZeroDivisionError("no terminal")
+
+    events: list[object] = []
+    hearing = Hearing(fail)
+    hearing.on_event = events.append
+    hearing._hear(EVENTS["downloading"])
+    assert hearing.downloading == EVENTS["downloading"]
+    assert events == [EVENTS["downloading"]]
+    assert "no terminal" in caplog.text

@@ -1,0 +1,85 @@
+"""The trainer's side with a real node process."""
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.node.commands import Adopt, Check, LogTo, ReadView
+from dupt_swarm.node.link import Link
+from dupt_swarm.node.memory import anonymous_file
+from dupt_swarm.node.node import Node
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from tests.support.tiny import settings, tiny_manifest
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+TOKENIZER = b"{}"
+
+
+def test_a_link_answers_and_ends(tmp_path: Path) -> None:
+    """Each command gets its own answer, an error too; once the process is gone, all get one."""
+    fd = anonymous_file()
+    link = Link(fd, lambda _: None)
+    try:
+        assert link.submit(LogTo(tmp_path / "node.log")).result(60) is None
+        early, checkup = link.submit(ReadView()), link.submit(Check(settings()))
+        with pytest.raises(NodeError, match="has not joined a swarm yet"):
+            early.result(60)
+        assert checkup.result(60).problem == ""
+        assert link.ailment() == ""
+        os.kill(link._process.pid, signal.SIGSTOP)
+        waiting = link.submit(Adopt())
+        link.kill()
+        with pytest.raises(NodeError, match="has ended"):
+            waiting.result(0)
+        assert link.ailment() == "exited"
+    finally:
+        link.kill()
+        os.close(fd)
+
+
+def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that is killed is replaced, with its state; node.log and the trainer's log tell all of it."""
+    caplog.set_level("INFO", "dupt_swarm")
+    manifest = tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest())
+    state = ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+    save_state(state, tmp_path / "replica.safetensors")
+    first = settings(
+        "bootstrap",
+        checkpoint=tmp_path / "replica.safetensors",
+        identity_path=tmp_path / "identity",
+        manifest=manifest.canonical_bytes(),
+        tokenizer=TOKENIZER,
+    )
+    with Node() as node:
+        node.log_to(tmp_path / "node.log")
+        joined = node.join(first)
+        memory = node.attach()
+        node.supervise()
+        memory.contribution.fill_(0.5)
+        assert joined.state is not None
+        result = node.average(joined.state, 64, ()).result(60)
+        assert result.state is not None
+        os.kill(node._link._process.pid, signal.SIGKILL)
+        wait_until(lambda: node.catching_up.newer == result.state)
+        assert node.restarts == {"exited": 1}
+        assert node.adopt() == result.state
+        assert [peer.peer_id for peer in node.refresh().peers] in ([], [joined.peer_id])
+    told = [
+        f"joined {manifest.swarm_id} as bootstrap {joined.peer_id}, direct at {joined.addresses[0]}",
+        f"at round 0: state {joined.state.digest[:8]}",
+        f"round 1 averaged with 0 others in * s, 64 tokens: state {result.state.digest[:8]}",
+        "started again, because the node before ended",
+        f"at round 1: state {result.state.digest[:8]}",
+    ]
+    for text in ((tmp_path / "node.log").read_text(), caplog.text):
+        places = [text.find(part) for line in told for part in line.split("*")]
+        assert -1 not in places
+        assert places == sorted(places)

@@ -1,0 +1,23 @@
+from typing import get_type_hints
+
+import pytest
+
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.record_fields import EvaluationFields, RecordFields, RoundFields, Whereabouts
+
+
+def test_every_field_of_a_record_may_be_changed_but_its_time() -> None:
+    """What mypy lets one publish is what a record has, with the types that it has."""
+    of_record = get_type_hints(PeerRecord)
+    fields = {name: of_record[name] for name in PeerRecord.model_fields if name != "time"}
+    assert get_type_hints(RecordFields) == fields | {"evaluation": EvaluationFields | None}
+    evaluation = get_type_hints(EvaluationRecord)
+    assert get_type_hints(EvaluationFields) == {
+        name: evaluation[name] for name in EvaluationRecord.model_fields
+    }
+
+
+@pytest.mark.parametrize("some", [RoundFields, Whereabouts])
+def test_some_fields(some: type) -> None:
+    """The smaller sets have the same types as the whole."""
+    assert get_type_hints(some).items() <= get_type_hints(RecordFields).items()

@@ -1,0 +1,285 @@
+"""Every transition in the life of a contribution, as a table: state and event → state and order."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from dupt_swarm.node.messages import RoundResult, StateName
+from dupt_swarm.node.reasons import FAILURES
+from dupt_swarm.optimizer.contribution import (
+    ADOPT_SECONDS,
+    GIVEN_UP,
+    NOT_TRIED,
+    RETRY_SECONDS,
+    Attempt,
+    Contribution,
+    Order,
+    Stage,
+)
+
+NOW = 1000.0
+BEFORE = StateName(7, 5000, "a" * 64)
+MATES, OTHERS = ("x", "y"), ("z",)
+TOGETHER, LATER = 900, 1100  # tokens of all contributions of the first and of the second failed round
+
+# 300 tokens of which 200 were sent; two rounds and four failures in earlier days.
+LIFE = Contribution(tokens=300, contributed_tokens=640, failed_rounds=4, mates=("old",))
+FRESH = LIFE
+SENT = replace(LIFE, stage=Stage.SENT, sent_tokens=200)
+UNCERTAIN = replace(
+    LIFE, stage=Stage.UNCERTAIN, sent_tokens=200, attempts=(Attempt(TOGETHER, MATES),), retry_at=NOW
+)
+SENT_AGAIN = replace(UNCERTAIN, stage=Stage.SENT)
+DOUBTFUL = replace(FRESH, doubtful=True)
+
+ACCEPTED = replace(LIFE, tokens=100, contributed_tokens=840, mates=MATES)
+GONE = replace(LIFE, tokens=0)
+REBASED = replace(LIFE, mates=())
+
+Event = Callable[[Contribution], tuple[Contribution, Order]]
+
+
+def send(contribution: Contribution) -> tuple[Contribution, Order]:
+    return contribution.send()
+
+
+def success(mates: tuple[str, ...] = MATES) -> Event:
+    """The round ended well."""
+    return lambda it: it.end(RoundResult(StateName(8, 5900, "b" * 64), "", TOGETHER, mates, 1.0), NOW)
+
+
+def failure(reason: str, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
+    """The round failed; ``tokens`` and ``mates`` are those of the group, if there was one."""
+    return lambda it: it.end(RoundResult(None, reason, tokens, mates, 1.0), NOW)
+
+
+def swarm_at(round: int, tokens: int, digest: str = "c" * 64) -> Event:
+    """The swarm has a newer state, from a round that was not ours."""
+    return lambda it: it.meet(BEFORE, StateName(round, tokens, digest))
+
+
+def after_failure(contribution: Contribution, *attempts: Attempt) -> Contribution:
+    """``contribution`` as one more failed round leaves it."""
+    return replace(
+        contribution,
+        stage=Stage.UNCERTAIN if attempts else Stage.FRESH,
+        attempts=attempts,
+        failed_rounds=5,
+        retry_at=NOW + RETRY_SECONDS,
+    )
+
+
+FIRST, SECOND = Attempt(TOGETHER, MATES), Attempt(LATER, OTHERS)
+TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
+    # a round is to be ended
+    "all progress is sent": (FRESH, send, replace(SENT, sent_tokens=300), Order.CONTRIBUTE),
+    "doubtful progress is sent too": (
+        DOUBTFUL,
+        send,
+        replace(DOUBTFUL, stage=Stage.SENT, sent_tokens=300),
+        Order.CONTRIBUTE,
+    ),
+    "sent again as it was": (UNCERTAIN, send, SENT_AGAIN, Order.NOTHING),
+    # it ended well
+    "in the state": (SENT, success(), ACCEPTED, Order.ACCEPT),
+    "in the state, alone": (SENT, success(()), replace(ACCEPTED, mates=()), Order.ACCEPT),
+    "in the state at the second try": (SENT_AGAIN, success(), replace(ACCEPTED, retry_at=NOW), Order.ACCEPT),
+    "nothing is doubtful once it is in the state": (
+        replace(SENT, doubtful=True),
+        success(),
+        ACCEPTED,
+        Order.ACCEPT,
+    ),
+    # it failed, and others may have it
+    "may have arrived": (
+        SENT,
+        failure("timeout", TOGETHER, MATES),
+        after_failure(SENT, FIRST),
+        Order.NOTHING,
+    ),
+    "may have arrived, when the node died": (
+        SENT,
+        failure("node_lost", TOGETHER, MATES),
+        after_failure(SENT, FIRST),
+        Order.NOTHING,
+    ),
+    "may have arrived in either of two rounds": (
+        SENT_AGAIN,
+        failure("peer_lost", LATER, OTHERS),
+        after_failure(SENT_AGAIN, FIRST, SECOND),
+        Order.NOTHING,
+    ),
+    "doubts stay after a failure": (
+        replace(SENT, doubtful=True),
+        failure("timeout", TOGETHER, MATES),
+        after_failure(replace(SENT, doubtful=True), FIRST),
+        Order.NOTHING,
+    ),
+    # it failed, and nobody can have it
+    "nothing was sent without a group": (SENT, failure("no_group"), after_failure(SENT), Order.NOTHING),
+    "the first try stays uncertain when the second finds no group": (
+        SENT_AGAIN,
+        failure("no_group"),
+        after_failure(SENT_AGAIN, FIRST),
+        Order.NOTHING,
+    ),
+    # it failed for what was in it
+    **{
+        f"given up: {reason}": (
+            SENT,
+            failure(reason),
+            replace(GONE, failed_rounds=5, retry_at=NOW + RETRY_SECONDS),
+            Order.DISCARD,
+        )
+        for reason in GIVEN_UP
+    },
+    **{
+        f"given up at the second try: {reason}": (
+            SENT_AGAIN,
+            failure(reason, TOGETHER, MATES),
+            replace(GONE, failed_rounds=5, retry_at=NOW + RETRY_SECONDS),
+            Order.DISCARD,
+        )
+        for reason in GIVEN_UP
+    },
+    # it was not even tried
+    **{
+        f"not a try: {reason}": (
+            SENT,
+            failure(reason),
+            replace(SENT, stage=Stage.FRESH, retry_at=NOW + ADOPT_SECONDS),
+            Order.NOTHING,
+        )
+        for reason in NOT_TRIED
+    },
+    **{
+        f"not a second try: {reason}": (
+            SENT_AGAIN,
+            failure(reason),
+            replace(UNCERTAIN, retry_at=NOW + ADOPT_SECONDS),
+            Order.NOTHING,
+        )
+        for reason in NOT_TRIED
+    },
+    # the swarm has a newer state
+    "rebasing keeps local progress": (FRESH, swarm_at(8, 5900), REBASED, Order.REBASE),
+    "no newer state after all": (
+        UNCERTAIN,
+        lambda it: it.meet(BEFORE, BEFORE),
+        UNCERTAIN,
+        Order.NOTHING,
+    ),
+    "the next round with the failed one's tokens has ours in it": (
+        UNCERTAIN,
+        swarm_at(8, 5000 + TOGETHER),
+        replace(ACCEPTED, retry_at=NOW),
+        Order.ACCEPT,
+    ),
+    "the next round with the second failed one's tokens has ours in it": (
+        replace(UNCERTAIN, attempts=(FIRST, SECOND)),
+        swarm_at(8, 5000 + LATER),
+        replace(ACCEPTED, retry_at=NOW, mates=OTHERS),
+        Order.ACCEPT,
+    ),
+    "the next round with other tokens went without us": (
+        UNCERTAIN,
+        swarm_at(8, 5000 + TOGETHER - 200),
+        replace(REBASED, retry_at=NOW),
+        Order.REBASE,
+    ),
+    "two rounds later nobody can tell, and it counts as without us": (
+        UNCERTAIN,
+        swarm_at(9, 5000 + TOGETHER),
+        replace(REBASED, retry_at=NOW),
+        Order.REBASE,
+    ),
+    "another state of the same round went without us": (
+        UNCERTAIN,
+        swarm_at(7, 5000),
+        replace(REBASED, retry_at=NOW),
+        Order.REBASE,
+    ),
+    "doubtful progress is given up": (DOUBTFUL, swarm_at(8, 5900), replace(GONE, mates=()), Order.DISCARD),
+    "doubtful progress is known to have arrived": (
+        replace(UNCERTAIN, doubtful=True),
+        swarm_at(8, 5000 + TOGETHER),
+        replace(ACCEPTED, retry_at=NOW),
+        Order.ACCEPT,
+    ),
+    "doubtful progress is given up when a failed round is not what came": (
+        replace(UNCERTAIN, doubtful=True),
+        swarm_at(8, 5900 + 1),
+        replace(GONE, mates=(), retry_at=NOW),
+        Order.DISCARD,
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "event", "after", "order"), TABLE.values(), ids=TABLE)
+def test_transition(state: Contribution, event: Event, after: Contribution, order: Order) -> None:
+    """What follows from an event, and what the training strategy has to do."""
+    assert event(state) == (after, order)
+
+
+@pytest.mark.parametrize("state", [FRESH, SENT, UNCERTAIN, SENT_AGAIN, DOUBTFUL])
+def test_steps_go_on_at_every_stage(state: Contribution) -> None:
+    """An inner step adds tokens and changes nothing else, least of all what was sent."""
+    assert state.train(50) == replace(state, tokens=350)
+
+
+@pytest.mark.parametrize("reason", sorted({*FAILURES, "unheard of"} - {*GIVEN_UP}))
+def test_no_other_failure_costs_progress(reason: str) -> None:
+    """Whatever word the node says, progress is kept unless the numbers themselves are bad."""
+    after, order = failure(reason, TOGETHER, MATES)(SENT)
+    assert (after.tokens, after.stage, order) == (300, Stage.UNCERTAIN, Order.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [(SENT, send), (SENT, swarm_at(8, 5900)), (FRESH, success()), (UNCERTAIN, failure("timeout"))],
+)
+def test_impossible_events(state: Contribution, event: Event) -> None:
+    """Nothing is sent twice at once, no state adopted meanwhile, and no round ends that did not begin."""
+    with pytest.raises(AssertionError):
+        event(state)
+
+
+@pytest.mark.parametrize(
+    ("state", "unclean", "doubtful"),
+    [
+        (FRESH, False, False),
+        (FRESH, True, True),
+        (UNCERTAIN, False, True),
+        (UNCERTAIN, True, True),
+        (DOUBTFUL, False, True),
+    ],
+)
+def test_saved_and_restored(state: Contribution, unclean: bool, doubtful: bool) -> None:
+    """A checkpoint keeps tokens and counts; what was uncertain or saved too early is doubtful."""
+    after = Contribution.restored(state.saved(), doubtful=unclean)
+    assert after == Contribution(tokens=300, contributed_tokens=640, failed_rounds=4, doubtful=doubtful)
+
+
+def test_a_round_under_way_cannot_be_saved() -> None:
+    """What becomes of it is not known yet."""
+    with pytest.raises(AssertionError):
+        SENT.saved()
+
+
+def test_progress_made_while_a_round_ends_is_the_next_ones() -> None:
+    """From fresh to the state with steps in between: all tokens are counted, each once."""
+    contribution, _ = Contribution().train(64).send()
+    contribution, _ = failure("timeout", TOGETHER, MATES)(contribution.train(32))
+    contribution, order = contribution.train(16).send()
+    assert (order, contribution.sent_tokens, contribution.tokens) == (Order.NOTHING, 64, 112)
+    contribution, order = success()(contribution)
+    assert (order, contribution.contributed_tokens, contribution.tokens) == (Order.ACCEPT, 64, 48)
+    contribution, order = contribution.send()
+    assert (order, contribution.sent_tokens) == (Order.CONTRIBUTE, 48)
+
+
+def test_it_is_a_value() -> None:
+    """No event changes a contribution in place, so that any thread may look at it."""
+    with pytest.raises(FrozenInstanceError):
+        FRESH.tokens = 0  # type: ignore[misc]

@@ -1,0 +1,18 @@
+"""What the tests share.
+
+waiting          wait until something holds
+loopback         addresses of this machine, free ports, an address where nobody is
+texts            folders of real text to train on
+tiny             manifests and settings of very small swarms
+programs         our programs, started as people do
+warm             starting programs without importing everything anew each time
+leftovers        processes and files that a test leaves behind
+loops            what an event loop must not be silent about
+invented         swarms as the monitor sees them, without peers
+swarm_program    an oracle in a process of its own
+
+chaos/           swarms to be maltreated
+namespaces       a network of its own, with routers that can be cut (root)
+prometheus       a watched swarm with a real Prometheus
+buildah          images without Docker (root)
+"""

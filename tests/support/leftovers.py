@@ -1,0 +1,92 @@
+"""What a test leaves behind: processes, and files in /tmp and /dev/shm."""
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from tests.support.warm import nursery_pids
+
+Thing = TypeVar("Thing")
+
+MARK = "DUPT_TEST_RUN"
+SHARED = Path("/dev/shm")
+GRACE_SECONDS = 10.0  # in which what has been told to end may do so
+
+# Every process that a test starts inherits this, and is found by it, whoever its parent is by then. Each of
+# pytest's workers has a mark of its own: what the others start is none of its business.
+os.environ[MARK] = uuid.uuid4().hex
+
+
+def ours() -> set[psutil.Process]:
+    """All live processes that descend from this test run, without this one."""
+    found, staying = set(), {os.getpid(), *nursery_pids()}
+    for process in psutil.process_iter():
+        try:
+            mine = process.environ().get(MARK) == os.environ[MARK]
+            if mine and process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def segments() -> set[Path]:
+    """Shared memory, without what a live process outside of this test run has made (torch_<pid>_…)."""
+    mine = {os.getpid(), *(process.pid for process in ours())}
+
+    def foreign(segment: Path) -> bool:
+        parts = segment.name.split("_")
+        maker = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+        return psutil.pid_exists(maker) and maker not in mine
+
+    return {segment for segment in SHARED.iterdir() if not foreign(segment)}
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A new folder for temporary files; the path of a Unix socket has at most 108 bytes.
+
+    Raises:
+        AssertionError: something is left in it at the end; it is removed all the same.
+    """
+    short = Path(f"/tmp/{uuid.uuid4().hex[:8]}")
+    short.mkdir()
+    try:
+        yield short
+    finally:
+        files = sorted(short.rglob("*"), reverse=True)
+        for path in files:
+            path.rmdir() if path.is_dir() else path.unlink()
+        short.rmdir()
+    assert not files, f"files left: {files}"
+
+
+@contextmanager
+def nothing_new() -> Iterator[None]:
+    """Processes and shared memory are at the end what they were before.
+
+    Raises:
+        AssertionError: they are not; the processes are killed.
+    """
+    processes, shared = ours(), set(SHARED.iterdir())
+    yield
+    left = patiently(lambda: ours() - processes)
+    files = patiently(lambda: segments() - shared)
+    for process in left:
+        process.kill()
+    assert not left, f"processes left running: {left}"
+    assert not files, f"shared memory left: {files}"
+
+
+def patiently(find: Callable[[], set[Thing]]) -> set[Thing]:
+    """What is still found after a while."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -1,0 +1,46 @@
+"""Starting our programs as people do, for tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.warm import Program
+
+BIN = Path(sys.executable).parent
+LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+
+
+def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    with start(*arguments, popen=Program, **environment) as process:
+        try:
+            output, errors = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def start(
+    *arguments: str, popen: type[subprocess.Popen[Any]] = Program, **environment: str
+) -> subprocess.Popen[str]:
+    """Start it, and let it run; ``popen`` is `subprocess.Popen` where the start itself matters."""
+    return popen(
+        [str(BIN / "dupt-peer"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read its stderr until a line has ``text``."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}: {''.join(seen)}")

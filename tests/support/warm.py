@@ -1,0 +1,254 @@
+"""Starting Python programs without importing PyTorch and hivemind anew each time (Linux only).
+
+That takes three seconds of a core for every process, and the tests start hundreds. So each pytest worker
+has a *nursery*: a process that has imported all of it and done nothing else. `Warm` is `subprocess.Popen`,
+but the program runs in a fork of the nursery; what the program starts in turn, that is its node, is a fork
+of the program. These are processes like any other, with pids, signals, pipes, sockets and daemons of their
+own; tests that are about the start itself use `subprocess`.
+
+    python -m tests.support.warm FD    the nursery; takes requests from that socket
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+REQUEST_BYTES_MAX = 1 << 20
+PR_SET_CHILD_SUBREAPER = 36
+IMPORTS = ("dupt_swarm.network.process", "dupt_swarm.oracle.oracle", "dupt_swarm.optimizer", "peers.cli")
+NODES = "dupt_swarm.node.link"  # starts them
+# What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
+ENVIRONMENT = {
+    "HIVEMIND_LOGLEVEL": "ERROR",
+    "GOLOG_LOG_LEVEL": "fatal",
+    "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
+}
+
+
+class _Start:
+    """What `subprocess.Popen` asks for, by name; the order is that of its `_execute_child`."""
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        command, _, _, _, pass_fds, cwd, env, _, _, _, *rest = arguments
+        self.command = [os.fspath(part) for part in ([command] if isinstance(command, str) else command)]
+        self.pass_fds = [*pass_fds]
+        self.cwd = os.fspath(cwd or Path.cwd())
+        self.environment = dict(os.environ if env is None else env)
+        self.pipes = rest[:6]
+        self.new_session = bool(rest[11])
+
+    @property
+    def streams(self) -> list[int]:
+        """The program's stdin, stdout and stderr; -1: that of the caller."""
+        stdin, _, _, stdout, _, stderr = self.pipes
+        return [own if given == -1 else given for own, given in enumerate((stdin, stdout, stderr))]
+
+
+class Fork(subprocess.Popen[Any]):
+    """A Python program in a fork of this process."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        start = _Start(arguments)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            become(vars(start), [*start.streams, *start.pass_fds])
+        self._child_created = True
+        self._close_pipe_fds(*start.pipes)  # type: ignore[attr-defined]
+
+
+class Warm(subprocess.Popen[Any]):
+    """A Python program in a fork of the nursery; a child of this process all the same."""
+
+    def _execute_child(self, *arguments: Any) -> None:
+        start = _Start(arguments)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            descriptors = [theirs.fileno(), *start.streams, *start.pass_fds]
+            with _asking:
+                socket.send_fds(_nursery(), [json.dumps(vars(start)).encode()], descriptors)
+            theirs.close()
+            self.pid = int(ours.recv(32))
+            ours.recv(1)  # until the one in between has ended
+        while _parent_of(self.pid) != os.getpid():
+            time.sleep(0.001)
+        self._child_created = True
+        self._close_pipe_fds(*start.pipes)  # type: ignore[attr-defined]
+
+
+_asking = threading.Lock()
+
+
+_nurseries: list[subprocess.Popen[bytes]] = []
+
+
+def nursery_pids() -> set[int]:
+    """Of this process' nursery, if it has one: it stays until the end."""
+    return {process.pid for process in _nurseries}
+
+
+@functools.cache
+def _nursery() -> socket.socket:
+    """The way to this process' nursery, which ends when that is closed."""
+    # Who has lost its parent becomes our child: we are told how it ended.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.warm", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=os.environ | ENVIRONMENT,
+        )
+
+    _nurseries.append(process)
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+# Where this does not work, programs start as they do.
+Program: type[subprocess.Popen[Any]] = Warm if sys.platform == "linux" else subprocess.Popen
+
+
+def start_by(popen: type[subprocess.Popen[Any]], *modules: str) -> None:
+    """From now on these modules start programs by ``popen``, a kind of `subprocess.Popen`."""
+    names = {name: getattr(subprocess, name) for name in subprocess.__all__} | {"Popen": popen}
+    for module in modules:
+        vars(importlib.import_module(module))["subprocess"] = SimpleNamespace(**names)
+
+
+def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    """Run a program in this process, which has just been forked, as a new Python would.
+
+    Args:
+        start: see `_Start`.
+        descriptors: stdin, stdout, stderr, and those to be passed on, in the order of ``pass_fds``.
+    """
+    code = 1
+    try:
+        gc.freeze()  # what the parent has is not ours to finalise, nor to end
+        atexit._clear()
+        if start["new_session"]:
+            os.setsid()
+        _take(dict(zip([0, 1, 2, *start["pass_fds"]], descriptors, strict=True)))
+        _look_new(start)
+        command = start["command"]
+        if command[0] == sys.executable:
+            del command[0]
+        if command[0] == "-m":
+            sys.argv = command[1:]
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = command
+            runpy.run_path(command[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _finish(code)
+
+
+def _take(targets: dict[int, int]) -> None:
+    """Have these descriptors, each under the number that it shall have, and no other."""
+    free = 1 + max(targets)  # copies out of the way of all targets
+    copies = {target: fcntl.fcntl(source, fcntl.F_DUPFD, free) for target, source in targets.items()}
+    for target, copy in copies.items():
+        os.dup2(copy, target)
+    kept = set(targets)
+    for path in list(Path("/proc/self/fd").iterdir()):
+        if int(path.name) not in kept:
+            with contextlib.suppress(OSError):  # that of this very listing
+                os.close(int(path.name))
+
+
+def _look_new(start: dict[str, Any]) -> None:
+    """Environment, folder, signals and modules as a new process has them."""
+    import logging
+
+    os.environ.clear()
+    os.environ.update(start["environment"])
+    os.chdir(start["cwd"])
+    sys.orig_argv = list(start["command"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    logging.getLogger().handlers.clear()
+    start_by(Fork, NODES, "peers.processes")
+    hooks = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:0] = [path for path in hooks if path not in sys.path]
+    sys.modules.pop("__main__", None)
+    sys.modules.pop("sitecustomize", None)
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
+
+
+def _finish(code: int) -> NoReturn:
+    """End as Python does: threads, exit functions, buffers."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def serve(requests: socket.socket) -> None:
+    """Be the nursery."""
+    for module in IMPORTS:
+        importlib.import_module(module)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 64)
+        if not message:
+            return
+        if os.fork() == 0:
+            answers, *rest = descriptors
+            pid = os.fork()
+            if pid == 0:
+                become(json.loads(message), rest)
+            os.write(answers, str(pid).encode())
+            os._exit(0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,99 @@
+"""Holds the maps of the house: each folder's docstring lists its files, and imports run in no circle."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.imports import FILES, OURS, ROOT, imports_of, module_of
+
+FOLDERS = sorted(path.parent for path in FILES if path.name == "__init__.py")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ENTRY = re.compile(r"^(\w+/?) {2,}\S", re.MULTILINE)  # such as `store           our own state`
+
+
+def map_of(folder: Path) -> list[str]:
+    """The entries of a folder's map: modules, and sub-folders with a slash."""
+    tree = ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))
+    return ENTRY.findall(ast.get_docstring(tree) or "")
+
+
+def code_in(folder: Path) -> set[str]:
+    """The modules and packages directly in a folder, as a map names them."""
+    inside = [path.relative_to(folder) for path in FILES if path.is_relative_to(folder)]
+    names = {path.stem if len(path.parts) == 1 else f"{path.parts[0]}/" for path in inside}
+    return names - {"__init__", "__main__"}
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Chains of modules that lead back to where they begin, one for each arrow that closes a circle."""
+    found: list[list[str]] = []
+    finished: set[str] = set()
+
+    def visit(module: str, chain: list[str]) -> None:
+        if module in chain:
+            found.append([*chain[chain.index(module) :], module])
+        elif module not in finished:
+            for imported in sorted(imports.get(module, ())):
+                visit(imported, [*chain, module])
+            finished.add(module)
+
+    for module in sorted(imports):
+        visit(module, [])
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_map_names_every_file(folder: Path) -> None:
+    """The docstring of each folder's `__init__` has one line for every module and sub-folder in it."""
+    assert sorted(code_in(folder) - set(map_of(folder))) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_map_names_nothing_else(folder: Path) -> None:
+    """No map keeps a line for a file that was renamed or removed, and none names a file twice."""
+    entries = map_of(folder)
+    assert len(entries) == len(set(entries))
+    places = {entry: ROOT / folder / (entry if entry.endswith("/") else f"{entry}.py") for entry in entries}
+    assert [entry for entry, place in places.items() if not place.exists()] == []
+
+
+def test_every_folder_with_code_has_a_map() -> None:
+    """A folder without an `__init__` would escape the tests above."""
+    assert sorted({path.parent for path in FILES} - set(FOLDERS)) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_documents_name_files_that_exist(document: Path) -> None:
+    """Python files that a document names exist, and so does what it links to in this repository."""
+    text = document.read_text(encoding="utf-8")
+    folders = (*OURS, "tests", "benchmarks", ".docker")
+    known = [path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    named = re.findall(r"[\w./]*\w\.py\b", text)
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in linked if not (document.parent / link).exists()] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    """`docs/decisions/README.md` links to each of its files, once."""
+    folder = ROOT / "docs" / "decisions"
+    linked = re.findall(r"\]\((\w+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
+
+
+def test_no_import_circle() -> None:
+    """Modules can be understood, and imported, in some order: what one imports never leads back to it."""
+    imports = {module_of(path): imports_of(path, when_imported=True) for path in FILES}
+    ours = {
+        module: {name for name in names if name.split(".")[0] in OURS} for module, names in imports.items()
+    }
+    assert circles(ours) == []
+
+
+def test_circles_are_found() -> None:
+    """The search reports a circle wherever it begins, and no two ways to one module as a circle."""
+    assert circles({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c", "b"]]
+    assert circles({"a": {"a"}}) == [["a", "a"]]
