@@ -86,6 +86,7 @@ class Oracle:
         self._rounds_done = 0
         self._activity, self._reported = STARTING, 0.0
         self._report_to: Callable[[Status], None] = lambda _: None
+        self._ended = threading.Event()
         self._checkpoints = Checkpoints(
             swarm, self._optimizer, self._trainer, settings.checkpoint_seconds, self._saving
         )
@@ -109,9 +110,7 @@ class Oracle:
         """End soon, with a checkpoint. May be called from a signal handler."""
         if self._commands.current is not Command.STOP:
             self._commands.give(Command.STOP)
-            timer = threading.Timer(PATIENCE_SECONDS, self._optimizer.interrupt)
-            timer.daemon = True
-            timer.start()
+            threading.Thread(target=self._interrupt_rounds, name="oracle stop", daemon=True).start()
 
     def pause(self) -> None:
         """Take no more steps until `resume` (or the hours change), but stay in the swarm and follow it."""
@@ -149,6 +148,7 @@ class Oracle:
         # Who said stop does not want to wait.
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
+        self._ended.set()
         self._report()
 
     def status(self) -> Status:
@@ -180,6 +180,11 @@ class Oracle:
         """Whether there is nothing more to do, without having been told to stop."""
         finished = self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
         return finished or self._rounds_done == self._settings.rounds
+
+    def _interrupt_rounds(self) -> None:
+        """Once told to stop: a round that the step under way begins must not take long either."""
+        while not self._ended.wait(PATIENCE_SECONDS):
+            self._optimizer.interrupt()
 
     def _train(self) -> None:
         """One inner step, and what follows from it."""
