@@ -86,7 +86,7 @@ class Oracle:
         self._rounds_done = 0
         self._activity, self._reported = STARTING, 0.0
         self._report_to: Callable[[Status], None] = lambda _: None
-        self._ended = threading.Event()
+        self._no_more_rounds = threading.Event()
         self._checkpoints = Checkpoints(
             swarm, self._optimizer, self._trainer, settings.checkpoint_seconds, self._saving
         )
@@ -144,11 +144,11 @@ class Oracle:
                 else:
                     self._train()
         self._settle()
+        self._no_more_rounds.set()
         self._checkpoints.write_final()
         # Who said stop does not want to wait.
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
-        self._ended.set()
         self._report()
 
     def status(self) -> Status:
@@ -183,7 +183,7 @@ class Oracle:
 
     def _interrupt_rounds(self) -> None:
         """Once told to stop: a round that the step under way begins must not take long either."""
-        while not self._ended.wait(PATIENCE_SECONDS):
+        while not self._no_more_rounds.wait(PATIENCE_SECONDS):
             self._optimizer.interrupt()
 
     def _train(self) -> None:
