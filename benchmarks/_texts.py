@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.documents import find_sources, read_pieces
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from peers.demo import write_corpora
 
@@ -26,7 +27,11 @@ def prepare_texts(folder: Path, vocabulary_size: int, context_length: int, seed:
     tokenizer = train_tokenizer((piece.text for piece in pieces), vocabulary_size)
     corpora = {
         path.name: Corpus.prepare(
-            path, tokenizer, folder / "tokens" / path.name, context_length=context_length, seed=seed
+            TextFiles(path),
+            tokenizer,
+            folder / "tokens" / path.name,
+            context_length=context_length,
+            seed=seed,
         )
         for path in sources
     }

@@ -40,7 +40,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.network.members.validator import build_validator, peers_key, record_value
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
@@ -107,7 +107,7 @@ def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generatio
     unsigned = DHTRecord(
         place,
         MSGPackSerializer.dumps(owner_tag(key)),
-        MSGPackSerializer.dumps(record.model_dump(exclude_defaults=True)),
+        MSGPackSerializer.dumps(record_value(record)),
         get_dht_time() + manifest.limits.record_seconds,
     )
     value = build_validator(manifest, key).sign_value(unsigned)

@@ -8,17 +8,28 @@ DuptError                      1   something failed; the message names the remed
 ├── NodeError                  1   the network node of this peer failed or did not answer in time
 ├── ManifestError             10   the manifest is wrong, or differs from the swarm's
 ├── UnreachableError          11   none of the given addresses leads to the swarm
-├── RejectedError             12   the swarm refuses this peer
 └── DeviceError               13   the device or its memory does not suit the model
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DuptError(Exception):
-    """Base of all errors meant for the user: one clear sentence, with the remedy."""
+    """Base of all errors meant for the user: one clear sentence, with the remedy.
+
+    Attributes:
+        settings: names of the settings that the remedy is about, as in `settings` and in the commands'
+            options; what they are called on a command line is for the program to say.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, setting: str | Sequence[str] = ()) -> None:
+        """``setting``: one name, or several."""
+        super().__init__(message)
+        self.settings = (setting,) if isinstance(setting, str) else tuple(setting)
 
 
 class UsageError(DuptError):
@@ -60,17 +71,12 @@ class UnreachableError(DuptError):
         lines = [f"  {address}: {reason}" for address, reason in reasons.items()]
         super().__init__(
             "the swarm is unreachable; check the addresses and that one of these peers runs:\n"
-            + "\n".join(lines)
+            + "\n".join(lines),
+            setting="initial_peers",
         )
 
     def __reduce__(self) -> tuple[type[UnreachableError], tuple[dict[str, str]]]:
         return type(self), (self.reasons,)  # it crosses the pipe from the node
-
-
-class RejectedError(DuptError):
-    """The swarm does not accept this peer."""
-
-    exit_code = 12
 
 
 class DeviceError(DuptError):

@@ -17,9 +17,9 @@ from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
@@ -78,13 +78,12 @@ class Evaluator:
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
         self._token_bytes = tokenizer.token_bytes()
-        self._corpus = Corpus.prepare(
-            settings.corpus,
+        self.corpus = Corpus.prepare(
+            TextFiles(settings.corpus, settings.field, settings.strict),
             tokenizer,
             swarm.folder.tokens,
             context_length=self._context_length,
             seed=manifest.seed,
-            field=settings.field,
             progress=progress,
         )
         self._model = GPT(manifest.model).to(self._device)
@@ -147,7 +146,7 @@ class Evaluator:
         batch_size = sequences_at_once(
             self._settings.batch_size, parameter_count(self._model), self._context_length, self._device
         )
-        for split in (self._corpus.train, self._corpus.held_out):
+        for split in (self.corpus.train, self.corpus.held_out):
             if left == 0:
                 return
             for inputs, targets in held_out_batches(split, self._context_length, batch_size, left):
@@ -169,8 +168,9 @@ def dataset_name(settings: EvaluatorSettings) -> str:
         return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):
         raise UsageError(
-            f"--dataset {settings.dataset}: use at most 40 letters, digits, dots, dashes and underscores, "
-            "and begin with a letter or digit"
+            f"a dataset cannot be called {settings.dataset}: use at most 40 letters, digits, dots, dashes "
+            "and underscores, and begin with a letter or digit",
+            setting="dataset",
         )
     return settings.dataset
 
@@ -181,5 +181,5 @@ def check_corpus(settings: EvaluatorSettings) -> None:
     Raises:
         CorpusError: there is no text in it, or its beginning cannot be read.
     """
-    if next(read_pieces(find_sources(settings.corpus), settings.field), None) is None:
+    if not TextFiles(settings.corpus, settings.field, settings.strict).any():
         raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

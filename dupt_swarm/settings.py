@@ -65,6 +65,7 @@ class OracleSettings:
         checkpoint_seconds: how often to save.
         held_out_blocks: how many held-out sequences to evaluate on.
         hours: when to train; outside of them the oracle is paused.
+        strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
@@ -77,6 +78,7 @@ class OracleSettings:
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
+    strict: bool = False
     threads: int | None = None
 
 
@@ -91,6 +93,7 @@ class EvaluatorSettings:
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once.
         blocks: measure on so many sequences at most; None: on the whole corpus.
+        strict: as an oracle's.
     """
 
     corpus: Path
@@ -99,3 +102,4 @@ class EvaluatorSettings:
     device: str = "auto"
     batch_size: int = 16
     blocks: int | None = None
+    strict: bool = False

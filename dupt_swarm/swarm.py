@@ -78,7 +78,7 @@ class Swarm:
             DuptError: why it is not possible; see `errors`.
         """
         if not initial_peers:
-            raise UsageError("joining takes at least one address: --initial-peers ADDRESS")
+            raise UsageError("joining takes the address of at least one peer", setting="initial_peers")
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
@@ -128,7 +128,7 @@ class Swarm:
         parameters: Iterable[Tensor] | None = None,
     ) -> Swarm:
         manifest = Manifest.from_bytes(wish.manifest)
-        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id)
+        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
         try:
             if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
                 first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
@@ -280,7 +280,7 @@ def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
 def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
     """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
     wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
-    paths = sorted(state_dir.glob(f"{wish.swarm_id or '*'}/{ADDRESS_BOOK_FILE}"))
+    paths = sorted(state_dir.glob(f"{wish.swarm_id}*/{ADDRESS_BOOK_FILE}"))
     books = map(AddressBook, paths)
     return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
 

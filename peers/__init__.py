@@ -12,15 +12,15 @@ resume           go on training
 finish           contribute at the end of the round, then leave
 stop             save and leave now
 demo             a whole swarm on this machine
-demo_screen      what the demo shows
-screen           what `join` shows
 options          options that several commands share
 address_options  where a peer listens, and which addresses it announces
 byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
 interruption     Ctrl-C and SIGTERM
+left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent
 checks/          what `check` looks at
 control/         how the owner reaches a running peer
+screen/          what `join` and the demo show
 metrics/         `--metrics-addr`: a peer's own metrics
 systemd/         the unit for volunteers without Docker
 """

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import reduce
 from typing import Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import UsageError
 
 PORT = click.IntRange(1, 65535)
@@ -23,7 +22,7 @@ PARTS = re.compile(
 def address_options(listen: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--host-maddrs``, ``--host-port``, ``--announce-maddrs``, ``--announce-port`` and ``--public-ip``.
 
-    The command gets ``host_maddrs`` and ``announce_maddrs``; ``listen`` is where it listens by default.
+    The command hands what it gets to `take_addresses`; ``listen`` is where it listens by default.
     """
     options = (
         click.option(
@@ -50,16 +49,20 @@ def address_options(listen: tuple[str, ...]) -> Callable[[Callable[..., Any]], C
     )
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        @command_errors
-        def wrapped(**chosen: Any) -> Any:
-            addresses = {name: chosen.pop(name) for name in NAMES}
-            hosts, announced = resolve(listen, **addresses)
-            return command(host_maddrs=hosts, announce_maddrs=announced, **chosen)
-
-        return reduce(lambda inner, option: option(inner), reversed(options), wrapped)
+        return reduce(lambda inner, option: option(inner), reversed(options), command)
 
     return decorate
+
+
+def take_addresses(listen: tuple[str, ...], chosen: dict[str, Any]) -> dict[str, Any]:
+    """``chosen`` with the settings ``host_maddrs`` and ``announce_maddrs`` in place of these options.
+
+    Raises:
+        UsageError: as in `resolve`.
+    """
+    hosts, announced = resolve(listen, **{name: chosen[name] for name in NAMES})
+    others = {name: value for name, value in chosen.items() if name not in NAMES}
+    return others | {"host_maddrs": hosts, "announce_maddrs": announced}
 
 
 def resolve(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from peers import options
-from peers.address_options import address_options
+from peers.address_options import address_options, take_addresses
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
@@ -52,6 +52,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
     there. With --initial-peers it is one more such peer of a swarm that is there already.
     """
+    chosen = take_addresses(LISTEN, chosen)
     run = Manifest.load(manifest)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
     from peers.metrics.http import serve_metrics
@@ -106,7 +107,7 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
     saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
     while not stop.wait(1.0):
         now, view = time.monotonic(), swarm.view
-        control.beat("syncing", view.agreed.record.round if view.agreed else swarm.state.round)
+        control.beat("serving", view.agreed.record.round if view.agreed else swarm.state.round)
         if now - logged_at > LOG_SECONDS:
             agreed, loss = view.agreed, view.loss(swarm.manifest.limits)
             line = (
@@ -121,7 +122,9 @@ def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> Non
                 try:
                     saved = _save(swarm)
                 except CheckpointError as error:
-                    click.echo(f"{error}; the swarm goes on, and the next minute tries again", err=True)
+                    click.echo(
+                        f"{message(error)}; the swarm goes on, and the next minute tries again", err=True
+                    )
             saved_at = now
     _save(swarm)
 

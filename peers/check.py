@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
@@ -23,6 +24,7 @@ from peers.checks.report import Check
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
 @click.option("--corpus", default=None, metavar="PATH", help="What `join` would train on.")
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @options.max_disk
@@ -42,7 +44,7 @@ def command(as_json: bool, **chosen: Any) -> None:
         click.echo(report.to_json(checks))
     else:
         for check in checks:
-            click.echo(str(check))
+            click.echo(one_line(str(check)))
     sys.exit(report.exit_code(checks))
 
 
@@ -78,7 +80,7 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
     try:
         return (Manifest.load(path) if path else None), None
     except ManifestError as error:
-        return None, Check("manifest", False, str(error), exit_code=report.MISMATCH)
+        return None, Check("manifest", False, message(error), exit_code=report.MISMATCH)
 
 
 def _check_machine(
@@ -86,11 +88,13 @@ def _check_machine(
     *,
     corpus: str | None,
     field: str,
+    strict: bool,
     device: str,
     batch_size: int,
     max_disk: int | None,
     state_dir: Path | None,
 ) -> list[Check]:
+    from dupt_swarm.learning.left_out import TextFiles
     from peers.checks import machine
     from peers.checks.footprint import estimate_footprint
 
@@ -101,7 +105,7 @@ def _check_machine(
         checks += machine.check_memory(kind, device, footprint)
     text_bytes = 0
     if corpus is not None:
-        about_corpus, text_bytes = machine.check_corpus(corpus, field)
+        about_corpus, text_bytes = machine.check_corpus(TextFiles(corpus, field, strict))
         checks.append(about_corpus)
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)

@@ -14,9 +14,9 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import DuptError
 from peers import new
-from peers.demo_screen import DemoScreen
 from peers.interruption import Interruption
 from peers.processes import LocalProcesses
+from peers.screen.demo import DemoScreen
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 LIBRARY_BYTES = 3_000_000
@@ -44,12 +44,13 @@ def run(folder: Path, rounds: int) -> None:
     Raises:
         DuptError: an oracle failed, or did not learn.
     """
+    from dupt_swarm.learning.left_out import TextFiles
+
     screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
-    manifest = new.write(
-        folder / "run.toml", "tiny", str(folder / "corpora"), field="text", name="demo", seed=0
-    )
+    text = TextFiles(folder / "corpora")
+    manifest = new.write(folder / "run.toml", "tiny", text, name="demo", seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
         bootstrap = processes.start(

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.interruption import Interruption
+from peers.left_out import sentences
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator import Measurement
-
-# An oracle of this swarm may run beside it, and locks the folder that it would have.
-STATE_FOLDER = "evaluators"
 
 
 @click.command("evaluate")
@@ -35,6 +32,7 @@ STATE_FOLDER = "evaluators"
     "--dataset", default="", help="What the others see it called. [default: name of the file or folder]"
 )
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @click.option(
@@ -57,7 +55,7 @@ def command(
 
     Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
     """
-    from peers.screen import Log
+    from peers.screen.log import Log
 
     log = Log()
     with Interruption() as interruption:
@@ -72,9 +70,11 @@ def command(
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
-        with Swarm.join(initial_peers, state_dir or default_state_dir() / STATE_FOLDER, settings) as swarm:
+        with Swarm.join(initial_peers, state_dir, settings) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             evaluator = Evaluator(swarm, own, log.tokenising)
+            for sentence in sentences(evaluator.corpus.left_out):
+                log.say(sentence)
             interruption.on_stop(evaluator.stop)
             if once:
                 found = evaluator.measure()

@@ -14,14 +14,21 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from dupt_swarm.timing.hours import Hours
 from peers import options
-from peers.address_options import address_options
+from peers.address_options import address_options, take_addresses
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
+from peers.left_out import sentences
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dupt_swarm.learning.left_out import LeftOut
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
+    from dupt_swarm.swarm import Swarm
+    from peers.screen.facts import About
+    from peers.screen.screen import Screen
 
 
 @click.command("join")
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, also .gz. It never leaves this machine.",
 )
 @options.field
+@options.strict
 @options.device
 @options.batch_size
 @options.threads
@@ -68,8 +76,9 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     Ctrl-C ends it with a checkpoint; the same command goes on from there.
     """
     from peers.metrics.http import serve_metrics
-    from peers.screen import open_screen
+    from peers.screen.screen import open_screen
 
+    chosen = take_addresses(LISTEN_EVERYWHERE, chosen)
     chosen["hours"] = Hours.parse(chosen["hours"])
     with (
         Interruption() as interruption,
@@ -97,11 +106,12 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
+                _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
 
                 def report(status: Status) -> None:
                     control.beat(status.state, status.round, str(status.activity))
                     metrics.report(status)
-                    screen.show(status, swarm.view, swarm.peer_id)
+                    screen.show(status, swarm.view, swarm.traffic)
 
                 oracle.run(report)
             summary = summarise(oracle)
@@ -109,6 +119,31 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _begin(screen: Screen, about: About, left_out: Sequence[LeftOut]) -> None:
+    for sentence in sentences(left_out):
+        screen.say(sentence)
+    screen.begin(about)
+
+
+def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) -> About:
+    """What the screen shows of this peer from beginning to end."""
+    from dupt_swarm.replica.state import count_values
+    from peers.checks.machine import describe_device
+    from peers.screen.facts import About
+    from peers.screen.words import amount
+
+    return About(
+        name=settings.name,
+        peer_id=swarm.peer_id,
+        manifest=swarm.manifest,
+        weights=count_values(swarm.layout),
+        device=describe_device(settings.device),
+        corpus=f"{corpus}: {amount(len(oracle.corpus.train))} tokens",
+        max_upload=settings.max_upload,
+        max_download=settings.max_download,
+    )
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 from peers import options
+from peers.left_out import sentences
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
 
 @click.command("new")
@@ -23,10 +30,13 @@ from peers import options
     help="File, folder or glob of text that the tokenizer learns from.",
 )
 @options.field
+@options.strict
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @command_errors
-def command(manifest: Path, preset: str, corpus: str, field: str, name: str | None, seed: int) -> None:
+def command(
+    manifest: Path, preset: str, corpus: str, field: str, strict: bool, name: str | None, seed: int
+) -> None:
     """Write MANIFEST (such as run.toml), and tokenizer.json beside it."""
     tokenizer_path = manifest.with_name("tokenizer.json")
     for path in (manifest, tokenizer_path):
@@ -35,19 +45,20 @@ def command(manifest: Path, preset: str, corpus: str, field: str, name: str | No
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name or manifest.stem, seed=seed, **check)  # type: ignore[arg-type]
-    written = write(manifest, preset, corpus, field=field, name=name or manifest.stem, seed=seed)
+    from dupt_swarm.learning.left_out import TextFiles
+
+    text = TextFiles(corpus, field, strict)
+    written = write(manifest, preset, text, name=name or manifest.stem, seed=seed)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
 
 
-def write(path: Path, preset: str, corpus: str, *, field: str, name: str, seed: int) -> Manifest:
+def write(path: Path, preset: str, text: TextFiles, *, name: str, seed: int) -> Manifest:
     """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
-    from dupt_swarm.learning.documents import find_sources, read_pieces
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
     wanted = load_preset(preset)["model"]["vocabulary_size"]
-    texts = (piece.text for piece in read_pieces(find_sources(corpus), field))
-    tokenizer = train_tokenizer(texts, wanted)
+    tokenizer = train_tokenizer(_read(text), wanted)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
@@ -68,3 +79,11 @@ def write(path: Path, preset: str, corpus: str, *, field: str, name: str, seed: 
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return manifest
+
+
+def _read(text: TextFiles) -> Iterator[str]:
+    """It all, piece by piece; then it is said what was left out."""
+    left_out: list[LeftOut] = []
+    yield from (piece.text for piece in text.read(text.find(), left_out.append))
+    for sentence in sentences(left_out):
+        click.echo(f"note: {one_line(sentence)}", err=True)

@@ -30,6 +30,9 @@ initial_peers_if_any = _initial_peers(required=False)
 field = click.option(
     "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
 )
+strict = click.option(
+    "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
+)
 device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
 batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
@@ -42,13 +45,6 @@ state_dir = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
-)
-field = click.option(
-    "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
-)
-device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
-batch_size = click.option(
-    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
 )
 threads = click.option(
     "--threads",
@@ -88,6 +84,13 @@ metrics_addr = click.option(
     default=None,
     metavar="HOST:PORT",
     help="Serve this peer's metrics for Prometheus there, such as 127.0.0.1:9465. [default: nowhere]",
+)
+local_name = click.option("--name", default="", help="The peer of this machine with this name.")
+local_role = click.option(
+    "--role",
+    type=click.Choice(("oracle", "bootstrap")),
+    default=None,
+    help="The peer of this machine with this role. [default: any]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from peers import options
+from peers.control.client import find_peer
 from peers.control.health import show_health
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 @options.swarm_id
 @click.option("--health", is_flag=True, help="Only: is the peer of this machine well? Exit code 0 if so.")
 @options.state_dir
-@click.option("--name", default="", help="With --health: the peer with this name.")
+@options.local_name
+@options.local_role
 @options.as_json
 @command_errors
 def command(
@@ -40,6 +43,7 @@ def command(
     health: bool,
     state_dir: Path | None,
     name: str,
+    role: str | None,
     as_json: bool,
 ) -> None:
     """Show a swarm: its round, peers, loss and state digests.
@@ -47,7 +51,7 @@ def command(
     With --health it asks the peer that runs on this machine, and needs no address.
     """
     if health:
-        show_health(state_dir, swarm_id, name, as_json)
+        show_health(find_peer(state_dir, swarm_id, name, role), as_json)
         return
     if not initial_peers:
         raise UsageError("say which swarm: --initial-peers ADDRESS; or --health for the peer of this machine")
@@ -81,7 +85,7 @@ def peer_table(view: View) -> Table:
     for heading in words:
         table.add_column(heading, justify="right" if heading in ("round", "tokens", "tokens/s") else "left")
     for peer in view.peers:
-        table.add_row(*(escape(cell) for cell in _cells(peer)))
+        table.add_row(*(escape(one_line(cell)) for cell in _cells(peer)))
     return table
 
 

@@ -1,4 +1,9 @@
+"""The errors that are meant for users."""
+
+import ast
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +18,6 @@ EXIT_CODES = {
     "NodeError": 1,
     "ManifestError": 10,
     "UnreachableError": 11,
-    "RejectedError": 12,
     "DeviceError": 13,
 }
 
@@ -44,6 +48,32 @@ def test_errors_cross_the_pipe(name: str) -> None:
     """An error that the node raises arrives in the trainer with its type and its message."""
     copy = pickle.loads(pickle.dumps(getattr(errors, name)("what; remedy")))
     assert (type(copy).__name__, str(copy)) == (name, "what; remedy")
+
+
+def test_errors_name_settings_and_no_options() -> None:
+    """The library does not know what a setting is called on a command line: no message has a ``--flag``."""
+    found = {
+        f"{path.name}: {text}"
+        for path in Path(errors.__file__).parent.rglob("*.py")
+        if path.parent.name != "command_line"
+        for text in _messages(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"(^|[\s`(])--[a-z]", text)
+    }
+    assert not found
+
+
+def test_settings_cross_the_pipe() -> None:
+    """What the remedy is about arrives with the error."""
+    copy = pickle.loads(pickle.dumps(errors.UsageError("what", setting=("swarm_id", "state_dir"))))
+    assert copy.settings == ("swarm_id", "state_dir")
+
+
+def _messages(tree: ast.AST) -> set[str]:
+    """All texts in a file, without the docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = list(ast.walk(tree))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return texts - {ast.get_docstring(node, clean=False) for node in nodes if isinstance(node, documented)}
 
 
 def test_unreachable_names_each_address() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import click
 
+from dupt_swarm.command_line.printable import printable
 from dupt_swarm.errors import DuptError
 
 INTERRUPTED = 130
@@ -27,12 +28,30 @@ def exit_codes() -> Iterator[None]:
     try:
         yield
     except DuptError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {message(error)}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         # click would say "Aborted!" and exit with 1, as for a failure.
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
+
+
+def message(error: DuptError) -> str:
+    """What to tell the user of ``error``: fit for a terminal, with the options that its remedy is about."""
+    text, flags = printable(str(error)), ", ".join(_flags(error.settings))
+    if not flags:
+        return text
+    sentence, colon, list_of_things = text.partition(":\n")
+    return f"{sentence} ({flags}){colon}{list_of_things}"
+
+
+def _flags(settings: Sequence[str]) -> list[str]:
+    """The options of the command that runs for ``settings``; it may not have one for each."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    options = {option.name: option.opts[0] for option in context.command.params}
+    return [options[setting] for setting in settings if setting in options]
 
 
 def command_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -1,6 +1,6 @@
 """Files on this machine.
 
-folders         the state folder, one sub-folder per swarm
+folders         the state folder: a sub-folder per swarm and role
 files           atomic writes
-limit           `--max-disk`
+limit           how much disk a folder takes, and how much it may
 """

@@ -1,6 +1,9 @@
-"""Where a peer keeps its state: one folder per swarm, locked by the peer that uses it.
+"""Where a peer keeps its state: a folder per swarm and role, locked by the peer that uses it.
 
-<state dir>/<swarm id>/lock            held while a peer runs
+An oracle has <swarm id>, a bootstrap <swarm id>.bootstrap and an evaluator <swarm id>.evaluator, so that
+one of each may run on the same state folder. In each there is
+
+<state dir>/<folder>/  lock            held while a peer runs; says its role
                        identity        the private key
                        manifest.json   canonical bytes
                        tokenizer.json
@@ -26,9 +29,11 @@ import platformdirs
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
 from dupt_swarm.disk.limit import DiskLimit, folder_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
+from dupt_swarm.settings import Role
 
 LOCK = "lock"
 CHECKPOINTS_KEPT = 2
+ORACLE_FILE = "oracle.safetensors"  # beside a checkpoint's replica state, of an oracle's own
 ADDRESS_BOOK_FILE = "peers.json"
 
 
@@ -48,29 +53,33 @@ def keep_compiled_kernels() -> None:
 class SwarmFolder:
     """One peer's folder for one swarm; locked until closed."""
 
-    def __init__(self, state_dir: Path, swarm_id: str) -> None:
+    def __init__(self, state_dir: Path, swarm_id: str, role: Role = "oracle") -> None:
         """Make the folder if need be, and lock it.
 
         Raises:
             UsageError: another peer uses it, or it cannot be written.
         """
-        self.path = state_dir / swarm_id
+        self.path = folder_of(state_dir, swarm_id, role)
         self.disk = DiskLimit(self.path)
         try:
+            _move_old(state_dir, swarm_id)
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock: IO[str] = (self.path / LOCK).open("w")
+            self._lock: IO[str] = (self.path / LOCK).open("a")
         except OSError as error:
             raise UsageError(
-                f"{self.path}: cannot be written ({error.strerror}); choose another --state-dir"
+                f"{self.path}: cannot be written ({error.strerror}); choose another folder for the state",
+                setting="state_dir",
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not _try_lock(self._lock):
             self._lock.close()
             raise UsageError(
-                f"{self.path}: another peer of this swarm uses this folder; "
-                f"give this one a --state-dir of its own"
-            ) from error
+                f"{self.path}: another {role} of this swarm uses this folder; "
+                f"give this one a folder of its own for its state",
+                setting="state_dir",
+            )
+        self._lock.truncate(0)
+        self._lock.write(f"{role}\n")
+        self._lock.flush()
 
     def limit(self, most: int | None) -> None:
         """From now on take at most so many bytes of disk; None: no limit.
@@ -159,7 +168,7 @@ class SwarmFolder:
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
         if problem := self.disk.problem(size, "a checkpoint"):
-            raise CheckpointError(f"no checkpoint was written: {problem}")
+            raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 
     def _remove_checkpoints(self, keep: int) -> None:
         for old in self._checkpoints()[:-keep]:
@@ -167,6 +176,46 @@ class SwarmFolder:
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))
+
+
+def folder_of(state_dir: Path, swarm_id: str, role: Role) -> Path:
+    """The folder of the peer of this role."""
+    return state_dir / (swarm_id if role == "oracle" else f"{swarm_id}.{role}")
+
+
+def _try_lock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _move_old(state_dir: Path, swarm_id: str) -> None:
+    """Bring what version 0.2 left to where it belongs now; a peer that still runs keeps its folder.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    shared, evaluator = state_dir / swarm_id, state_dir / "evaluators" / swarm_id
+    if _was_bootstraps(shared):
+        _move(shared, folder_of(state_dir, swarm_id, "bootstrap"))
+    if evaluator.exists():
+        _move(evaluator, folder_of(state_dir, swarm_id, "evaluator"))
+
+
+def _was_bootstraps(folder: Path) -> bool:
+    """Whether a bootstrap of 0.2 had ``folder``, which would be an oracle's today."""
+    checkpoints = list(folder.glob("checkpoint-*"))
+    lock = folder / LOCK
+    unnamed = lock.exists() and not lock.read_text()  # today a lock names its role
+    return unnamed and bool(checkpoints) and not any((path / ORACLE_FILE).exists() for path in checkpoints)
+
+
+def _move(old: Path, new: Path) -> None:
+    with (old / LOCK).open("a") as lock:
+        if not new.exists() and _try_lock(lock):
+            old.rename(new)
 
 
 def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
@@ -184,7 +233,7 @@ def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) ->
         if problem := folder.disk.problem(
             round(tokens * (total / max(done, 1) - 1)), "the rest of the tokens"
         ):
-            raise CorpusError(f"the corpus was not tokenised: {problem}")
+            raise CorpusError(f"the corpus was not tokenised: {problem}", setting="max_disk")
         if progress is not None:
             progress(done, total)
 

@@ -39,7 +39,7 @@ class DiskLimit:
         """
         self._folder, self._most = folder, most
         if problem := self.problem(0, "nothing more"):
-            raise UsageError(problem)
+            raise UsageError(problem, setting="max_disk")
 
     def problem(self, more: int, what: str) -> str:
         """Why ``what`` of ``more`` bytes has no room there, with the remedy; or an empty string."""
@@ -50,6 +50,6 @@ class DiskLimit:
             return ""
         takes = f" and {what} about {format_bytes(more)}" if more else ""
         return (
-            f"{self._folder} takes {format_bytes(used)}{takes}, more than --max-disk "
-            f"{format_bytes(self._most)}; raise it, give less text, or remove what you do not need"
+            f"{self._folder} takes {format_bytes(used)}{takes}, more than the "
+            f"{format_bytes(self._most)} allowed; allow more, give less text, or remove what you do not need"
         )

@@ -2,6 +2,7 @@
 
 tokenizer       byte-level BPE, trained once per swarm
 documents       reads text, JSON lines and Parquet in pieces that fit in memory
+left_out        reads a corpus in spite of files that cannot be read
 shards          token ids on disk, memory-mapped
 corpus          documents to shards, split into training and held-out parts
 batches         shuffled blocks of tokens, resumable

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.documents import Piece, Source, find_sources, read_pieces
+from dupt_swarm.learning.documents import Piece, Source
+from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
 from dupt_swarm.learning.shards import SHARD_TOKENS, Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer
 
@@ -49,17 +50,17 @@ class Corpus:
     held_out: Split
     documents: int
     text_bytes: int  # UTF-8
+    left_out: tuple[LeftOut, ...] = ()  # files that could not be read
 
     @classmethod
     def prepare(
         cls,
-        path: Path | str,
+        text: TextFiles,
         tokenizer: Tokenizer,
         cache_dir: Path,
         *,
         context_length: int,
         seed: int,
-        field: str = "text",
         progress: Progress | None = None,
     ) -> Corpus:
         """Open the tokenised corpus in the folder ``cache_dir``, or build it there if it is not up to date.
@@ -69,32 +70,32 @@ class Corpus:
         second process that prepares the same cache waits for the first and uses its work.
 
         Args:
-            path: a file, a folder or a glob; see `find_sources`.
+            text: which files.
             tokenizer: the swarm's.
             cache_dir: a folder for this corpus alone; it is made if need be.
             context_length: k; at least k + 1 tokens are held out, and at least k + 1 left to train on.
             seed: of the choice of the documents held out.
-            field: JSON key or Parquet column of the text.
             progress: called with the bytes of the files read so far, and of all.
 
         Raises:
             CorpusError: the files cannot be read or are too short, or the cache cannot be written.
         """
-        sources = find_sources(path)
+        sources = text.find()
         made_from = {
             "format": FORMAT,
             "tokenizer_sha256": tokenizer.sha256,
             "context_length": context_length,
             "seed": seed,
-            "field": field,
+            "field": text.field,
             "sources": [list(source) for source in sources],
         }
         cache = cache_dir.expanduser().resolve()
         try:
             with _locked(cache):
-                if (corpus := _open(cache, made_from)) is None:
+                corpus = _open(cache, made_from)
+                if corpus is None or _is_outdated(corpus.left_out, sources, text):
                     builder = _Builder(tokenizer, context_length, seed, progress)
-                    _replace(cache, lambda folder: builder.build(sources, field, folder, made_from))
+                    _replace(cache, lambda folder: builder.build(text, sources, folder, made_from))
                     corpus = _open(cache, made_from)
         except OSError as error:
             raise _unwritable(cache, error) from error
@@ -108,19 +109,22 @@ class _Builder:
     def __init__(
         self, tokenizer: Tokenizer, context_length: int, seed: int, progress: Progress | None
     ) -> None:
+        self._left_out: list[LeftOut] = []
         self._tokenizer = tokenizer
         self._block = context_length + 1
         self._seed = seed
         self._progress = progress or (lambda *_: None)
         self._dtype = "<u2" if tokenizer.vocabulary_size <= 1 << 16 else "<u4"
 
-    def build(self, sources: Sequence[Source], field: str, folder: Path, made_from: dict[str, Any]) -> None:
+    def build(
+        self, text: TextFiles, sources: Sequence[Source], folder: Path, made_from: dict[str, Any]
+    ) -> None:
         """Write shards and index.json into the empty ``folder``."""
         with (
             SplitWriter(folder, TRAIN, self._dtype) as train,
             SplitWriter(folder, HELD_OUT, self._dtype) as held_out,
         ):
-            documents, text_bytes = self._write(self._batches(sources, field), train, held_out)
+            documents, text_bytes = self._write(self._batches(text, sources), train, held_out)
             train_tokens = self._hold_out_tail(train, held_out)
         index = {
             "made_from": made_from,
@@ -129,15 +133,16 @@ class _Builder:
             "tokens": {TRAIN: train_tokens, HELD_OUT: held_out.tokens},
             "documents": documents,
             "text_bytes": text_bytes,
+            "left_out": self._left_out,
         }
         (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
-    def _batches(self, sources: Sequence[Source], field: str) -> Iterator[list[Piece]]:
+    def _batches(self, text: TextFiles, sources: Sequence[Source]) -> Iterator[list[Piece]]:
         """Pieces by the batch, reporting the progress after each."""
         total = sum(source.size for source in sources)
         batch: list[Piece] = []
         characters = 0
-        for piece in read_pieces(sources, field):
+        for piece in text.read(sources, self._left_out.append):
             batch.append(piece)
             characters += len(piece.text)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
@@ -206,9 +211,21 @@ def _open(cache: Path, made_from: dict[str, Any]) -> Corpus | None:
             Split.open(cache, name, index["tokens"][name], index["shard_tokens"], index["dtype"])
             for name in (TRAIN, HELD_OUT)
         )
-        return Corpus(train, held_out, index["documents"], index["text_bytes"])
+        left_out = tuple(LeftOut(path, reason) for path, reason in index.get("left_out", ()))
+        return Corpus(train, held_out, index["documents"], index["text_bytes"], left_out)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _is_outdated(left_out: Sequence[LeftOut], sources: Sequence[Source], text: TextFiles) -> bool:
+    """Whether a file that was left out can be read by now, or must not be left out.
+
+    Size and time of a file do not tell of its permissions.
+    """
+    paths = {path for path, _ in left_out}
+    return any(
+        text.strict or problem_with(source, text.field) is None for source in sources if source.path in paths
+    )
 
 
 def _replace(cache: Path, build: Callable[[Path], None]) -> None:

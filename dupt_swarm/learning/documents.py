@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,10 @@ COMPRESSIBLE_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl")
 SUPPORTED = f"{', '.join(COMPRESSIBLE_SUFFIXES)} (each also with .gz) and .parquet"
 PIECE_CHARACTERS = 1 << 18
 PARQUET_ROWS = 256
+
+
+class MissingLibraryError(CorpusError):
+    """A library that reads files of this kind is not installed."""
 
 
 class Source(NamedTuple):
@@ -46,16 +51,14 @@ def find_sources(path: Path | str) -> list[Source]:
     """The files of a corpus: ``path`` itself, those in that folder and below it, or those matching a glob.
 
     Sorted by path. Hidden files, `__pycache__` and files of other kinds are passed over, links to folders
-    are not followed; but a single file of another kind is an error.
+    are not followed; but a single file of another kind is an error. What cannot be looked at, as a folder
+    that may not be listed or a link to nothing, is among the sources: reading it says why.
 
     Raises:
-        CorpusError: nothing there, nothing readable, or of no kind that is supported.
+        CorpusError: nothing there, or of no kind that is supported.
     """
     path = Path(path).expanduser().absolute()
-    try:
-        sources = [_stat(file) for file in sorted(_find(path)) if file.is_file()]
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    sources = [source for file in sorted(_find(path)) if (source := _stat(file))]
     if not sources:
         raise CorpusError(f"{path}: no files to train on; give a folder or pattern with {SUPPORTED}")
     return sources
@@ -63,7 +66,7 @@ def find_sources(path: Path | str) -> list[Source]:
 
 def _find(path: Path) -> list[Path]:
     if path.is_dir():
-        return [file for file in _walk(path) if _kind(file)]
+        return list(_walk(path))
     if path.is_file():
         if not _kind(path):
             raise CorpusError(f"{path}: files of this kind cannot be read; give {SUPPORTED}")
@@ -86,7 +89,7 @@ def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piec
     before = 0
     for source in sources:
         path = Path(source.path)
-        read = _READERS[_kind(path)]
+        read = _READERS.get(_kind(path), _read_folder)
         try:
             for piece in _pieces(read(path, field)):
                 # A file that grows meanwhile must not count for more than it was.
@@ -138,6 +141,13 @@ def _read_text(path: Path, _field: str) -> Iterator[_Chunk]:
         yield _Chunk("", True, raw.tell())
 
 
+def _read_folder(path: Path, _field: str) -> Iterator[_Chunk]:
+    """A folder is a source only if it could not be listed."""
+    with os.scandir(path):
+        raise CorpusError(f"{path}: could not be listed a moment ago; start again")
+    yield
+
+
 def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
     with path.open("rb") as raw:
         for number, line in enumerate(_decompressed(path, raw), start=1):
@@ -154,7 +164,9 @@ def _json_text(line: bytes, field: str, where: str) -> str:
         raise CorpusError(f"{where}: not valid JSON: {error}; mend or remove that line") from error
     if not isinstance(row, dict) or field not in row:
         fields = f"it has {', '.join(row) or 'none'}" if isinstance(row, dict) else "it is no JSON object"
-        raise CorpusError(f"{where}: the line has no field `{field}`: {fields}; name the field of the text")
+        raise CorpusError(
+            f"{where}: the line has no field `{field}`: {fields}; name the field of the text", setting="field"
+        )
     return _text_of(row[field], field, where)
 
 
@@ -163,7 +175,7 @@ def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise CorpusError(
+        raise MissingLibraryError(
             f"{path}: reading Parquet needs pyarrow; `pip install dupt_swarm[parquet]`"
         ) from error
     try:
@@ -172,7 +184,8 @@ def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
             if field not in columns:
                 raise CorpusError(
                     f"{path}: there is no column `{field}`: it has {', '.join(columns)}; "
-                    "name the column of the text"
+                    "name the column of the text",
+                    setting="field",
                 )
             size, rows, done = path.stat().st_size, file.metadata.num_rows, 0
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
@@ -204,7 +217,8 @@ def _text_of(value: Any, field: str, where: str) -> str:
         return ""
     if not isinstance(value, str):
         raise CorpusError(
-            f"{where}: `{field}` is {type(value).__name__}, not text; name the field of the text"
+            f"{where}: `{field}` is {type(value).__name__}, not text; name the field of the text",
+            setting="field",
         )
     try:
         value.encode()
@@ -227,17 +241,24 @@ def _kind(path: Path) -> str:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for parent, folders, files in os.walk(folder, onerror=refuse):
+    """The files of a corpus in ``folder`` and below, and the folders that may not be listed."""
+    closed: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
-        yield from (Path(parent, name) for name in files if not name.startswith("."))
+        found = (Path(parent, name) for name in files if not name.startswith("."))
+        yield from (file for file in found if _kind(file))
+    yield from closed
 
 
-def _stat(path: Path) -> Source:
-    status = path.stat()
-    return Source(str(path), status.st_size, status.st_mtime_ns)
+def _stat(path: Path) -> Source | None:
+    """None: neither a file nor something that could not be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return Source(str(path), 0, 0)
+    if stat.S_ISDIR(status.st_mode):
+        return None if _kind(path) else Source(str(path), 0, 0)
+    return Source(str(path), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _unreadable(path: Path, error: OSError) -> CorpusError:

@@ -176,7 +176,7 @@ class Trainer:
             raise DeviceError(f"{self.device}: out of memory with one sequence; use a larger device")
         self._sequences = tried // 2
         logger.warning(
-            "out of memory: going on with %d sequences at once (--batch-size %d avoids this)",
+            "out of memory: going on with %d sequences at once (a batch size of %d avoids this)",
             self._sequences,
             self._sequences,
         )

@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 
+from dupt_swarm.disk.folders import ORACLE_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
-ORACLE_FILE = "oracle.safetensors"
 FINAL_MARK = "final"
 
 logger = logging.getLogger(__name__)

@@ -25,6 +25,7 @@ from dupt_swarm.learning.interruptible import (
     sequences_at_once,
     watched,
 )
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
@@ -50,6 +51,7 @@ class Oracle:
     micro-batches. An inner step that is not complete when it is told to stop or to pause is dropped.
 
     Attributes:
+        corpus: the tokenised corpus.
         held_out: held-out evaluation, the first and the latest.
     """
 
@@ -69,17 +71,16 @@ class Oracle:
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.from_bytes(swarm.tokenizer)
         self._threads = Threads(settings.threads)
-        corpus = Corpus.prepare(
-            settings.corpus,
+        self.corpus = Corpus.prepare(
+            TextFiles(settings.corpus, settings.field, settings.strict),
             tokenizer,
             swarm.folder.tokens,
             context_length=swarm.manifest.model.context_length,
             seed=swarm.manifest.seed,
-            field=settings.field,
             progress=limited(swarm.folder, progress),
         )
-        self._trainer, self._optimizer = _build_trainer(swarm, settings, corpus, device)
-        self.held_out = HeldOut(lambda: self._evaluate(corpus, tokenizer))
+        self._trainer, self._optimizer = _build_trainer(swarm, settings, self.corpus, device)
+        self.held_out = HeldOut(lambda: self._evaluate(tokenizer))
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
@@ -260,14 +261,14 @@ class Oracle:
         )
         self._report_to(status)
 
-    def _evaluate(self, corpus: Corpus, tokenizer: Tokenizer) -> Evaluation:
+    def _evaluate(self, tokenizer: Tokenizer) -> Evaluation:
         trainer, settings = self._trainer, self._settings
         context_length = self._swarm.manifest.model.context_length
         size = parameter_count(trainer.model), context_length, trainer.device
         batch_size = sequences_at_once(settings.batch_size, *size)
         most = held_out_sequences(settings.held_out_blocks, *size)
-        batches = held_out_batches(corpus.held_out, context_length, batch_size, most)
-        count = -(-min(most, count_blocks(corpus.held_out, context_length)) // batch_size)
+        batches = held_out_batches(self.corpus.held_out, context_length, batch_size, most)
+        count = -(-min(most, count_blocks(self.corpus.held_out, context_length)) // batch_size)
         watched_batches = watched(batches, count, self._evaluating)
         return evaluate(trainer.model, watched_batches, tokenizer.token_bytes(), trainer.device)
 

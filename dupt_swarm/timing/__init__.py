@@ -1,5 +1,5 @@
 """Clocks.
 
-hours           `--hours 22-07`: when an oracle may train
+hours           when an oracle may train, such as 22-07
 speed           units per second over the last ten seconds
 """

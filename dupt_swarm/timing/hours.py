@@ -55,11 +55,11 @@ ALWAYS = Hours()
 def _parse_range(text: str) -> tuple[int, int]:
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise UsageError(f"--hours {text}: write it like 22-07 or 22:30-07:15")
+        raise UsageError(f"hours {text}: write them like 22-07 or 22:30-07:15", setting="hours")
     start, end = (60 * int(match[hour]) + int(match[hour + 1] or 0) for hour in (1, 3))
     minutes_fit = all(int(match[part] or 0) < 60 for part in (2, 4))
     if not minutes_fit or start >= DAY_MINUTES or end > DAY_MINUTES:
-        raise UsageError(f"--hours {text}: no such time of day; use 00:00 to 24:00")
+        raise UsageError(f"hours {text}: no such time of day; use 00:00 to 24:00", setting="hours")
     if start == end:
-        raise UsageError(f"--hours {text}: the range is empty; leave --hours out to train all day")
+        raise UsageError(f"hours {text}: the range is empty; leave it out to train all day", setting="hours")
     return start, end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dupt_swarm.command_line.exit_codes import message
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import Answer, Checkup
@@ -51,7 +52,7 @@ def check_manifest(
     try:
         offers = [Manifest.from_bytes(answer.manifest) for answer in answers]
     except ManifestError as error:
-        return Check("manifest", False, str(error), exit_code=MISMATCH), own
+        return Check("manifest", False, message(error), exit_code=MISMATCH), own
     manifest = own or next(iter(offers), None)
     if manifest is None:
         return Check("manifest", None, "not known", "give --manifest or --initial-peers"), None

@@ -7,12 +7,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dupt_swarm.command_line.exit_codes import message
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.errors import CorpusError, DeviceError
 from dupt_swarm.manifest import Manifest
 from peers.checks.report import UNSUITABLE, Check
+from peers.screen.words import plural
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.left_out import LeftOut, TextFiles
     from peers.checks.footprint import Footprint
 
 TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
@@ -26,8 +29,17 @@ def check_device(name: str) -> tuple[Check, str]:
     try:
         device = choose_device(name)
     except DeviceError as error:
-        return Check("device", False, str(error), exit_code=UNSUITABLE), ""
-    return Check("device", True, _describe(str(device))), device.type
+        return Check("device", False, message(error), exit_code=UNSUITABLE), ""
+    return Check("device", True, describe_device(str(device))), device.type
+
+
+def describe_device(device: str) -> str:
+    """A device in words: its name, and what it is or how many threads it has."""
+    import torch
+
+    if device.startswith("cuda"):
+        return f"{device}, {torch.cuda.get_device_name(device)}"
+    return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
 def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Check]:
@@ -83,18 +95,21 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     return Check("disk", True, detail)
 
 
-def check_corpus(corpus: str, field: str) -> tuple[Check, int]:
-    """Whether the corpus can be read, and how many bytes of text it has."""
-    from dupt_swarm.learning.documents import find_sources, read_pieces
+def check_corpus(text: TextFiles) -> tuple[Check, int]:
+    """Whether the corpus can be read, and how many bytes of text it has; reads all of it."""
+    from peers.left_out import sentences
 
+    left_out: list[LeftOut] = []
     try:
-        sources = find_sources(corpus)
-        if next(read_pieces(sources, field), None) is None:
-            return Check("corpus", False, f"{corpus} holds no text", "give one that does"), 0
+        sources = text.find()
+        if not sum(1 for _ in text.read(sources, left_out.append)):
+            return Check("corpus", False, f"{text.path} holds no text", "give one that does"), 0
     except CorpusError as error:
-        return Check("corpus", False, str(error)), 0
-    size = sum(source.size for source in sources)
-    return Check("corpus", True, f"{len(sources)} files, {format_bytes(size)}"), size
+        return Check("corpus", False, message(error)), 0
+    without = {path for path, _ in left_out}
+    sizes = [source.size for source in sources if source.path not in without]
+    detail = "; ".join([f"{len(sizes)} files, {format_bytes(sum(sizes))}", *sentences(left_out)])
+    return Check("corpus", None if left_out else True, detail), sum(sizes)
 
 
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:
@@ -117,11 +132,3 @@ def free_memory() -> int:
 def _memory(name: str, needed: float, free: float, remedy: str) -> Check:
     detail = f"about {format_bytes(needed)} needed, {format_bytes(free)} free"
     return Check(name, True, detail) if needed <= free else Check(name, False, detail, remedy, UNSUITABLE)
-
-
-def _describe(device: str) -> str:
-    import torch
-
-    if device.startswith("cuda"):
-        return f"{device}, {torch.cuda.get_device_name(device)}"
-    return f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device

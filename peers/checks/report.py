@@ -49,7 +49,6 @@ def to_json(checks: Sequence[Check]) -> str:
     return json.dumps(
         {"ok": exit_code(checks) == 0, "checks": [check.to_json() for check in checks]},
         indent=2,
-        ensure_ascii=False,
     )
 
 

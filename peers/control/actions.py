@@ -74,8 +74,10 @@ class PeerControl:
         }
 
     def _trainer(self, command: str) -> Oracle:
-        if self._role == "bootstrap":
-            raise ValueError(f"a bootstrap does not train, so it cannot {command}; `dupt-peer stop` ends it")
+        if self._role != "oracle":
+            raise ValueError(
+                f"a {self._role} does not train, so it cannot {command}; `dupt-peer stop` ends it"
+            )
         if self.oracle is None:
             raise ValueError(f"it is still starting and cannot {command} yet; try again in a moment")
         return self.oracle

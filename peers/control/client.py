@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import LOCK, default_state_dir
 from dupt_swarm.errors import DuptError, UsageError
 from peers import options
@@ -30,10 +31,10 @@ class LocalPeer:
 
     def __str__(self) -> str:
         """A line that tells it from others."""
-        name = self.about["name"] or "(no name)"
+        name = one_line(self.about["name"]) or "(no name)"
         return (
             f"{name}: {self.about['role']} of {self.about['swarm_id']}, {self.about['state']}, "
-            f"in {self.folder.parent}"
+            f"in {self.folder}"
         )
 
 
@@ -56,7 +57,7 @@ def ask(folder: Path, command: str) -> dict[str, Any]:
     return dict(answer)
 
 
-def find_peer(state_dir: Path | None, swarm_id: str, name: str) -> LocalPeer:
+def find_peer(state_dir: Path | None, swarm_id: str, name: str, role: str | None = None) -> LocalPeer:
     """The one running peer that was meant; an empty value and None leave the choice open.
 
     Raises:
@@ -72,39 +73,51 @@ def find_peer(state_dir: Path | None, swarm_id: str, name: str) -> LocalPeer:
             continue
         except OSError:
             continue  # what a peer left that was killed
-        if swarm_id in ("", about["swarm_id"]) and name in ("", about["name"]):
+        wanted = {"swarm_id": swarm_id, "name": name, "role": role or ""}
+        if all(value in ("", about[key]) for key, value in wanted.items()):
             found.append(LocalPeer(folder, about))
+    kind = role or "peer"
     if len(found) > 1:
         raise UsageError(
-            f"{len(found)} peers run on this machine; choose one with --name, --swarm or --state-dir:\n"
-            + "\n".join(f"  {peer}" for peer in found)
+            f"{len(found)} {kind}s run on this machine; choose one:\n"
+            + "\n".join(f"  {peer}" for peer in found),
+            setting=("name", "swarm_id", "role", "state_dir"),
         )
     if not found:
         hung = f"; the peer in {silent[0]} does not answer: end it with kill" if silent else ""
         chosen = " of those chosen" if swarm_id or name or state_dir else ""
-        raise DuptError(f"no peer{chosen} runs on this machine{hung or '; `dupt-peer join` starts one'}")
+        raise DuptError(f"no {kind}{chosen} runs on this machine{hung or '; `dupt-peer join` starts one'}")
     return found[0]
 
 
 def control_command(command: str, help: str) -> click.Command:
-    """The click command that tells a peer of this machine to do ``command``."""
+    """The click command that tells an oracle of this machine to do ``command``."""
 
     @click.command(command, help=help)
     @options.state_dir
     @options.swarm_id
-    @click.option("--name", default="", help="The peer with this name.")
+    @options.local_name
     @command_errors
-    def send(state_dir: Path | None, swarm_id: str, name: str) -> None:
-        peer = find_peer(state_dir, swarm_id, name)
-        try:
-            answer = ask(peer.folder, command)
-        except OSError as error:
-            raise DuptError(f"{peer} does not answer ({error}); it may just have ended") from error
-        if not answer["ok"]:
-            raise DuptError(f"{peer.about['name'] or peer.about['swarm_id']}: {answer['error']}")
-        click.echo(f"{peer.about['name'] or peer.about['swarm_id']} {answer['message']}", err=True)
+    def send_oracle(state_dir: Path | None, swarm_id: str, name: str) -> None:
+        send(command, find_peer(state_dir, swarm_id, name, "oracle"))
 
-    return send
+    return send_oracle
+
+
+def send(command: str, peer: LocalPeer) -> None:
+    """Tell ``peer`` to do ``command``, and say what it answers.
+
+    Raises:
+        DuptError: it does not answer, or cannot do that.
+    """
+    called = one_line(peer.about["name"] or peer.about["swarm_id"])
+    try:
+        answer = ask(peer.folder, command)
+    except OSError as error:
+        raise DuptError(f"{peer} does not answer ({error}); it may just have ended") from error
+    if not answer["ok"]:
+        raise DuptError(f"{called}: {answer['error']}")
+    click.echo(f"{called} {answer['message']}", err=True)
 
 
 def _folders(state_dir: Path | None) -> set[Path]:

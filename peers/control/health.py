@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from dupt_swarm.errors import DuptError
-from peers.control.client import find_peer
+from peers.control.client import LocalPeer
 
 # A step, an evaluation or a compilation may take minutes; a trainer that hangs takes for ever.
 SILENCE_SECONDS_MAX = 300.0
 
 
-def show_health(state_dir: Path | None, swarm_id: str, name: str, as_json: bool) -> None:
+def show_health(peer: LocalPeer, as_json: bool) -> None:
     """Say how the peer is.
 
     Raises:
-        DuptError: it is not well, or none runs.
+        DuptError: it is not well.
     """
-    about = find_peer(state_dir, swarm_id, name).about
+    about = peer.about
     healthy = is_healthy(about)
     if as_json:
         click.echo(json.dumps({"healthy": healthy, **about}))

@@ -18,6 +18,7 @@ from dupt_swarm.learning import corpus as corpus_module
 from dupt_swarm.learning import documents as documents_module
 from dupt_swarm.learning import shards as shards_module
 from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.shards import Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 
@@ -26,7 +27,8 @@ OTHER = train_tokenizer(["swarm swarm"], 260)
 
 
 def prepare(path: Path, cache: Path, tokenizer: Tokenizer = BYTES, **options: Any) -> Corpus:
-    return Corpus.prepare(path, tokenizer, cache, **{"context_length": 16, "seed": 1, **options})
+    text = TextFiles(path, options.pop("field", "text"))
+    return Corpus.prepare(text, tokenizer, cache, **{"context_length": 16, "seed": 1, **options})
 
 
 def texts(split: Split, tokenizer: Tokenizer = BYTES) -> list[str]:
@@ -141,7 +143,7 @@ def test_large_vocabulary(source: Path, cache: Path, monkeypatch: pytest.MonkeyP
 def test_reused_without_reading(source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unchanged corpus is opened from the cache; its files are not read."""
     first = prepare(source, cache)
-    monkeypatch.setattr(corpus_module, "read_pieces", unread)
+    monkeypatch.setattr(TextFiles, "read", unread)
     again = prepare(source, cache)
     assert texts(first.train) == texts(again.train)
     assert texts(first.held_out) == texts(again.held_out)

@@ -228,7 +228,7 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that may not be listed is an error, not a smaller corpus (refused by a stand-in)."""
+    """A folder that may not be listed is named like a file that may not (refused by a stand-in)."""
     write(tmp_path / "a/a.txt", b"a")
     real = os.scandir
 
@@ -238,8 +238,21 @@ def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return real(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
+    write(tmp_path / "b.txt", b"b")
+    sources = find_sources(tmp_path)
+    assert [Path(source.path).name for source in sources] == ["a", "b.txt"]
     with pytest.raises(CorpusError, match=r"a: cannot be read: Permission denied"):
-        find_sources(tmp_path)
+        list(read_pieces(sources))
+
+
+def test_link_to_nothing(tmp_path: Path) -> None:
+    """It is named; a folder with the name of a text and a pipe are passed over."""
+    (tmp_path / "a.txt").symlink_to("gone.txt")
+    (tmp_path / "b.txt").mkdir()
+    os.mkfifo(tmp_path / "c.txt")
+    for corpus in (tmp_path, f"{tmp_path}/*.txt"):
+        with pytest.raises(CorpusError, match=r"a\.txt: cannot be read: No such file"):
+            read_documents(corpus)
 
 
 def test_file_that_vanishes(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_out_of_memory_makes_micro_batches_smaller(caplog: pytest.LogCaptureFixt
     torch.testing.assert_close(loss_in_pieces, loss)
     for in_pieces, whole in zip(gradients_in_pieces, gradients, strict=True):
         assert (in_pieces - whole).norm() <= 0.02 * whole.norm()  # bf16 rounds each piece by itself
-    assert "--batch-size 2 avoids this" in caplog.text
+    assert "a batch size of 2 avoids this" in caplog.text
 
 
 def test_no_room_for_one_sequence_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_peers_by_state(scrapes: Scrapes) -> None:
     scrapes.see(peer("a"), peer("b"), peer("c", state="paused"), peer("first", role="bootstrap"))
 
     found = scrapes.labelled("dupt_swarm_peers", "role", "state")
-    assert len(found) == 18
+    assert len(found) == 24
     assert {labels: value for labels, value in found.items() if value} == {
         ("oracle", "training"): 2.0,
         ("oracle", "paused"): 1.0,

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 TOKENIZER = b"{}"
+
+
+@pytest.fixture(autouse=True)
+def from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nodes start as they do for people, not as forks."""
+    monkeypatch.setattr("dupt_swarm.node.link.subprocess", subprocess)
 
 
 def test_a_link_answers_and_ends(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_rate_too_small_for_rounds_is_refused_to_oracles_only(tmp_path: Path) 
     limited = settings("bootstrap", max_download=1e3)
     with Swarm.create(manifest, TOKENIZER, parameters, tmp_path / "first", limited) as first:
         told: list[Downloading] = []
-        with pytest.raises(UsageError, match=r"--max-upload 0\.001MB is too little .* at least 0\.02MB"):
+        with pytest.raises(UsageError, match=r"upload of 0\.001MB/s is too little .* at least 0\.02MB"):
             Swarm.join(first.addresses, tmp_path / "slow", settings(max_upload=1e3), told.append)
         with Swarm.join(first.addresses, tmp_path / "other", settings(max_upload=50e3)) as other:
             assert other.state.digest == first.state.digest

@@ -138,7 +138,7 @@ def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Pat
     parameters = list(GPT(manifest.model).parameters())
     with (
         Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")) as first,
-        pytest.raises(UsageError, match="--state-dir"),
+        pytest.raises(UsageError, match="a folder of its own"),
     ):
         Swarm.join(first.addresses, tmp_path, settings())
 

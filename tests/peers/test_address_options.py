@@ -4,7 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from peers.address_options import address_options
+from dupt_swarm.command_line.exit_codes import command_errors
+from peers.address_options import address_options, take_addresses
 
 LISTEN = ("/ip4/0.0.0.0/tcp/31330", "/ip4/0.0.0.0/udp/31330/quic-v1")
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
@@ -16,8 +17,9 @@ def run(*arguments: str, listen: tuple[str, ...] = LISTEN) -> tuple[Result, dict
 
     @click.command()
     @address_options(listen)
+    @command_errors
     def command(**chosen: Any) -> None:
-        got.update(chosen)
+        got.update(take_addresses(listen, chosen))
 
     return CliRunner().invoke(command, arguments), got
 

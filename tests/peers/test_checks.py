@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.version import VERSION
 from peers.checks import machine
@@ -187,9 +188,9 @@ def test_a_corpus_is_read_before_it_is_needed(tmp_path: Path) -> None:
     """Its size is known, and what cannot be read is a failure."""
     (tmp_path / "a.txt").write_text("some text")
     (tmp_path / "b.txt").write_text("more")
-    assert machine.check_corpus(str(tmp_path), "text") == (Check("corpus", True, "2 files, 13 bytes"), 13)
-    assert machine.check_corpus(str(tmp_path / "missing"), "text")[0].ok is False
+    assert machine.check_corpus(TextFiles(str(tmp_path))) == (Check("corpus", True, "2 files, 13 bytes"), 13)
+    assert machine.check_corpus(TextFiles(str(tmp_path / "missing")))[0].ok is False
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "c.txt").write_text("")
-    assert machine.check_corpus(str(tmp_path / "empty"), "text")[0].ok is False
+    assert machine.check_corpus(TextFiles(str(tmp_path / "empty")))[0].ok is False
     assert machine.token_bytes(3000, MANIFEST) == 2000

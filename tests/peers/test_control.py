@@ -122,8 +122,10 @@ def test_several_peers_are_listed(peers: Path) -> None:
     """Who does not choose is told what there is, and how to choose."""
     with pytest.raises(UsageError) as caught:
         find_peer(peers, "", "")
-    assert "2 peers run on this machine; choose one with --name, --swarm or --state-dir" in str(caught.value)
-    assert f"one: oracle of a-000000000000, training, in {peers}" in str(caught.value)
+    assert "2 peers run on this machine; choose one:" in str(caught.value)
+    assert f"one: oracle of a-000000000000, training, in {peers / 'a-000000000000'}" in str(caught.value)
+    refused = CliRunner().invoke(main, ["stop", "--state-dir", str(peers)])
+    assert "choose one (--name, --swarm, --role, --state-dir):\n  one: oracle of" in refused.output
     assert "two: oracle of b-000000000000" in str(caught.value)
 
 
@@ -133,6 +135,19 @@ def test_one_peer_is_chosen_by_name_or_swarm(peers: Path) -> None:
     assert find_peer(peers, "a-000000000000", "").about["name"] == "one"
     with pytest.raises(DuptError, match="no peer of those chosen runs on this machine"):
         find_peer(peers, "a-000000000000", "two")
+
+
+def test_only_an_oracle_can_be_meant_by_pause_resume_and_finish(peers: Path) -> None:
+    """A bootstrap beside it is no candidate, but may be stopped."""
+    folder = folder_of(peers, "a-000000000000.bootstrap")
+    first = {**about("first", "a-000000000000", silence_seconds=1.0), "role": "bootstrap"}
+    with serve_control(folder, {"status": lambda: first}):
+        assert find_peer(peers, "a-000000000000", "", "oracle").about["name"] == "one"
+        assert find_peer(peers, "", "", "bootstrap").about["name"] == "first"
+        with pytest.raises(UsageError, match="2 peers run on this machine"):
+            find_peer(peers, "a-000000000000", "")
+    with pytest.raises(DuptError, match="no bootstrap of those chosen runs on this machine"):
+        find_peer(peers, "", "", "bootstrap")
 
 
 def test_a_command_says_what_the_peer_does_or_why_not(peers: Path) -> None:

@@ -37,10 +37,19 @@ def name() -> str:
 def oracle(
     request: pytest.FixtureRequest, bootstrap: dict[str, Any], text: Path, tmp_path: Path, name: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """One that is outside its hours, and so begins paused; the parameter says how to start it."""
+    """Outside its hours, so paused; on the first peer's state folder. The parameter says how to start it."""
     process = start(
         *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
-        *("--state-dir", str(tmp_path / "oracle"), "--name", name, "--hours", other_hours(), "--nice", "1"),
+        *(
+            "--state-dir",
+            str(tmp_path / "bootstrap"),
+            "--name",
+            name,
+            "--hours",
+            other_hours(),
+            "--nice",
+            "1",
+        ),
         popen=getattr(request, "param", Program),
     )
     wait_for_line(process, "state paused until")
@@ -73,12 +82,13 @@ def test_an_oracle_is_resumed_paused_and_finished(
     bootstrap: dict[str, Any], oracle: subprocess.Popen[str], observer: Node, tmp_path: Path, name: str
 ) -> None:
     """Paused it makes no tokens, as its record says; resumed it does; finished it leaves a checkpoint."""
-    folder = tmp_path / "oracle" / bootstrap["swarm_id"]
+    folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
     wait_until(lambda: state_of(observer, name) == "paused")
     assert dupt_peer("resume", "--name", name).returncode == 0
     wait_until(lambda: ask(folder, "status")["round"] >= 2)
 
-    paused = dupt_peer("pause", "--state-dir", str(tmp_path / "oracle"))
+    # The first peer on the same state folder cannot be meant.
+    paused = dupt_peer("pause", "--state-dir", str(tmp_path / "bootstrap"))
     assert (paused.returncode, paused.stderr) == (0, f"{name} pauses; `dupt-peer resume` has it go on\n")
     wait_until(lambda: state_of(observer, name) == "paused")
     before, published = record_of(observer, name), time.time()
@@ -106,25 +116,25 @@ def test_a_paused_oracle_without_work_leaves_at_once(
     oracle: subprocess.Popen[str], tmp_path: Path, name: str, command: str
 ) -> None:
     """Both `stop` and `finish` end it, with exit code 0, and then nobody is there to be controlled."""
-    where = ("--state-dir", str(tmp_path / "oracle"), "--name", name)
+    where = ("--state-dir", str(tmp_path / "bootstrap"), "--name", name)
     assert dupt_peer(command, *where).returncode == 0
     oracle.communicate(timeout=DEADLINE_SECONDS)
     assert oracle.returncode == 0
     gone = dupt_peer(command, *where)
     assert gone.returncode == 1
-    assert "no peer of those chosen runs on this machine" in gone.stderr
+    assert "of those chosen runs on this machine" in gone.stderr
 
 
 def test_a_bootstrap_can_be_stopped_and_nothing_else(bootstrap: dict[str, Any], tmp_path: Path) -> None:
-    """What only an oracle can do is refused with a reason; `stop` leaves a checkpoint and no socket."""
+    """It is no candidate for what only an oracle can do; `stop` leaves a checkpoint and no socket."""
     where = ("--state-dir", str(tmp_path / "bootstrap"))
     for command in ("pause", "resume", "finish"):
         refused = dupt_peer(command, *where)
         assert refused.returncode == 1
-        assert f"a bootstrap does not train, so it cannot {command}" in refused.stderr
+        assert "no oracle of those chosen runs on this machine" in refused.stderr
     assert dupt_peer("status", "--health", *where).returncode == 0
     assert dupt_peer("stop", *where).returncode == 0
-    folder = tmp_path / "bootstrap" / bootstrap["swarm_id"]
+    folder = tmp_path / "bootstrap" / f"{bootstrap['swarm_id']}.bootstrap"
     bootstrap["process"].wait(DEADLINE_SECONDS)
     assert not (folder / "control").exists()
     assert any(folder.glob("checkpoint-*/replica.safetensors"))

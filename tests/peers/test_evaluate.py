@@ -18,6 +18,7 @@ from dupt_swarm.evaluator import check_corpus, dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
@@ -112,7 +113,9 @@ def measured_here(state: ReplicaState, manifest: Manifest, folder: Path, text: P
     """All blocks of ``text`` under the parameters of ``state``, without any evaluator."""
     tokenizer = Tokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
     length = manifest.model.context_length
-    whole = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=length, seed=manifest.seed)
+    whole = Corpus.prepare(
+        TextFiles(text), tokenizer, folder / "tokens", context_length=length, seed=manifest.seed
+    )
     model = GPT(manifest.model)
     unflatten(state.anchor, list(model.parameters()))
     batches = [batch for part in (whole.train, whole.held_out) for batch in held_out_batches(part, length, 7)]
@@ -186,5 +189,5 @@ def test_the_name_of_a_dataset(tmp_path: Path) -> None:
     assert dataset_name(EvaluatorSettings(Path("/data/*.txt"))) == "corpus"
     assert len(dataset_name(EvaluatorSettings(Path("x" * 99)))) == 40
     for unfit in ("two words", "x" * 41, "-x", "é", "x\n"):
-        with pytest.raises(UsageError, match=re.escape(f"--dataset {unfit}: use at most 40 letters")):
+        with pytest.raises(UsageError, match=re.escape(f"{unfit}: use at most 40 letters")):
             dataset_name(EvaluatorSettings(tmp_path, dataset=unfit))

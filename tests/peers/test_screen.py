@@ -1,59 +1,43 @@
-"""What an oracle's screen says."""
+"""What an oracle's screen says: as lines of a log, and as a panel on a terminal."""
 
+import io
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from dupt_swarm.learning.evaluation import Evaluation
-from dupt_swarm.node.messages import Downloading, RoundResult, StateName
+from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.node.record import PeerRecord, Reach
-from dupt_swarm.node.view import Peer, View
-from dupt_swarm.oracle.status import Activity, Status
+from dupt_swarm.node.view import View
 from peers.bootstrap import join_address
-from peers.screen import Log, Panel, bar, company, describe, describe_download, last_round
+from peers.screen.curves import braille, cut_off, resample
+from peers.screen.events import Events
+from peers.screen.frame import frame
+from peers.screen.history import Curve, Odometer
+from peers.screen.log import Log, describe
+from peers.screen.panel import Panel, Whole
+from peers.screen.words import amount, bar, company, describe_download, duration, last_round
+from tests.support.screen import about, averaged, facts, oracle, status
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
+VIEW = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
+QUIET = Traffic(received=0, sent=0)
+SIZES = [(80, 24), (120, 40), (60, 16), (40, 8), (200, 60)]
 
 
-def oracle(peer_id: str, tokens_per_second: float, reach: Reach = "direct") -> Peer:
-    record = PeerRecord(
-        role="oracle",
-        state="training",
-        time=time.time(),
-        round=7,
-        state_digest="a" * 64,
-        swarm_tokens=1,
-        tokens_per_second=tokens_per_second,
-        reach=reach,
-    )
-    return Peer(peer_id, record)
-
-
-def status(last: RoundResult | None) -> Status:
-    return Status(
-        state="training",
-        round=7,
-        progress=RoundProgress(tokens=470.0, target=1000.0, live=2, others_averaging=False),
-        rounds_done=3,
-        tokens_per_second=100.0,
-        contributed_tokens=12345,
-        loss=5.5,
-        first=None,
-        latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),
-        last_round=last,
-        failed_rounds=0,
-        activity=Activity("stepping", 3, 8, "micro-batches"),
-    )
+def lines(shown: Sequence[Text]) -> list[str]:
+    return [line.plain for line in shown]
 
 
 def test_everything_is_there_at_a_glance() -> None:
     """State, round and how full it is, losses, speed, share, oracles and the last round."""
-    result = RoundResult(StateName(7, 1, "a" * 64), "", 1000, ("other",), 0.61)
-    view = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
-    assert describe(status(result), view, "me") == {
+    assert describe(status(averaged()), VIEW, "me") == {
         "state": "training",
         "doing": "stepping 3 of 8 micro-batches",
         "round": "7",
@@ -77,16 +61,16 @@ def test_everything_is_there_at_a_glance() -> None:
 )
 def test_a_pause_says_how_it_ends(until: float | None, words: str) -> None:
     """By hand, or by itself at a time of day."""
-    paused = replace(status(None), state="paused", paused_until=until)
+    paused = status(state="paused", paused_until=until)
     assert describe(paused, View(0.0, ()), "me")["state"] == words
 
 
 def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     """However long it lasts; the end of it is a line again."""
     log, view = Log(), View(0.0, ())
-    paused = replace(status(None), state="paused")
-    for shown in (status(None), paused, paused, paused, status(None)):
-        log.show(shown, view, "me")
+    paused = status(state="paused")
+    for shown in (status(), paused, paused, paused, status()):
+        log.show(shown, view, QUIET)
     states = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()]
     assert [state.split()[1] for state in states] == ["training", "paused", "training"]
 
@@ -95,7 +79,7 @@ def test_a_failed_round_says_why_and_that_nothing_is_lost() -> None:
     """The reason is words, and the contribution is kept."""
     failed = RoundResult(None, "peer_lost", 0, ("other",), 2.0)
     assert last_round(status(failed)) == "failed: peer lost (the contribution is kept)"
-    assert last_round(status(None)) == "none yet"
+    assert last_round(status()) == "none yet"
 
 
 def test_a_download_shows_bytes_rate_and_donors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,27 +90,235 @@ def test_a_download_shows_bytes_rate_and_donors(capsys: pytest.CaptureFixture[st
     for _ in range(20):
         log.downloading(half)
     log.downloading(replace(half, bytes_done=936_000_000, donors=1))
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) <= 2
-    assert lines[-1].endswith("fetching the state: 100 %  936 of 936 MB  11.8 MB/s  1 donor")
+    logged = capsys.readouterr().err.splitlines()
+    assert len(logged) <= 2
+    assert logged[-1].endswith("fetching the state: 100 %  936 of 936 MB  11.8 MB/s  1 donor")
 
 
-def test_on_a_terminal_a_bar_moves_until_the_oracle_trains() -> None:
-    """A bar while joining; later downloads do not replace the oracle's facts."""
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_panel_fits_every_terminal(width: int, height: int) -> None:
+    """Never more lines than there are, each as wide as the terminal: nothing wraps, nothing is left over."""
+    shown = frame(facts(), width, height)
+    assert len(shown) <= height
+    assert {line.cell_len for line in shown} == {width}
+
+
+def test_the_panel_says_all_of_it_on_80_by_24() -> None:
+    """Swarm, model, device, corpus; round and its end; speed; gifts; bytes and limits; curves; events."""
+    shown = lines(frame(facts(), 80, 23))
+    swarm_id = about().manifest.swarm_id
+    assert shown[0].split() == [swarm_id, "as", "alice", "stepping", "3", "of", "8", "micro-batches"]
+    assert shown[1].strip() == "GPT 4 × 256, 4.20 M weights  ·  cpu, 2 threads  ·  ~/texts: 3.20 M tokens"
+    assert [line.strip() for line in shown[3:8]] == [
+        f"round 7   {bar(0.47)}  47 %  ends in about 1 s",
+        "rounds    3 this session; last averaged with 1 other in 0.6 s",
+        "speed     100 tokens/s, 25 % of 2 oracles; reach relayed",
+        "given     1.23 M tokens, 30.9 % of the swarm's",
+        "network   ↑ 12.3 MB, 400 kB/s of 1.00 MB/s   ↓ 456 MB, 200 kB/s, no limit",
+    ]
+    assert shown[9].split("held-out") == [
+        " loss 5.5000".ljust(40) + " ",
+        " 6.0000  2.500 bits/byte".ljust(31),
+    ]
+    assert "9.000" in shown[10]
+    assert shown[-1].strip() == "12:00:59  event 59"
+    assert sum("event" in line for line in shown) >= 4
+
+
+def test_a_high_terminal_has_higher_curves_and_more_events() -> None:
+    """The room is used."""
+
+    def count(width: int, height: int) -> tuple[int, int]:
+        shown = lines(frame(facts(), width, height))
+        drawn = sum(any(ord(one) > 0x2800 for one in line if ord(one) < 0x2900) for line in shown)
+        return drawn, sum("event" in line for line in shown)
+
+    low, high = count(80, 23), count(120, 39)
+    assert low[0] >= 6
+    assert high > low
+    assert high[1] > low[1]
+
+
+def test_a_round_ends_when_it_is_full_or_out_of_time() -> None:
+    """The guess follows from everybody's speed; who does not train makes none."""
+    slow = RoundProgress(tokens=0.0, target=4e6, live=2, others_averaging=False)
+    most = about().manifest.rounds.max_round_seconds
+    assert facts().round_ends_in == pytest.approx(530 / 400)
+    assert facts(status=status(progress=slow), round_seconds=10.0).round_ends_in == most - 10
+    assert facts(status=status(state="paused")).round_ends_in is None
+    assert facts(status=status(tokens_per_second=0.0), view=View(0.0, ())).round_ends_in is None
+
+
+def test_a_newer_state_that_is_fetched_is_on_the_panel() -> None:
+    """In place of the round's end, for the swarm has ended this round."""
     half = Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1)
-    shown: list[object] = []
-    panel = Panel(SimpleNamespace(update=shown.append))  # type: ignore[arg-type]
-    panel.downloading(half)
-    assert f"{'█' * 12}{'░' * 12} 50 %" in str(shown[0])
-    panel.show(status(None), View(0.0, ()), "me")
-    panel.downloading(half)
-    assert len(shown) == 2
+    assert "fetching a newer state: 50 %" in lines(frame(facts(fetching=half), 80, 23))[3]
+
+
+def test_what_is_said_is_an_event_at_once() -> None:
+    """Also when no report follows, as at the end."""
+    written = io.StringIO()
+    with Live(
+        console=Console(file=written, width=80, height=24, force_terminal=True), auto_refresh=False
+    ) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        panel.show(status(), VIEW, QUIET)
+        panel.say("left the swarm")
+        assert "left the swarm" in written.getvalue()
+
+
+def test_nothing_known_yet_is_a_panel_too() -> None:
+    """Before the first loss, the first round and the first record."""
+    empty = facts(
+        status=status(loss=None, latest=None, contributed_tokens=0, tokens_per_second=0.0),
+        view=View(0.0, ()),
+        losses=[],
+        held_out=[],
+        events=[],
+    )
+    shown = lines(frame(empty, 80, 23))
+    assert "loss –" in shown[9]
+    assert "given     0 tokens, none in the swarm yet" in shown[6]
+
+
+def test_a_curve_falls_from_the_upper_left_to_the_lower_right() -> None:
+    """The highest value is the top dot, the lowest the bottom dot, and there are no gaps."""
+    assert braille([1.0, 0.0], 1, 1) == ["⢱"]
+    assert braille([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 4, 2) == ["⠑⢄⠀⠀", "⠀⠀⠑⢄"]
+    assert braille([3.0, 3.0], 2, 1) == ["⣀⣀"]
+    assert braille([], 2, 2) == ["⠀⠀", "⠀⠀"]
+
+
+def test_a_steep_beginning_does_not_flatten_the_rest() -> None:
+    """The first tenth is cut off where the others begin; a short series is shown as it is."""
+    values = [9.0, 5.0, *[4.0 - step / 100 for step in range(18)]]
+    assert cut_off(values) == [4.0, 4.0, *values[2:]]
+    assert cut_off(values[:9]) == values[:9]
+    assert cut_off([]) == []
+
+
+def test_more_values_than_dots_are_averaged_and_fewer_joined_by_lines() -> None:
+    """The curve spans the whole width from the first report on."""
+    assert resample([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+    assert resample([0.0, 4.0], 5) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert resample([2.0], 3) == [2.0, 2.0, 2.0]
+
+
+def test_a_curve_of_weeks_stays_small_and_keeps_its_beginning() -> None:
+    """Old values are averaged by pairs, as often as is needed; what is not finite is passed over."""
+    curve = Curve(points=8)
+    for step in range(1000):
+        curve.add(float(step))
+    curve.add(None)
+    curve.add(math.nan)
+    assert len(curve.values) < 8
+    assert curve.values == sorted(curve.values)
+    assert curve.values[0] < 128
+    assert curve.values[-1] > 700
+
+
+def test_bytes_are_added_up_over_restarts_of_the_node() -> None:
+    """A new process counts from 0."""
+    odometer = Odometer()
+    for count in (100, 300, 50, 60):
+        odometer.read(count)
+    assert odometer.total == 360
+
+
+def test_what_happens_is_told_in_words() -> None:
+    """Rounds, held-out losses, pauses, who came and who left; nothing at the first report."""
+    events, other = Events(), oracle("other", 300.0, name="bob")
+    me = oracle("me", 90.0)
+    events.note(status(), View(0.0, (me,)), "me")
+    assert not events.lines
+    better = Evaluation(loss_nats=5.5, bits_per_byte=2.3, tokens=10, bytes=40)
+    after = status(averaged(8), round=8, latest=better)
+    events.note(after, View(0.0, (me, other)), "me")
+    events.note(replace(after, state="paused"), View(0.0, ()), "me")
+    events.note(replace(after, round=9), View(0.0, (me,)), "me")
+    told = [line.partition("  ")[2] for line in events.lines]
+    assert told == [
+        "round 8 averaged with 1 other in 0.6 s",
+        "held-out loss 6.0000 → 5.5000",
+        "bob joined",
+        "paused (`dupt-peer resume` has it go on)",
+        "took over the swarm's state of round 9",
+        "goes on training",
+        "bob left",
+    ]
+
+
+def draw(console: Console, **changed: object) -> None:
+    """Everything that a panel can be told."""
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.say("joining \x1b[31mthe swarm")
+        panel.downloading(Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1))
+        panel.tokenising(1, 2)
+        panel.begin(about(name="al\x1b]0;title\x07ice"))
+        panel.show(status(**changed), VIEW, QUIET)  # type: ignore[arg-type]
+        view = View(0.0, (*VIEW.peers, oracle("evil", 1.0, name="\x1b[2J\x9b31mboo\u202e")))
+        panel.show(status(averaged(8), **changed), view, QUIET)
+
+
+def test_a_strangers_name_cannot_command_the_terminal() -> None:
+    """Escapes, other control characters and changes of direction are replaced, wherever they stand."""
+    written = io.StringIO()
+    draw(Console(file=written, width=80, height=24, color_system=None, force_terminal=False))
+    draw(Console(file=written, width=80, height=24, color_system=None, force_terminal=False, record=True))
+    assert "boo" in written.getvalue()
+    assert not set("\x1b\x07\x9b\u202e") & set(written.getvalue())
+
+
+def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_COLOR takes the colours and no word."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    written = io.StringIO()
+    draw(Console(file=written, width=80, height=24, force_terminal=True, color_system="truecolor"))
+    assert "47 %" in written.getvalue()
+    assert "\x1b[36m" not in written.getvalue(), "no cyan"
+
+
+def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
+    """A write is one synchronized update; the same facts again write nothing."""
+    written = io.StringIO()
+    console = Console(file=Whole(written), width=80, height=24, force_terminal=True)  # type: ignore[arg-type]
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        now = status()
+        panel.show(now, VIEW, QUIET)
+        before = written.getvalue()
+        panel.show(now, VIEW, QUIET)
+        assert written.getvalue() == before
+        panel.show(replace(now, loss=5.25), VIEW, QUIET)
+        update = written.getvalue()[len(before) :]
+    assert update.startswith("\x1b[?2026h")
+    assert update.endswith("\x1b[?2026l")
+    assert update.count("\x1b[?2026h") == 1
+    assert "5.2500" in update
 
 
 @pytest.mark.parametrize(("others", "words"), [(0, "alone"), (1, "with 1 other"), (3, "with 3 others")])
 def test_company_is_proper_english(others: int, words: str) -> None:
     """One other, several others, or alone."""
     assert company(others) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (45.6e6, "45.6 MB"), (1e12, "1.00 TB")],
+)
+def test_amounts_have_three_digits(count: float, words: str) -> None:
+    """With the prefix that suits them."""
+    assert amount(count, "B") == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(7.4, "7 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_durations_have_one_unit(seconds: float, words: str) -> None:
+    """Which is as precise as a guess can be."""
+    assert duration(seconds) == words
 
 
 def test_the_bar_has_a_fixed_width() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
+from dupt_swarm.learning.left_out import TextFiles
 from peers import new
 from peers.processes import LocalProcesses
 from tests.support.invented import ADDRESS, EVIL, TrainedSwarm, served
@@ -116,7 +117,7 @@ def start_swarm(processes: LocalProcesses, folder: Path) -> str:
         (folder / name).mkdir()
         shutil.copy(Path(os.__file__).with_name(f"{name}.py"), folder / name)
     run = folder / "run.toml"
-    new.write(run, "tiny", str(folder / "argparse"), field="text", name="watched", seed=0)
+    new.write(run, "tiny", TextFiles(folder / "argparse"), name="watched", seed=0)
     small = {
         "layers = 4": "layers = 1",
         "width = 256": "width = 64",

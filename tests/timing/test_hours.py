@@ -64,7 +64,7 @@ def test_repeated_and_listed_ranges_are_the_same() -> None:
 )
 def test_what_is_no_range_is_refused_with_an_example(text: str) -> None:
     """The message names the option and what was given."""
-    with pytest.raises(UsageError, match="--hours " + text):
+    with pytest.raises(UsageError, match="hours " + text):
         Hours.parse((text,))
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.averaging.allreduce import AllreduceException, AllReduceRunner
+from hivemind.averaging.allreduce import AllreduceException
 from hivemind.averaging.partition import TensorPartContainer
 from hivemind.compression import CompressionBase, CompressionInfo
 from hivemind.p2p import PeerID
 from hivemind.proto import averaging_pb2, runtime_pb2
-from hivemind.utils.asyncio import aiter_with_timeout, amap_in_executor
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
+from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import screen_part
 from dupt_swarm.replica.codec import Codec, build_codec
 
@@ -65,7 +66,7 @@ class WireCompression(CompressionBase):  # type: ignore[misc]
         return self._codec.bytes_per_value / 4
 
 
-class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
+class ScreeningRunner(OpenRunner):
     """`AllReduceRunner` that returns averages instead of differences, the same bytes to everybody.
 
     Upstream adds (average − own input) to the own input, which rounds differently on each peer, and
@@ -114,55 +115,72 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         if self.rejected:
             logger.warning("contributions left out of the average: %s", dict(self.rejected))
 
-    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
+    async def exchange_with(self, peer_id: PeerID) -> None:
         """Send a peer its share of our contribution, and register the averages that it returns."""
         peer_index = self.ordered_peer_ids.index(peer_id)
         received = 0
         try:
-            averages = self._average_own() if peer_id == self.peer_id else self._exchange(peer_id, peer_index)
-            async for values, weight in averages:
-                self.tally.weights.append(weight * values.numel())
-                self.tally.values += values.numel()
-                self.tensor_part_container.register_processed_part(peer_index, received, values)
-                received += 1
+            ours = peer_id == self.peer_id
+            async with aclosing(self._average_own() if ours else self._exchange(peer_id)) as averages:
+                async for values, weight in averages:
+                    self.tally.weights.append(weight * values.numel())
+                    self.tally.values += values.numel()
+                    self.tensor_part_container.register_processed_part(peer_index, received, values)
+                    received += 1
             if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
                 raise AllreduceException(f"{peer_id} returned {received} parts only")
         except BaseException as error:
             # Who has given all of its share may vanish then: the average is complete without it.
             if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
-                logger.warning("%s did not return its share: %r", peer_id, error)
+                logger.warning("%s did not return its share: %s", peer_id, repr(error))
                 self.tally.lost_reducers.append(str(peer_id))
                 self.tensor_part_container.register_failed_reducer(peer_index)
             raise
 
-    async def _average_own(self) -> AsyncIterator[tuple[Tensor, float]]:
+    async def _average_own(self) -> AsyncGenerator[tuple[Tensor, float], None]:
         sender = self.sender_peer_ids.index(self.peer_id)
         for number, part in enumerate(self.parts_for_local_averaging):
             averaged = await self.tensor_part_reducer.average(sender, number, part, self.weight)
             yield self._decode_average(averaged.data, averaged.weight, part.numel())
 
-    async def _exchange(self, peer_id: PeerID, peer_index: int) -> AsyncIterator[tuple[Tensor, float]]:
-        sizes = [part.numel() for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
-        done_sending = asyncio.Event()
-        opening = self._get_peer_stub(peer_id).rpc_aggregate_part(
-            _then_set(paced(self._generate_input_for_peer(peer_index), self._bandwidth.upload), done_sending)
-        )
-        stream = await asyncio.wait_for(opening, self.reducer_timeout)  # a vanished machine never answers
-        if self.should_delay_results(self.peer_id):
-            await done_sending.wait()
-
-        def decode(message: Any) -> tuple[Tensor, float]:
-            if message.code != averaging_pb2.AVERAGED_PART:
-                raise AllreduceException(f"{peer_id}: {averaging_pb2.MessageCode.Name(message.code)}")
-            if not sizes:
-                raise AllreduceException(f"{peer_id} returned too many parts")
-            return self._decode_average(message.tensor_part.buffer, message.weight, sizes.pop(0))
-
+    async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[Tensor, float], None]:
+        """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order."""
+        peer_index = self.ordered_peer_ids.index(peer_id)
+        sizes = deque(part.numel() for part in self.parts_of(peer_index))
+        sent = asyncio.Event()
+        outgoing = paced(self.parts_for(peer_index), self._bandwidth.upload)
+        async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
+            stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
+        if not self.should_delay_results(self.peer_id):
+            sent.set()  # the reducer answers each part at once
         # Our own pace does not count as the reducer's silence.
-        replies = paced(aiter_with_timeout(stream, self.reducer_timeout), self._bandwidth.download)
-        # One decoder at a time, since `decode` takes the sizes in order.
-        async for average in amap_in_executor(decode, replies, max_prefetch=1):
-            yield average
+        replies = paced(_timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
+        async with aclosing(replies):
+            async for message in replies:
+                if message.code != averaging_pb2.AVERAGED_PART:
+                    raise AllreduceException(f"{peer_id} sent no average, but code {message.code}")
+                if not sizes:
+                    raise AllreduceException(f"{peer_id} returned too many parts")
+                data, numel = message.tensor_part.buffer, sizes.popleft()
+                yield await asyncio.to_thread(self._decode_average, data, message.weight, numel)
+
+    async def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
+        """The messages with our contribution to a peer's share; the next one is encoded meanwhile.
+
+        (Upstream's do so in a task that is left behind when nobody reads to the end.)
+        """
+        loop, encode = asyncio.get_running_loop(), self._codec.encode
+        parts = self.parts_of(peer_index)
+        encoded = [loop.run_in_executor(None, encode, part) for part in parts[:1]]
+        for number, part in enumerate(parts):
+            data = await encoded.pop()
+            encoded = [loop.run_in_executor(None, encode, after) for after in parts[number + 1 : number + 2]]
+            message = averaging_pb2.AveragingData(
+                tensor_part=runtime_pb2.Tensor(buffer=data, size=[part.numel()]), weight=self.weight
+            )
+            if number == 0:
+                message.code, message.group_id = averaging_pb2.PART_FOR_AVERAGING, self.group_id
+            yield message
 
     def _decode_average(self, data: bytes, weight: float, numel: int) -> tuple[Tensor, float]:
         values = self._codec.decode(data, numel)
@@ -172,26 +190,30 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
             raise AllreduceException(f"a reducer returned an average with a bad {reason}")
         return values, weight
 
-    async def _accumulate_parts_streaming(
-        self, stream: AsyncIterator[Any], sender_index: int
-    ) -> AsyncIterator[Any]:
-        """Average the parts that one peer sends, and send it the results (upstream calls this)."""
-        reducer, part = self.tensor_part_reducer, 0
+    async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
+        """Average the parts that one peer sends, and send it the results.
+
+        A sender that fails gets no more results; upstream may have forgotten the task that would raise.
+        """
+        reducer, part, sender_id = self.tensor_part_reducer, 0, self.sender_peer_ids[sender]
         try:
-            async for message in paced(stream, self._bandwidth.download):
-                values = await asyncio.to_thread(self._screen, message, part)
-                averaged: Averaged = await reducer.average(sender_index, part, values, message.weight)
-                part += 1
-                await self._bandwidth.upload.take(len(averaged.data), urgent=True)
-                yield averaging_pb2.AveragingData(
-                    code=averaging_pb2.AVERAGED_PART,
-                    tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),
-                    weight=averaged.weight,
-                )
+            async with aclosing(paced(stream, self._bandwidth.download)) as messages:
+                async for message in messages:
+                    values = await asyncio.to_thread(self._screen, message, part)
+                    averaged: Averaged = await reducer.average(sender, part, values, message.weight)
+                    part += 1
+                    await self._bandwidth.upload.take(len(averaged.data), urgent=True)
+                    yield averaging_pb2.AveragingData(
+                        code=averaging_pb2.AVERAGED_PART,
+                        tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),
+                        weight=averaged.weight,
+                    )
+        except Exception as error:
+            logger.warning("%s was left out: %s", sender_id, repr(error))
         finally:
             if part != reducer.num_parts:
-                logger.warning("%s left after %d parts", self.sender_peer_ids[sender_index], part)
-                await self._ban_sender(self.sender_peer_ids[sender_index])
+                logger.warning("%s left after %d parts", sender_id, part)
+                await self.ban(sender_id)
 
     def _screen(self, message: Any, part: int) -> Tensor:
         if part >= len(self.parts_for_local_averaging):
@@ -212,9 +234,36 @@ class ScreeningRunner(AllReduceRunner):  # type: ignore[misc]
         return AllreduceException(f"a contribution was left out: {reason}")
 
 
-async def _then_set(items: AsyncIterator[Any], event: asyncio.Event) -> AsyncIterator[Any]:
+async def _then_set(items: AsyncGenerator[Any, None], event: asyncio.Event) -> AsyncGenerator[Any, None]:
     try:
-        async for item in items:
-            yield item
+        async with aclosing(items):
+            async for item in items:
+                yield item
     finally:
         event.set()
+
+
+async def _timely(
+    stream: AsyncGenerator[Any, None], seconds: float, begin: asyncio.Event
+) -> AsyncGenerator[Any, None]:
+    """The items of ``stream``, each within ``seconds``, the first within so many after ``begin``.
+
+    The first is asked for at once all the same: hivemind's stream closes its socket only if it was begun.
+    """
+    async with aclosing(stream):
+        while True:
+            item = asyncio.create_task(_next(stream))
+            try:
+                await begin.wait()
+                async with asyncio.timeout(seconds):
+                    message = await item
+            finally:
+                item.cancel()
+                await asyncio.gather(item, return_exceptions=True)
+            if message is None:
+                return
+            yield message
+
+
+async def _next(stream: AsyncGenerator[Any, None]) -> Any:
+    return await anext(stream, None)

@@ -81,6 +81,7 @@ class PartReducer:
             # Whatever it is, those who wait must not wait for ever.
             if not result.done():
                 result.set_exception(error)
+                result.exception()  # maybe nobody waits any more
             return
         self.rejected_norms += left_out
         self._received[part].clear()

@@ -54,9 +54,7 @@ class Rounds:
             self._all_reduce = asyncio.create_task(self._average(contribution, tokens, companions))
             outcome = await self._all_reduce
             if outcome.values is not None:
-                state = await self._store.step(outcome.values, outcome.tokens)
-        except OverflowError:
-            outcome = Average(None, reason="outer_overflow")
+                outcome, state = await self._step(outcome)
         except asyncio.CancelledError:
             outcome = Average(None, reason="cancelled")
         except Exception:
@@ -77,6 +75,14 @@ class Rounds:
     def told(self) -> RoundFields:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
+
+    async def _step(self, outcome: Average) -> tuple[Average, ReplicaState | None]:
+        """The outer step with a complete average: nothing but this discards what the trainer did."""
+        assert outcome.values is not None
+        try:
+            return outcome, await self._store.step(outcome.values, outcome.tokens)
+        except OverflowError:
+            return Average(None, reason="outer_overflow"), None
 
     async def _average(self, contribution: Tensor, tokens: int, companions: tuple[str, ...]) -> Average:
         name, weight = self._store.name, min(float(tokens), self._manifest.weight_limit)

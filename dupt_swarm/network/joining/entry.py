@@ -72,7 +72,8 @@ async def get_first_state(
 ) -> None:
     """Give the store its first state; if the swarm has a newer one, that follows later.
 
-    It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best.
+    It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best that can
+    be had: after a claim that proves empty comes what the initial peers hold, then the next best claim.
 
     Raises:
         NodeError: there is none to be had.
@@ -89,13 +90,19 @@ async def get_first_state(
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     while time.monotonic() < deadline:
         view = await member.refresh()
-        digest = view.best.record.state_digest if view.best else introduction.state_digest
-        try:
-            donors = partial(member.holders, digest, introduction.peer_ids)
-            store.replace(await store.fetch(digest, donors))
-            return
-        except NodeError as error:
-            problem = str(error)  # the swarm may have moved on meanwhile: look again
-            deadline = max(deadline, store.last_arrival + STATE_SECONDS)
+        best = view.best
+        claims: list[tuple[str, int | None]] = [(introduction.state_digest, None)]
+        if best is not None:
+            claims.insert(0, (best.record.state_digest, best.record.swarm_tokens))
+        for digest, tokens in claims:
+            try:
+                donors = partial(member.holders, digest, introduction.peer_ids)
+                store.replace(await store.fetch(digest, donors, tokens))
+                return
+            except NodeError as error:
+                problem = str(error)  # the swarm may have moved on meanwhile: look again
+                deadline = max(deadline, store.last_arrival + STATE_SECONDS)
+                if tokens is not None:
+                    member.distrust(view, (digest, tokens))
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")

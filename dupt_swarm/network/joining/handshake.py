@@ -74,7 +74,8 @@ async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Seque
     if settings.swarm_id and settings.swarm_id != manifest.swarm_id:
         raise ManifestError(
             f"the peers are in swarm {manifest.swarm_id}, not in {settings.swarm_id}; "
-            f"check --swarm and --initial-peers"
+            f"check the swarm's id and the addresses",
+            setting=("swarm_id", "initial_peers"),
         )
     return Handshake(hellos, manifest)
 

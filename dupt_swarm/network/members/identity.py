@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 
 import multihash
-from cryptography.hazmat.primitives import serialization
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import crypto_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.network.p2p.hivemind_internals import owner_in, private_key_of, public_der
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
@@ -21,9 +21,7 @@ def load_identity(path: Path) -> RSAPrivateKey:
         P2P.generate_identity(str(path))
     try:
         der = crypto_pb2.PrivateKey.FromString(path.read_bytes()).data
-        key = RSAPrivateKey.__new__(RSAPrivateKey)
-        key.__setstate__({"_private_key": der})
-        return key
+        return private_key_of(der)
     except Exception as error:
         # protobuf and cryptography each have errors of their own for a damaged file
         raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error
@@ -35,21 +33,23 @@ def owner_tag(key: RSAPrivateKey) -> bytes:
     return bytes(RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public))
 
 
+def is_peer_id(data: bytes) -> bool:
+    """Whether these bytes can be the peer id of an RSA key: the multihash of a SHA-256."""
+    return len(data) == 34 and data.startswith(b"\x12\x20")
+
+
 def peer_id_of(tag: bytes) -> str:
     """The peer id that belongs to an owner tag.
 
     Raises:
         ValueError: it is no owner tag.
     """
-    match = RSASignatureValidator._PUBLIC_KEY_RE.fullmatch(tag)
-    if match is None:
+    public = owner_in(tag)
+    if public is None:
         raise ValueError("not an owner tag")
-    key = RSAPublicKey.from_bytes(match.group(1))
-    if key.to_bytes() != match.group(1):  # a comment after the key would give one peer many tags
+    key = RSAPublicKey.from_bytes(public)
+    if key.to_bytes() != public:  # a comment after the key would give one peer many tags
         raise ValueError("not an owner tag in canonical form")
-    der = key._public_key.public_bytes(
-        encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()
+    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=public_der(key)).SerializeToString()
     digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
     return str(PeerID(digest).to_base58())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
@@ -13,6 +12,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.validator import parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
@@ -23,8 +23,7 @@ PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
 # With many peers the record dictionary is large: look less often, so that watching stays cheap.
 WATCH_SECONDS_PER_PEER = 0.02
-FAILURES_TOLERATED = 3
-DISTRUST_SECONDS = 120.0
+LEAVE_SECONDS = 2.0
 
 
 class Membership:
@@ -37,8 +36,7 @@ class Membership:
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
-        self._distrusted: dict[str, float] = {}
-        self._failures: Counter[str] = Counter()
+        self._distrust = Distrust()
 
     def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
@@ -55,12 +53,20 @@ class Membership:
         """Leave these peers out of the view until they publish a newer record."""
         self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
 
-    def distrust(self, peer_ids: Sequence[str]) -> None:
-        """None of these could give the state that it claims. Who does so again and again is left out."""
-        for peer_id in peer_ids:
-            self._failures[peer_id] += 1
-            if self._failures[peer_id] % FAILURES_TOLERATED == 0:
-                self._distrusted[peer_id] = get_dht_time() + DISTRUST_SECONDS
+    def distrust(self, view: View, claim: Claim) -> None:
+        """The state could not be had, or is another than those say who claimed in ``view`` to hold it.
+
+        They are left out of the view for a while; see `Distrust`.
+        """
+        for peer in view.peers:
+            if _claim_of(peer) == claim:
+                self._distrust.failed(peer.peer_id, claim)
+
+    def trust(self, view: View, claim: Claim) -> None:
+        """The state is what those said who claimed in ``view`` to hold it."""
+        for peer in view.peers:
+            if _claim_of(peer) == claim:
+                self._distrust.kept(peer.peer_id)
 
     async def publish(self) -> None:
         """Store the own record, if there is one."""
@@ -70,7 +76,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=self._record.model_dump(exclude_defaults=True) | {"time": self._record.time},
+            value=self._record.published(),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 
@@ -80,8 +86,9 @@ class Membership:
             self._changed.clear()
             with contextlib.suppress(Exception):  # the network may be away for a while
                 await self.publish()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), PUBLISH_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PUBLISH_SECONDS):
+                    await self._changed.wait()
 
     async def watch_forever(self, on_view: Callable[[View], None]) -> None:
         """Refresh the view regularly, and hand each new one to ``on_view``."""
@@ -111,7 +118,8 @@ class Membership:
         if self._record is not None:
             self.update(state="stopping")
             with contextlib.suppress(Exception):  # nobody may be there to hear it
-                await asyncio.wait_for(self.publish(), 2.0)
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self.publish()
 
     def _alive(self, peer: Peer) -> bool:
         record = peer.record
@@ -122,5 +130,9 @@ class Membership:
             now - record.time < self._manifest.limits.record_seconds
             and record.state != "stopping"
             and record.time > self._suspected.get(peer.peer_id, 0.0)
-            and now > self._distrusted.get(peer.peer_id, 0.0)
+            and not self._distrust.applies(peer.peer_id, _claim_of(peer))
         )
+
+
+def _claim_of(peer: Peer) -> Claim:
+    return peer.record.state_digest, peer.record.swarm_tokens

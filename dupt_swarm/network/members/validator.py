@@ -14,13 +14,16 @@ from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
 from hivemind.dht.validation import CompositeValidator, DHTRecord, RecordValidatorBase
-from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.identity import peer_id_of
+from dupt_swarm.network.members.identity import is_peer_id, peer_id_of
+from dupt_swarm.network.p2p.guard import KEY_BYTES, SUBKEY_BYTES_MAX
+from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.node.record import PeerRecord
 
+SIGNATURE_BYTES_MAX = 1024
 RECORD_BYTES_MAX = 1536  # an honest one has 300 to 700; 2700 of the largest fit into one answer of the DHT
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
@@ -37,6 +40,8 @@ def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
         ValueError: not a well-formed record of a plausible content.
     """
     peer_id = peer_id_of(tag)
+    if isinstance(value, dict):
+        value = {name: tuple(each) if isinstance(each, list) else each for name, each in value.items()}
     return peer_id, PeerRecord.model_validate(value)
 
 
@@ -66,10 +71,11 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
         if record.subkey in DHTProtocol.RESERVED_SUBKEYS:
             return "content"
         left = record.expiration_time - get_dht_time()
-        subkey = MSGPackSerializer.loads(record.subkey)
-        value = MSGPackSerializer.loads(record.value)
+        subkey, value = unpack(record.subkey), unpack(record.value)
+        if not isinstance(subkey, bytes):
+            return "content"
         if record.key != self._peers_key:
-            if not isinstance(value, bool) or len(subkey) > 64:
+            if not isinstance(value, bool) or not is_peer_id(subkey):
                 return "content"
             return "" if left <= self._matchmaking else "time"
         _, parsed = parse_record(subkey, value)
@@ -78,7 +84,7 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
 
 
 class SwarmValidator(CompositeValidator):  # type: ignore[misc]
-    """Signature first, then content.
+    """Lengths first, then the signature (which is searched for in quadratic time), then content.
 
     Attributes:
         refused: how many records were not believed, by reason.
@@ -97,6 +103,12 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
         return not reason
 
     def _objection(self, record: DHTRecord) -> str:
+        if (
+            len(record.key) != KEY_BYTES
+            or len(record.subkey) > SUBKEY_BYTES_MAX
+            or len(record.value) > RECORD_BYTES_MAX + SIGNATURE_BYTES_MAX
+        ):
+            return "size"
         try:
             if not self._signature.validate(record):
                 return "signature"

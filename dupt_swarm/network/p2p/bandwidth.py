@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 from dupt_swarm.errors import UsageError
@@ -88,17 +89,19 @@ class Bandwidth:
         amount = 2 * build_codec(manifest).bytes_per_value * numel
         seconds = manifest.rounds.allreduce_seconds
         least = amount / (ROUND_RATIO * seconds)
-        for option, bucket in (("--max-upload", self.upload), ("--max-download", self.download)):
+        for limit, bucket in (("upload", self.upload), ("download", self.download)):
             if bucket.rate is not None and bucket.rate < least:
                 raise UsageError(
-                    f"{option} {bucket.rate / 1e6:g}MB is too little for this swarm: a round moves up to "
+                    f"{limit} of {bucket.rate / 1e6:g}MB/s is too little here: a round moves up to "
                     f"{amount / 1e6:,.1f} MB within {seconds:g} s; allow at least "
-                    f"{least / 1e6 + 0.005:.2f}MB, or leave it out"
+                    f"{least / 1e6 + 0.005:.2f}MB, or do not limit it",
+                    setting=f"max_{limit}",
                 )
 
 
-async def paced(messages: AsyncIterator[Any], bucket: TokenBucket) -> AsyncIterator[Any]:
+async def paced(messages: AsyncGenerator[Any, None], bucket: TokenBucket) -> AsyncGenerator[Any, None]:
     """The protobuf ``messages`` of a round, not faster than ``bucket`` allows."""
-    async for message in messages:
-        await bucket.take(message.ByteSize(), urgent=True)
-        yield message
+    async with aclosing(messages):
+        async for message in messages:
+            await bucket.take(message.ByteSize(), urgent=True)
+            yield message

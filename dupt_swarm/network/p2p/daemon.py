@@ -7,15 +7,15 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.traffic import MeteredP2P
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.hivemind_internals import connect_to, local_p2p_type
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.settings import NodeSettings
 
@@ -64,15 +64,7 @@ async def start_daemon(
     """
     for address in settings.host_maddrs:
         check_port_free(address)
-    # hivemind lets one choose neither the folder of the sockets nor the daemon's less usual flags.
-    local: Any = type(
-        "LocalP2P",
-        (MeteredP2P,),
-        {
-            "_UNIX_SOCKET_PREFIX": f"/unix{run_dir}/",
-            "_make_process_args": staticmethod(partial(P2P._make_process_args, **RELAY_FLAGS)),
-        },
-    )
+    local = local_p2p_type(GuardedP2P, run_dir, RELAY_FLAGS)
     try:
         return await local.create(
             host_maddrs=settings.host_maddrs,
@@ -87,7 +79,9 @@ async def start_daemon(
             startup_timeout=STARTUP_SECONDS,
         )
     except Exception as error:
-        raise NodeError(f"the libp2p daemon did not start: {error}; check --host-maddrs") from error
+        raise NodeError(
+            f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
+        ) from error
 
 
 async def daemon_failure(p2p: P2P) -> str:
@@ -95,7 +89,8 @@ async def daemon_failure(p2p: P2P) -> str:
     while True:
         await asyncio.sleep(PROBE_SECONDS)
         try:
-            await asyncio.wait_for(p2p.list_peers(), PROBE_ANSWER_SECONDS)
+            async with asyncio.timeout(PROBE_ANSWER_SECONDS):
+                await p2p.list_peers()
         except Exception as error:
             return repr(error)
 
@@ -128,7 +123,8 @@ async def dial(p2p: P2P, text: str) -> str:
     if peer_id == p2p.peer_id:
         return "this peer's own address"
     try:
-        await asyncio.wait_for(p2p._client.connect(peer_id, [route]), DIAL_SECONDS)
+        async with asyncio.timeout(DIAL_SECONDS):
+            await connect_to(p2p, peer_id, [route])
     except TimeoutError:
         return f"no answer within {DIAL_SECONDS} s"
     except ControlFailure as error:
@@ -152,7 +148,7 @@ def check_port_free(address: str) -> None:
     """
     way = Address.parse(address)
     if way.host is None or not way.transport:
-        raise UsageError(f"--host-maddrs {address}: write it like /ip4/0.0.0.0/tcp/4001")
+        raise UsageError(f"{address}: write it like /ip4/0.0.0.0/tcp/4001", setting="host_maddrs")
     if way.transport != "tcp" or way.port == 0:
         return
     family = socket.AF_INET if way.host.version == 4 else socket.AF_INET6
@@ -163,5 +159,5 @@ def check_port_free(address: str) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--host-maddrs {address}: cannot listen there ({reason}); choose another port"
+                f"{address}: cannot listen there ({reason}); choose another port", setting="host_maddrs"
             ) from error

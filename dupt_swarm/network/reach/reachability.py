@@ -114,7 +114,7 @@ async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdi
     answers = await _ask(p2p, reached, own)
     if reached and not (answers and all(_could_dial(answer) for answer in answers)):
         if settings.announce_maddrs:
-            logger.warning("nobody can dial %s; check --announce-maddrs", ", ".join(own))
+            logger.warning("nobody can dial %s; check the addresses announced", ", ".join(own))
         candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
         relays = await choose_relays(p2p, candidates)
         return Verdict("hidden" if relays else "client", settings, reached, relays=relays)

@@ -17,6 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, dial, start_daemon
+from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
@@ -40,7 +41,7 @@ async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
     """How much ``relay``, to which we are connected, would carry for us: 0 if it is none."""
     try:
         async with asyncio.timeout(RESERVE_SECONDS):
-            _, reader, writer = await p2p._client.stream_open(relay, [HOP])
+            reader, writer = await open_stream(p2p, relay, HOP)
             try:
                 writer.write(RESERVE)
                 return limit_of(await _read_message(reader))

@@ -138,9 +138,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         Raises:
             ValueError: it is no peer of a swarm (yet).
         """
-        reply = await asyncio.wait_for(
-            self.get_stub(self._p2p, peer).rpc_hello(StringValue()), timeout=HELLO_SECONDS
-        )
+        async with asyncio.timeout(HELLO_SECONDS):
+            reply = await self.get_stub(self._p2p, peer).rpc_hello(StringValue())
         return Hello.parse(reply.value)
 
     async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
@@ -169,6 +168,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         finally:
             for task in asked:
                 task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         raise NodeError("no peer could give the data: " + ("; ".join(problems) or "nobody has it"))
 
     async def fetch(
@@ -192,7 +192,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
 
     async def _ask_index(self, donor: PeerID, digest: str) -> Index:
         stub = self.get_stub(self._p2p, donor)
-        reply = await asyncio.wait_for(stub.rpc_index(StringValue(value=digest)), INDEX_SECONDS)
+        async with asyncio.timeout(INDEX_SECONDS):
+            reply = await stub.rpc_index(StringValue(value=digest))
         if not reply.value:
             raise NotHeldError
         if len(reply.value) > INDEX_BYTES_MAX or hashlib.sha256(reply.value).hexdigest() != digest:

@@ -117,11 +117,16 @@ class StateStore:
 
         return await asyncio.to_thread(compute)
 
-    async def fetch(self, digest: str, donors: DonorIds) -> ReplicaState:
+    async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
 
         Only chunks that differ from the states held here travel. A download that fails is gone on with
         by the next one, as far as they have chunks in common.
+
+        Args:
+            digest: of the state.
+            donors: asked for those who hold it, again and again.
+            tokens: how many it is said to have; None: nobody said so.
 
         Raises:
             NodeError: nobody could give it, or it does not fit the manifest.
@@ -140,6 +145,8 @@ class StateStore:
         try:
             layout = self._state.layout if self._state else self._layout_of(index)
             check_header(index, layout, names)
+            if tokens is not None and index.header["tokens_total"] != tokens:
+                raise ValueError(f"it has {index.header['tokens_total']:,} tokens, and not {tokens:,}")
             self._unfinished = await asyncio.to_thread(self._begin, index)
             seconds = FETCH_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
             blob = await self._exchange.fetch(self._unfinished, peers, seconds, self._tell_progress)

@@ -43,9 +43,10 @@ class StateSync:
             self.task = asyncio.create_task(self._fetch(best, view, then))
 
     async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
-        digest = best.record.state_digest
+        digest, tokens = claim = best.record.state_digest, best.record.swarm_tokens
         try:
-            state = await self._store.fetch(digest, partial(self._member.holders, digest))
+            state = await self._store.fetch(digest, partial(self._member.holders, digest), tokens)
+            self._member.trust(view, claim)
             if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # a round of our own has ended meanwhile
             self._store.newer = state
@@ -53,7 +54,7 @@ class StateSync:
         except NodeError as error:
             self._tell(FetchFailed())
             logger.warning("%s", error)
-            self._member.distrust(view.holders(digest))
+            self._member.distrust(view, claim)
         finally:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))

@@ -167,9 +167,9 @@ class EvilSender(ScreeningRunner):
     def tamper(self, message, number: int) -> None:
         raise NotImplementedError
 
-    async def _generate_input_for_peer(self, peer_index):
+    async def parts_for(self, peer_index):
         number = 0
-        async for message in super()._generate_input_for_peer(peer_index):
+        async for message in super().parts_for(peer_index):
             self.tamper(message, number)
             number += 1
             yield message
@@ -274,8 +274,8 @@ def test_norm_outlier_is_left_out(stations, manifest, contributions, caplog) -> 
 class Vanishes(ScreeningRunner):
     """Sends one part, and then its machine is gone."""
 
-    async def _generate_input_for_peer(self, peer_index):
-        async for message in super()._generate_input_for_peer(peer_index):
+    async def parts_for(self, peer_index):
+        async for message in super().parts_for(peer_index):
             yield message
             # Not awaited: the daemon's end would wait for the very stream that this belongs to.
             self.ended = asyncio.create_task(self._p2p.shutdown())

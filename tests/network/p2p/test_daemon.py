@@ -63,7 +63,9 @@ def test_start_checks_the_port(taken_port, tmp_path) -> None:
 def test_daemon_that_does_not_start(tmp_path) -> None:
     """An address that libp2p refuses is a NodeError with the remedy, and no socket is left."""
     settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0/nonsense",))
-    with pytest.raises(NodeError, match=r"the libp2p daemon did not start: .*; check --host-maddrs"):
+    with pytest.raises(
+        NodeError, match=r"the libp2p daemon did not start: .*; check where this peer listens"
+    ):
         asyncio.run(start_daemon(settings, tmp_path))
     assert list(tmp_path.iterdir()) == []
 

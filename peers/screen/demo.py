@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,21 +12,23 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dupt_swarm.command_line.printable import one_line
+
 if TYPE_CHECKING:
-    from dupt_swarm.node.node import Node
-    from dupt_swarm.node.view import View
+    from dupt_swarm.node.view import Peer, View
 
 LOOK_SECONDS = 1.0
-LOG_SECONDS = 10.0
 
 
 class DemoScreen:
-    """A table that renews itself on a terminal, a line now and then elsewhere."""
+    """A table that renews itself on a terminal, a line for each round elsewhere."""
 
     def __init__(self) -> None:
         self._console = Console()
         self._started = time.monotonic()
         self._first: dict[str, float] = {}
+        self._oracles: dict[str, Peer] = {}
+        self._logged = -1  # the last round that has a line
 
     def say(self, message: str) -> None:
         """One sentence."""
@@ -37,11 +40,43 @@ class DemoScreen:
 
         node, _ = observe([address])
         with node:
-            if self._console.is_terminal:
-                with Live(console=self._console, refresh_per_second=4) as live:
-                    self._look(node, running, lambda view: live.update(self._table(view, rounds)), 0.0)
-            else:
-                self._look(node, running, self._log, LOG_SECONDS)
+            if not sys.stdout.isatty():
+                self.watch(node.refresh, running, self.log)
+                return
+            with Live(console=self._console, auto_refresh=False) as live:
+
+                def show(round_now: int) -> None:
+                    live.update(self._table(round_now, rounds), refresh=True)
+
+                self.watch(node.refresh, running, show)
+
+    def watch(
+        self, look: Callable[[], View], running: Callable[[], bool], show: Callable[[int], None]
+    ) -> None:
+        """Hand the swarm's round to ``show`` again and again, once there are oracles.
+
+        Those that leave at the end stay in sight: what they reached is what counts.
+        """
+        while running():
+            view = look()
+            self._oracles |= {peer.peer_id: peer for peer in view.oracles}
+            for peer in view.oracles:
+                if peer.record.loss is not None:
+                    self._first.setdefault(peer.peer_id, peer.record.loss)
+            if view.oracles and view.agreed:
+                show(view.agreed.record.round)
+            time.sleep(LOOK_SECONDS)
+
+    def log(self, round_now: int) -> None:
+        """A line for each round, once there is a loss."""
+        losses = sorted(
+            f"{one_line(peer.record.name)} {peer.record.loss:.3f}"
+            for peer in self._oracles.values()
+            if peer.record.loss is not None
+        )
+        if losses and round_now > self._logged:
+            self._logged = round_now
+            self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {'  '.join(losses)}")
 
     def sum_up(self, results: dict[str, dict[str, Any]]) -> None:
         """The result of each oracle, by name."""
@@ -63,37 +98,14 @@ class DemoScreen:
         )
         self._console.print(table)
 
-    def _look(
-        self, node: Node, running: Callable[[], bool], show: Callable[[View], None], seconds: float
-    ) -> None:
-        shown = 0.0
-        while running():
-            view = node.refresh()
-            for peer in view.oracles:
-                if peer.record.loss is not None:
-                    self._first.setdefault(peer.peer_id, peer.record.loss)
-            if time.monotonic() - shown > seconds:
-                show(view)
-                shown = time.monotonic()
-            time.sleep(LOOK_SECONDS)
-
-    def _log(self, view: View) -> None:
-        losses = "  ".join(
-            f"{peer.record.name} {peer.record.loss:.3f}"
-            for peer in view.oracles
-            if peer.record.loss is not None
-        )
-        round_now = view.agreed.record.round if view.agreed else 0
-        self.say(f"{time.strftime('%H:%M:%S')}  round {round_now}  loss: {losses or 'none yet'}")
-
-    def _table(self, view: View, rounds: int) -> Group:
+    def _table(self, round_now: int, rounds: int) -> Group:
         table = Table(box=None, pad_edge=False)
         for heading in ("oracle", "state", "round", "tokens/s", "loss at first", "loss now", "state digest"):
             table.add_column(heading, justify="right" if "loss" in heading else "left", min_width=10)
-        for peer in view.oracles:
+        for peer in self._oracles.values():
             record, first = peer.record, self._first.get(peer.peer_id)
             table.add_row(
-                Text(record.name),
+                Text(one_line(record.name)),
                 record.state,
                 str(record.round),
                 f"{record.tokens_per_second:,.0f}",
@@ -102,4 +114,5 @@ class DemoScreen:
                 record.state_digest[:12],
             )
         seconds = time.monotonic() - self._started
-        return Group(Text(f"\n{len(view.oracles)} oracles, {rounds} rounds each, {seconds:.0f} s\n"), table)
+        about = f"{len(self._oracles)} oracles, {rounds} rounds each; round {round_now}, {seconds:.0f} s"
+        return Group(Text(f"\n{about}\n"), table)

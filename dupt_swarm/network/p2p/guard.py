@@ -1,0 +1,146 @@
+"""The door: what strangers send is measured and looked through before hivemind parses it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.p2p import P2PHandlerError, PeerID
+from hivemind.proto import dht_pb2
+
+from dupt_swarm.network.p2p.plain_msgpack import unpack, unpack_extension
+from dupt_swarm.network.p2p.traffic import MeteredP2P
+
+# The largest honest frame of a stream is a chunk of a blob: 1 MiB and a few bytes.
+FRAME_BYTES_MAX = 2 << 20
+KEY_BYTES = 20
+SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
+DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
+
+StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class RefusedError(P2PHandlerError):  # type: ignore[misc]
+    """Another peer sent what no honest peer sends. hivemind takes it for a failed call, and goes on."""
+
+
+class FrameReader:
+    """The reader of a stream, which refuses a frame that is announced too long before it reads it."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def readexactly(self, count: int) -> bytes:
+        """As of `asyncio.StreamReader`.
+
+        Raises:
+            RefusedError: more than `FRAME_BYTES_MAX`.
+        """
+        if count > FRAME_BYTES_MAX:
+            raise RefusedError(f"a frame of {count:,} bytes was announced")
+        return await self._reader.readexactly(count)
+
+
+class GuardedP2P(MeteredP2P):
+    """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
+
+    Frames of streams are limited in length, and the messages of the DHT are checked by `check_message`.
+    """
+
+    async def add_protobuf_handler(
+        self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
+    ) -> None:
+        """As inherited."""
+
+        def guarded(request: Any, context: Any) -> Any:
+            check_message(request)
+            return handler(request, context)
+
+        await super().add_protobuf_handler(name, guarded, input_protobuf_type, **kind)
+
+    async def call_protobuf_handler(
+        self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
+    ) -> Any:
+        """As inherited."""
+        reply = await super().call_protobuf_handler(peer_id, name, input, output_protobuf_type)
+        check_message(reply)
+        return reply
+
+    async def add_binary_stream_handler(
+        self, name: str, handler: StreamHandler, balanced: bool = False
+    ) -> None:
+        """As inherited."""
+
+        async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await handler(info, FrameReader(reader), writer)  # type: ignore[arg-type]
+
+        await super().add_binary_stream_handler(name, guarded, balanced=balanced)
+
+    async def call_binary_stream_handler(
+        self, peer_id: PeerID, handler_name: str
+    ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
+        """As inherited."""
+        info, reader, writer = await super().call_binary_stream_handler(peer_id, handler_name)
+        return info, FrameReader(reader), writer
+
+
+def check_message(message: Any) -> None:
+    """Refuse a message of the DHT in which hivemind would trip.
+
+    Raises:
+        RefusedError: says why.
+    """
+    try:
+        if isinstance(message, dht_pb2.StoreRequest):
+            _check_store(message)
+        elif isinstance(message, dht_pb2.FindResponse):
+            _check_found(message)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _check_store(request: Any) -> None:
+    if any(len(key) != KEY_BYTES for key in request.keys):
+        raise ValueError("a DHT key of another length")
+    for subkey, value in zip(request.subkeys, request.values, strict=True):
+        if subkey == DHTProtocol.IS_DICTIONARY:
+            _check_dictionary(value)
+        elif len(subkey) > SUBKEY_BYTES_MAX:
+            raise ValueError(f"a DHT subkey of {len(subkey):,} bytes")
+        else:
+            unpack(subkey)
+
+
+def _check_found(response: Any) -> None:
+    for result in response.results:
+        if result.type == dht_pb2.FOUND_DICTIONARY:
+            _check_dictionary(result.value)
+        # What never expires would be kept, and nobody asked again.
+        if not math.isfinite(result.expiration_time):
+            raise ValueError("a DHT value that never expires")
+
+
+def _check_dictionary(data: bytes) -> None:
+    """Refuse what is not the form of hivemind's `DictionaryDHTValue` with subkeys that are bytes."""
+    most, latest, items = _fields(unpack(unpack_extension(data, DICTIONARY_CODE)), 3)
+    if not _is_number(most) or not _is_number(latest) or not isinstance(items, list):
+        raise ValueError("a malformed DHT dictionary")
+    for item in items:
+        subkey, value, expiration = _fields(item, 3)
+        if not (isinstance(subkey, bytes) and isinstance(value, bytes) and _is_number(expiration)):
+            raise ValueError("a malformed entry of a DHT dictionary")
+        if len(subkey) > SUBKEY_BYTES_MAX or not math.isfinite(expiration):
+            raise ValueError("an implausible entry of a DHT dictionary")
+
+
+def _fields(value: object, count: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) != count:
+        raise ValueError("a malformed DHT dictionary")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

@@ -1,0 +1,14 @@
+"""What `dupt-peer join` shows while it runs, and the demo.
+
+screen          `Screen`, where an oracle's progress goes: to a panel on a terminal, else to a log
+log             lines now and then
+panel           a full view that renews itself
+frame           the panel's lines: a pure function of facts and size
+header          the frame's upper part: who and what, and where the round stands
+curves          its middle: losses, drawn in braille
+events          its lower part: the last things that happened, in words
+facts           what the panel shows; plain data
+history         what it remembers: losses since the start, bytes, when the round began
+words           numbers and states in words
+demo            all oracles of `dupt-peer demo`, and a summary
+"""

@@ -1,0 +1,128 @@
+"""The panel: a view of the oracle that renews itself, on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, TextIO, cast
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dupt_swarm.command_line.printable import one_line
+from peers.screen import words
+from peers.screen.events import Events
+from peers.screen.facts import About, Facts, Flow
+from peers.screen.frame import frame
+from peers.screen.history import History
+
+if TYPE_CHECKING:
+    from dupt_swarm.node.messages import Downloading, Traffic
+    from dupt_swarm.node.view import View
+    from dupt_swarm.oracle.status import Status
+
+
+@contextmanager
+def open_panel() -> Iterator[Panel]:
+    """A panel on stderr while the block lasts; what it showed last stays."""
+    console = Console(stderr=True, file=cast(IO[str], Whole(sys.stderr)))
+    # It is drawn when there is something new, and not otherwise.
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        yield Panel(live)
+
+
+class Panel:
+    """All that is known, in the terminal's size."""
+
+    def __init__(self, live: Live) -> None:
+        self._live, self._console = live, live.console
+        self._about: About | None = None
+        self._facts: Facts | None = None
+        self._history, self._events = History(), Events()
+        self._fetching: Downloading | None = None
+        self._drawn: tuple[object, list[Text]] | None = None
+
+    def say(self, message: str) -> None:
+        """See `Screen`."""
+        self._events.say(message)
+        if self._facts is not None:
+            self._draw_facts(replace(self._facts, events=list(self._events.lines)))
+        elif self._about is None:
+            self._console.print(one_line(message), markup=False, highlight=False)
+
+    def downloading(self, progress: Downloading) -> None:
+        """See `Screen`."""
+        # Later ones are fetched while the oracle trains: its facts stay in sight.
+        complete = progress.bytes_done >= progress.bytes_total
+        self._fetching = None if complete else progress
+        if self._about is None:
+            full = words.bar(progress.bytes_done / max(progress.bytes_total, 1))
+            self._draw([Text(f"fetching the state  {full} {words.describe_download(progress)}")])
+
+    def tokenising(self, done: int, total: int) -> None:
+        """See `Screen`."""
+        full = words.bar(done / max(total, 1))
+        self._draw([Text(f"tokenising the corpus  {full} {words.percent(done, total)}")])
+
+    def begin(self, about: About) -> None:
+        """See `Screen`."""
+        self._about, self._fetching = about, None
+
+    def show(self, status: Status, view: View, traffic: Traffic) -> None:
+        """See `Screen`."""
+        about, history = self._about, self._history
+        assert about is not None, "`begin` comes first"
+        if self._facts is not None and status.round != self._facts.status.round:
+            self._fetching = None  # that round is over, whether or not it was fetched
+        history.note(status, traffic)
+        self._events.note(status, view, about.peer_id)
+        self._draw_facts(
+            Facts(
+                about,
+                status,
+                view,
+                up=Flow(history.sent.total, history.sent.per_second, about.max_upload),
+                down=Flow(history.received.total, history.received.per_second, about.max_download),
+                round_seconds=history.round_seconds,
+                losses=history.losses.values,
+                held_out=history.held_out.values,
+                events=list(self._events.lines),
+                fetching=self._fetching,
+            )
+        )
+
+    def _draw_facts(self, facts: Facts) -> None:
+        self._facts = facts
+        width, height = self._console.size
+        self._draw(frame(facts, width, height - 1))  # the cursor has the last line
+
+    def _draw(self, lines: list[Text]) -> None:
+        """Renew what is shown, if it has changed."""
+        size = self._console.size
+        if self._drawn == (size, lines):
+            return
+        if self._drawn is not None and self._drawn[0] != size:
+            self._console.clear()  # the terminal broke the lines anew: nobody knows where they are
+        self._drawn = size, lines
+        self._live.update(Text("\n").join(lines), refresh=True)
+
+
+class Whole:
+    """Has a terminal show each write as a whole: no half frames, so nothing flickers.
+
+    Terminals that do not know synchronized output pass over its marks.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """``stream`` is the terminal."""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, to be shown at once."""
+        return self._stream.write(f"\x1b[?2026h{text}\x1b[?2026l")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)

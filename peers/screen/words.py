@@ -1,0 +1,100 @@
+"""Numbers and states in words."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dupt_swarm.node.messages import Downloading
+    from dupt_swarm.node.view import View
+    from dupt_swarm.oracle.status import Status
+
+BAR_WIDTH = 24
+
+
+def describe_download(progress: Downloading) -> str:
+    """Such as ``42 %  393 of 936 MB  11.8 MB/s  4 donors``."""
+    done, total, donors = progress.bytes_done, progress.bytes_total, progress.donors
+    return (
+        f"{percent(done, total)}  {done / 1e6:.0f} of {total / 1e6:.0f} MB  "
+        f"{progress.bytes_per_second / 1e6:.1f} MB/s  {plural(donors, 'donor')}"
+    )
+
+
+def state(status: Status) -> str:
+    """What it is doing; if it is paused, how that ends."""
+    if status.state != "paused":
+        return status.state
+    if status.paused_until is None:
+        return "paused (`dupt-peer resume` has it go on)"
+    until = time.strftime("%H:%M", time.localtime(status.paused_until))
+    return f"paused until {until} (`dupt-peer resume` has it go on now)"
+
+
+def share(status: Status, view: View, peer_id: str) -> str:
+    """Own speed ÷ the speed of all oracles."""
+    return percent(status.tokens_per_second, total_speed(status, view, peer_id))
+
+
+def total_speed(status: Status, view: View, peer_id: str) -> float:
+    """Tokens per second of all oracles together."""
+    others = [peer for peer in view.oracles if peer.peer_id != peer_id]
+    return status.tokens_per_second + sum(peer.record.tokens_per_second for peer in others)
+
+
+def reach(view: View, peer_id: str) -> str:
+    """How others call this peer."""
+    return next((peer.record.reach for peer in view.peers if peer.peer_id == peer_id), "–")
+
+
+def last_round(status: Status) -> str:
+    """How the last round ended."""
+    result = status.last_round
+    if result is None:
+        return "none yet"
+    if result.state is None:
+        return f"failed: {result.reason.replace('_', ' ')} (the contribution is kept)"
+    return f"averaged {company(len(result.mates))} in {result.seconds:.1f} s"
+
+
+def company(others: int) -> str:
+    """``alone``, ``with 1 other``, ``with 2 others``."""
+    return f"with {plural(others, 'other')}" if others else "alone"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 donor``, ``2 donors``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def number(value: float | None) -> str:
+    """Four decimals, or a dash."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Such as ``42 %``."""
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def amount(count: float, unit: str = "") -> str:
+    """Three digits of a number of tokens, weights or bytes: ``812``, ``12.3 k``, ``4.56 MB``."""
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            scaled = count / size
+            return f"{scaled:.{max(0, 3 - len(str(int(scaled))))}f} {prefix}{unit}"
+    return f"{count:.0f} {unit}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    """``8 s``, ``3 min``, ``2 h``: one unit is precise enough for a guess."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def bar(ratio: float) -> str:
+    """A bar of fixed width."""
+    full = round(ratio * BAR_WIDTH)
+    return "█" * full + "░" * (BAR_WIDTH - full)

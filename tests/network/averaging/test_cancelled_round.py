@@ -1,0 +1,152 @@
+"""A round that is given up at any moment leaves nothing that asyncio would report later."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+
+NUMEL = 4_000_000  # 16 parts of an all-reduce with two bytes per value
+DIGEST = "ab" * 32
+
+
+class Gate(TokenBucket):
+    """Lets so many messages of a round pass, and then says so and none any more."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(None)
+        self._count = count
+        self.shut = asyncio.Event()
+
+    async def take(self, amount: int, *, urgent: bool = False) -> None:
+        del amount, urgent
+        self._count -= 1
+        if self._count < 0:
+            self.shut.set()
+            await asyncio.Event().wait()
+
+
+class SlowBucket(TokenBucket):
+    """No message takes so long that its sender would count as silent, and all together far too long."""
+
+    async def take(self, amount: int, *, urgent: bool = False) -> None:
+        del amount, urgent
+        await asyncio.sleep(0.6)
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(rounds={"matchmaking_seconds": 4, "chunk_seconds": 2, "allreduce_seconds": 4.5})
+
+
+@contextmanager
+def nothing_heard() -> Iterator[None]:
+    """Fails if asyncio reports anything, now or when the garbage is collected."""
+    heard: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: heard.append(f"{context['message']}: {context}"))
+    try:
+        yield
+        gc.collect()
+        assert heard == []
+    finally:
+        loop.set_exception_handler(None)
+
+
+async def open_averagers(manifest, peers, bandwidths=()) -> list[SwarmAverager]:
+    averagers = []
+    for number, peer in enumerate(peers):
+        averagers.append(SwarmAverager(manifest, peer.dht, bandwidth=dict(enumerate(bandwidths)).get(number)))
+        await averagers[-1].open(peer.p2p, NUMEL)
+    return averagers
+
+
+def start_round(averagers, number: int) -> list[asyncio.Task]:
+    about = {"round": number, "digest": DIGEST, "group_size": len(averagers)}
+    return [
+        asyncio.create_task(averager.average(torch.full((NUMEL,), float(place)), 10.0, **about))
+        for place, averager in enumerate(averagers)
+    ]
+
+
+async def end_with_one_cancelled(averagers, when: asyncio.Event) -> set[str]:
+    """How the round ended for the others. (Its tasks, whose errors hold their frames, end with this.)"""
+    mine, *others = start_round(averagers, 1)
+    await when.wait()
+    mine.cancel()
+    await asyncio.wait([mine])
+    assert mine.cancelled()
+    return {result.reason for result in await asyncio.gather(*others)}
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+def test_cancelled_while_the_group_is_being_found(stations, manifest) -> None:
+    """At once, after a moment, and when somebody may have been found; the next round is as ever."""
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            with nothing_heard():
+                for number, seconds in enumerate((0.0, 0.01, 0.05, 0.1)):
+                    tasks = start_round(averagers, number)
+                    await asyncio.sleep(seconds)
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*start_round(averagers, 9))
+            assert [result.reason for result in results] == ["", ""]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("side", "passed", "client"),
+    [
+        ("upload", 0, False),
+        ("upload", 3, False),
+        ("upload", 3, True),
+        ("download", 0, False),
+        ("download", 3, False),
+    ],
+)
+def test_cancelled_in_the_all_reduce(stations, manifest, side, passed, client) -> None:
+    """Of three peers one is stopped amid what it sends or receives; the others end too, all in silence."""
+
+    async def scenario() -> None:
+        gate, bandwidth = Gate(passed), Bandwidth()
+        setattr(bandwidth, side, gate)
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers, [bandwidth])
+            averagers[
+                0
+            ].client_mode = client  # it reduces nothing, and gets the averages when it has sent all
+            with nothing_heard():
+                reasons = await end_with_one_cancelled(averagers, gate.shut)
+                assert reasons <= {"peer_lost", "timeout", ""}
+                await asyncio.sleep(0.1)
+
+    run(scenario)
+
+
+def test_a_round_that_takes_too_long(stations, manifest) -> None:
+    """The time limit of the all-reduce ends it as a cancellation does: in silence."""
+
+    async def scenario() -> None:
+        bandwidth = Bandwidth()
+        bandwidth.upload = SlowBucket(None)
+        async with stations(2, manifest) as peers:
+            averagers = await open_averagers(manifest, peers, [bandwidth])
+            with nothing_heard():
+                results = await asyncio.gather(*start_round(averagers, 1))
+                assert results[0].reason == "timeout"
+                await asyncio.sleep(0.1)
+
+    run(scenario)

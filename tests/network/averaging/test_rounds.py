@@ -1,0 +1,70 @@
+"""The end of a round on a node: what its result tells the trainer."""
+
+import asyncio
+
+import pytest
+import torch
+
+from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.replica.state import ReplicaState
+
+NUMEL = 10
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7})
+
+
+@pytest.fixture
+def store(manifest) -> StateStore:
+    store = StateStore(manifest, None)  # type: ignore[arg-type]
+    anchor = torch.ones(NUMEL)
+    store.replace(ReplicaState(3, 300, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
+    return store
+
+
+class NoMember:
+    """A peer that is alone suspects nobody."""
+
+    def suspect(self, peer_ids) -> None:
+        assert not peer_ids
+
+
+def end_round(manifest, store, stations, contribution, averager_type=SwarmAverager):
+    async def scenario():
+        async with stations(1, manifest) as [peer]:
+            averager = averager_type(manifest, peer.dht)
+            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            return await rounds.end(contribution, 10, ())
+
+    return asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_good_round(manifest, store, stations) -> None:
+    """The state that follows has one more round and the tokens of the contribution."""
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL))
+    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
+
+
+def test_only_the_outer_step_overflows(manifest, store, stations) -> None:
+    """A contribution with which the anchor would not be finite is to be given up, and is called so."""
+    huge = torch.full((NUMEL,), 3.4e38)
+    store.replace(ReplicaState(3, 300, ((NUMEL,),), -huge, {"velocity": huge.clone()}))
+    state, average, _ = end_round(manifest, store, stations, huge)
+    assert (state, average.reason) == (None, "outer_overflow")
+
+
+def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> None:
+    """Numbers of others that overflow before the outer step cost the round, and no progress."""
+
+    class Overflowing(SwarmAverager):
+        """As with an infinite weight that nobody checked."""
+
+        async def average(self, *_, **__) -> Average:
+            return Average(None, round(float("inf")))
+
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
+    assert (state, average.reason) == (None, "network")

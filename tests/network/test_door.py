@@ -1,0 +1,326 @@
+"""What a stranger with plain hivemind can send to a node, and what does not come of it."""
+
+import asyncio
+
+import msgpack
+import pytest
+import torch
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.p2p import P2P, P2PHandlerError
+from hivemind.proto import averaging_pb2, dht_pb2
+from hivemind.utils import get_dht_time
+
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.members.validator import peers_key
+from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.blob import Blob
+from tests.support.stranger import (
+    AveragerStub,
+    answer_finds,
+    nested_extensions,
+    peer_id_in,
+    plain_node,
+    store_at,
+    stranger_beside,
+)
+
+DIGEST = "ab" * 32
+NUMEL = 1000
+
+
+def dictionary_of(*fields) -> bytes:
+    """What hivemind would take for a dictionary of the DHT, with these fields."""
+    return msgpack.packb(msgpack.ExtType(0x50, msgpack.packb(fields)))
+
+
+HOSTILE_DICTIONARIES = [
+    nested_extensions(),
+    msgpack.packb(msgpack.ExtType(0x50, nested_extensions())),
+    dictionary_of("many", 1.0, []),
+    dictionary_of(9, 9e9, [["text", b"", 9e9]]),
+    dictionary_of(9, 9e9, [[b"subkey", b"", float("nan")]]),
+    dictionary_of(9, 9e9),
+    b"",
+]
+HOSTILE_GATHERS = [
+    msgpack.packb([1, float("inf")]),
+    msgpack.packb([0, float("nan")]),
+    msgpack.packb([0, 1e12]),
+    msgpack.packb([0, -1.0]),
+    msgpack.packb([7, 1.0]),
+    msgpack.packb([0, "x"]),
+    msgpack.packb(0),
+    nested_extensions(),
+    b"",
+]
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(rounds={"matchmaking_seconds": 4, "chunk_seconds": 2, "allreduce_seconds": 15})
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+async def open_averagers(manifest, peers) -> list[SwarmAverager]:
+    averagers = [SwarmAverager(manifest, peer.dht) for peer in peers]
+    for averager, peer in zip(averagers, peers, strict=True):
+        await averager.open(peer.p2p, NUMEL)
+    return averagers
+
+
+def start_round(averagers, size: int, round: int = 1) -> list[asyncio.Task]:
+    """Each averages its own number."""
+    about = {"round": round, "digest": DIGEST, "group_size": size}
+    return [
+        asyncio.create_task(averager.average(torch.full((NUMEL,), float(number)), 10.0, **about))
+        for number, averager in enumerate(averagers)
+    ]
+
+
+def assert_averaged(results) -> None:
+    assert [result.reason for result in results] == [""] * len(results)
+    middle = (len(results) - 1) / 2
+    assert all(torch.equal(result.values, torch.full((NUMEL,), middle)) for result in results)
+
+
+def group_key(manifest, round: int = 1) -> str:
+    """The key under which the peers of `start_round` declare themselves."""
+    return f"{manifest.swarm_id}.0b{round:b}{int(DIGEST[:8], 16):032b}"
+
+
+def test_nested_extension_types_in_a_subkey(stations, manifest) -> None:
+    """A subkey or a value of nested extension types is refused under any key, and the node lives."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+            assert len(nested_extensions()) < 1024
+            for key in (peers_key(manifest.swarm_id), group_key(manifest)):
+                with pytest.raises(P2PHandlerError, match="extension type"):
+                    await store_at(p2p, peer.address, key, nested_extensions(), msgpack.packb(True))
+                subkey = msgpack.packb(b"x")
+                assert await store_at(p2p, peer.address, key, subkey, nested_extensions()) == [False]
+
+    run(scenario)
+
+
+def test_hostile_dictionaries_are_not_stored(stations, manifest) -> None:
+    """A whole dictionary, which hivemind unpacks before it validates, is looked through first."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+            for dictionary in HOSTILE_DICTIONARIES:
+                with pytest.raises(P2PHandlerError, match="RefusedError"):
+                    await store_at(p2p, peer.address, "x", DHTProtocol.IS_DICTIONARY, dictionary)
+
+    run(scenario)
+
+
+def test_hostile_answers_are_not_believed(stations, manifest) -> None:
+    """Who asks the DHT, and gets such a dictionary from a stranger, hears what the others say."""
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
+            mine, theirs = peers[0].dht, peers[1].dht
+            asked: list[bytes] = []
+            subkey = theirs.peer_id.to_bytes()
+
+            def find(request):
+                asked.append(HOSTILE_DICTIONARIES[len(asked) % len(HOSTILE_DICTIONARIES)])
+                result = dht_pb2.FindResult(
+                    type=dht_pb2.FOUND_DICTIONARY, value=asked[-1], expiration_time=get_dht_time() + 100
+                )
+                return dht_pb2.FindResponse(results=[result] * len(request.keys))
+
+            await answer_finds(p2p, find, peers[0].address)
+            while len(asked) < len(HOSTILE_DICTIONARIES):
+                await theirs.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
+                assert list((await mine.get("x", latest=True)).value) == [subkey]
+                mine.blacklist.clear()  # who sent nonsense is not asked for a while
+                await mine.protocol.call_ping(p2p.peer_id)
+
+    run(scenario)
+
+
+def test_what_never_expires_is_not_believed(stations, manifest) -> None:
+    """An answer that is said to be valid for ever is not kept: nobody else would be asked again."""
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
+
+            def find(request):
+                value = dictionary_of(float("inf"), 9e9, [])
+                result = dht_pb2.FindResult(
+                    type=dht_pb2.FOUND_DICTIONARY, value=value, expiration_time=float("inf")
+                )
+                return dht_pb2.FindResponse(results=[result] * len(request.keys))
+
+            await answer_finds(p2p, find, peers[0].address)
+            mine, theirs = peers[0].dht, peers[1].dht
+            await mine.get("x", latest=True)
+            subkey = theirs.peer_id.to_bytes()
+            await theirs.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
+            assert list((await mine.get("x", latest=True)).value) == [subkey]
+
+    run(scenario)
+
+
+def test_lengths_come_before_regular_expressions(stations, manifest) -> None:
+    """131 KB of the beginning of an owner tag, as a subkey or as a value, are refused by their length."""
+    tags, signatures = b"[owner:" * 18_800, b"[signature:" * 12_000
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+            with pytest.raises(P2PHandlerError, match="a DHT subkey of 131,6"):
+                await store_at(p2p, peer.address, "x", msgpack.packb(tags), msgpack.packb(True))
+            subkey = msgpack.packb(b"[owner:x]")
+            assert await store_at(p2p, peer.address, "x", subkey, signatures) == [False]
+            assert peer.dht.protocol.record_validator.refused == {"size": 1}
+
+    run(scenario)
+
+
+def test_a_round_with_malformed_averagers(stations, manifest) -> None:
+    """Unsigned booleans under the round's key are not stored under subkeys that are no peer ids."""
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers, stranger_beside(*(peer.address for peer in peers)) as p2p:
+            for subkey in ("a string", b"bytes", 7, [1]):
+                for peer in peers:
+                    packed = msgpack.packb(subkey)
+                    stored = await store_at(
+                        p2p, peer.address, group_key(manifest), packed, msgpack.packb(True)
+                    )
+                    assert stored == [False]
+            averagers = await open_averagers(manifest, peers)
+            assert_averaged(await asyncio.gather(*start_round(averagers, 2)))
+
+    run(scenario)
+
+
+def test_a_follower_with_a_hostile_gather(stations, manifest) -> None:
+    """A stranger that tells nonsense of itself comes into no group, and the others average without it."""
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers, stranger_beside(*(peer.address for peer in peers)) as p2p:
+            averagers = await open_averagers(manifest, peers)
+            rounds = start_round(averagers, 3)
+            for gather in HOSTILE_GATHERS:
+                for peer in peers:
+                    code = await ask_to_follow(p2p, peer.address, manifest, gather)
+                    assert code == averaging_pb2.PROTOCOL_VIOLATION
+            assert_averaged(await asyncio.gather(*rounds))
+
+    run(scenario)
+
+
+async def ask_to_follow(p2p: P2P, address: str, manifest, gather: bytes) -> int:
+    stub = AveragerStub.get_stub(p2p, peer_id_in(address), namespace=manifest.swarm_id)
+    replies = await stub.rpc_join_group(
+        averaging_pb2.JoinRequest(
+            schema_hash=f"flat-fp32-{NUMEL}".encode(),
+            expiration=get_dht_time() + 60,
+            gather=gather,
+            group_key=group_key(manifest),
+        )
+    )
+    reply = await anext(replies)
+    await replies.aclose()
+    return reply.code
+
+
+def hostile_groups(mine: bytes, yours: bytes, told: bytes) -> dict[str, averaging_pb2.MessageFromLeader]:
+    """What a leader may announce to a follower that told ``told``."""
+    honest, code = msgpack.packb([0, 10.0]), averaging_pb2.BEGIN_ALLREDUCE
+
+    def group(*members: tuple[bytes, bytes]) -> averaging_pb2.MessageFromLeader:
+        peer_ids, gathered = zip(*members, strict=True)
+        return averaging_pb2.MessageFromLeader(
+            code=code, group_id=b"g", ordered_peer_ids=peer_ids, gathered=gathered
+        )
+
+    return {
+        "infinite": group((mine, msgpack.packb([1, float("inf")])), (yours, told)),
+        "without you": group((mine, honest)),
+        "you as another": group((mine, honest), (yours, msgpack.packb([0, 11.0]))),
+        "twice": group((mine, honest), (mine, honest), (yours, told)),
+        "no peer id": group((mine, honest), (b"x", honest), (yours, told)),
+        "unknown code": averaging_pb2.MessageFromLeader(code=99),
+        "nothing": averaging_pb2.MessageFromLeader(code=code),
+    }
+
+
+def test_a_hostile_leader(stations, make_manifest, identities) -> None:
+    """A stranger that declares itself first and announces an impossible group is passed over."""
+    manifest = make_manifest(rounds={"matchmaking_seconds": 10})
+    kinds, asked = list(hostile_groups(b"", b"", b"")), []
+
+    async def lead(request, context):
+        kind = kinds[int(request.group_key.partition(".0b")[2][:-32], 2)]
+        asked.append(kind)
+        yield averaging_pb2.MessageFromLeader(code=averaging_pb2.ACCEPTED)
+        yield hostile_groups(context.local_id.to_bytes(), context.remote_id.to_bytes(), request.gather)[kind]
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers:
+            addresses = [peer.address for peer in peers]
+            async with (
+                stranger_beside(*addresses, identity=identities[3]) as p2p,
+                plain_node(p2p, *addresses) as node,
+            ):
+                handler = f"{manifest.swarm_id}::SwarmAverager.rpc_join_group"
+                await p2p.add_protobuf_handler(handler, lead, averaging_pb2.JoinRequest, stream_output=True)
+                averagers = await open_averagers(manifest, peers)
+                for round in range(len(kinds)):
+                    assert await node.store(
+                        group_key(manifest, round),
+                        subkey=p2p.peer_id.to_bytes(),
+                        value=True,
+                        expiration_time=get_dht_time() + 5,
+                    )
+                    assert_averaged(await asyncio.gather(*start_round(averagers, 2, round)))
+                assert list(dict.fromkeys(asked)) == kinds
+
+    run(scenario)
+
+
+def test_a_frame_that_is_announced_too_long(stations, manifest) -> None:
+    """Who announces 2^40 bytes in a stream is hung up on, before anything is read."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+            exchange = Exchange(peer.p2p)
+            await exchange.start()
+            for marker in (P2P.MESSAGE_MARKER, P2P.ERROR_MARKER):
+                _, reader, writer = await p2p.call_binary_stream_handler(
+                    peer_id_in(peer.address), "Exchange.rpc_chunks"
+                )
+                writer.write(marker + (1 << 40).to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER) + bytes(100))
+                assert await reader.read() == b""
+                writer.close()
+
+    run(scenario)
+
+
+def test_an_answer_that_is_announced_too_long(stations, manifest) -> None:
+    """A donor that announces more than a frame may have has failed, and nothing is read of it."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+
+            async def announce(_info, reader, writer) -> None:
+                length = FRAME_BYTES_MAX + 1
+                writer.write(P2P.MESSAGE_MARKER + length.to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER))
+                await reader.read()
+                writer.close()
+
+            await p2p.add_binary_stream_handler("Exchange.rpc_chunks", announce)
+            exchange = Exchange(peer.p2p)
+            with pytest.raises(RefusedError, match="a frame of 2,097,153 bytes was announced"):
+                async for _ in exchange._ask_chunks(p2p.peer_id, Blob.build({}, [b"x"]).digest, [0]):
+                    pass
+
+    run(scenario)

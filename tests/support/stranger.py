@@ -1,0 +1,90 @@
+"""A peer that can dial and holds no key of the swarm: plain hivemind, with none of our code in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+from hivemind.averaging import DecentralizedAverager
+from hivemind.dht.node import DHTNode
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.dht.validation import RecordValidatorBase
+from hivemind.p2p import P2P, PeerID
+from hivemind.proto import dht_pb2
+from hivemind.utils import get_dht_time
+
+TUPLE_CODE = 0x40  # hivemind's extension type for tuples
+# The names on the wire are those of the classes.
+AveragerStub: Any = type("SwarmAverager", (DecentralizedAverager,), {})
+
+
+def nested_extensions(depth: int = 200) -> bytes:
+    """Extension types within extension types: under 1 KB, and too deep for the stack of hivemind's reader."""
+    data = msgpack.packb(None)
+    for _ in range(depth):
+        data = msgpack.packb(msgpack.ExtType(TUPLE_CODE, data))
+    return data
+
+
+def peer_id_in(address: str) -> PeerID:
+    return PeerID.from_base58(address.rpartition("/")[2])
+
+
+@asynccontextmanager
+async def stranger_beside(*addresses: str, identity: Path | None = None) -> AsyncIterator[P2P]:
+    """A plain daemon connected to the peers at ``addresses``; without ``identity`` no RSA key is its own."""
+    p2p = await P2P.create(initial_peers=list(addresses), identity_path=identity and str(identity))
+    try:
+        yield p2p
+    finally:
+        await p2p.shutdown()
+
+
+@asynccontextmanager
+async def plain_node(
+    p2p: P2P, *addresses: str, validator: RecordValidatorBase | None = None
+) -> AsyncIterator[DHTNode]:
+    """hivemind's DHT node on that daemon."""
+    node = await DHTNode.create(p2p=p2p, initial_peers=list(addresses), record_validator=validator)
+    try:
+        yield node
+    finally:
+        await node.shutdown()
+
+
+async def answer_finds(p2p: P2P, find: Callable[[Any], Any], *addresses: str) -> DHTProtocol:
+    """A DHT protocol that those at ``addresses`` will ask; it answers with ``find(request)``."""
+
+    async def rpc_find(
+        self: DHTProtocol, request: dht_pb2.FindRequest, context: object
+    ) -> dht_pb2.FindResponse:
+        del context
+        response = find(request)
+        response.peer.CopyFrom(self.node_info)
+        return response
+
+    hostile: Any = type("DHTProtocol", (DHTProtocol,), {"rpc_find": rpc_find})
+    protocol = await hostile.create(p2p, DHTID.generate(), 20, 5, 5, 10.0)
+    for address in addresses:
+        await protocol.call_ping(peer_id_in(address))
+    return protocol
+
+
+async def store_at(
+    p2p: P2P, address: str, key: str, subkey: bytes, value: bytes, seconds: float = 5.0
+) -> list[bool]:
+    """Call ``rpc_store`` of the peer at ``address``; what it stored."""
+    request = dht_pb2.StoreRequest(
+        keys=[DHTID.generate(source=key).to_bytes()],
+        subkeys=[subkey],
+        values=[value],
+        expiration_time=[get_dht_time() + seconds],
+        in_cache=[False],
+    )
+    stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))
+    reply = await stub.rpc_store(request, timeout=30)
+    return list(reply.store_ok)
