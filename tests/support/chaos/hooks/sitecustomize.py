@@ -43,11 +43,7 @@ def arm(stage: str) -> None:
                 yield part
                 power_cut()
 
-<<<<<<< HEAD
         ScreeningRunner.parts_for = send_one  # type: ignore[method-assign]
-=======
-        setattr(ScreeningRunner, "parts_for", send_one)  # noqa: B010 (mypy lets no method be assigned)
->>>>>>> rounds
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
