@@ -120,7 +120,7 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
 
     check_names(scrape)
     states = scrape.by("state", "state")
-    assert sorted(states.values()) == [0.0] * 5 + [1.0]
+    assert sorted(states.values()) == [0.0] * 7 + [1.0]
     assert states["training"] or states["averaging"]
     steps = scrape.by("step_duration_seconds_count", "phase")
     assert set(steps) == {"data", "forward", "backward", "optimizer"}
