@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @options.strict
 @options.device
 @options.batch_size
+@options.threads
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
 @click.option(
@@ -118,7 +119,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
 
 
 def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMetrics, screen: Screen) -> None:
-    control.beat(status.state, status.round)
+    control.beat(status.state, status.round, str(status.activity))
     metrics.report(status)
     screen.show(status, swarm.view, swarm.traffic)
 
@@ -149,16 +150,15 @@ def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) 
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:
-    """What this session did, for ``--json``."""
+    """What this session did, for ``--json``; null: it ended before anything was measured."""
     status: Status = oracle.status()
     first, latest = status.first, status.latest
-    assert first is not None and latest is not None
     return {
         "rounds": status.rounds_done,
         "failed_rounds": status.failed_rounds,
         "tokens_total": status.contributed_tokens,
-        "heldout_loss_before": first.loss_nats,
-        "heldout_loss_after": latest.loss_nats,
-        "bits_per_byte_before": first.bits_per_byte,
-        "bits_per_byte_after": latest.bits_per_byte,
+        "heldout_loss_before": first and first.loss_nats,
+        "heldout_loss_after": latest and latest.loss_nats,
+        "bits_per_byte_before": first and first.bits_per_byte,
+        "bits_per_byte_after": latest and latest.bits_per_byte,
     }
