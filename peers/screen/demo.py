@@ -32,7 +32,7 @@ class DemoScreen:
 
     def say(self, message: str) -> None:
         """One sentence."""
-        self._console.print(message, markup=False, highlight=False)
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
     def follow(self, address: str, rounds: int, running: Callable[[], bool]) -> None:
         """Show the swarm that ``address`` is in, as long as ``running``."""

@@ -133,14 +133,14 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
-    """Two peers of a swarm cannot share a state folder; the message names the option that helps."""
+    """Two peers of one role in a swarm cannot share a state folder; the message says what helps."""
     manifest, tokenizer = swarm_files(corpus)
     parameters = list(GPT(manifest.model).parameters())
     with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")) as first,
+        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")),
         pytest.raises(UsageError, match="a folder of its own"),
     ):
-        Swarm.join(first.addresses, tmp_path, settings())
+        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap"))
 
 
 def test_a_step_is_cut_into_equal_micro_batches() -> None:

@@ -150,7 +150,7 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     assert evaluator.wait(DEADLINE_SECONDS) == 130
     first.terminate()
     assert first.wait(DEADLINE_SECONDS) == 0
-    [checkpoint] = sorted((tmp_path / "state-0" / manifest.swarm_id).glob("checkpoint-*"))[-1:]
+    [checkpoint] = sorted((tmp_path / "state-0" / f"{manifest.swarm_id}.bootstrap").glob("checkpoint-*"))[-1:]
     state = load_state(checkpoint / "replica.safetensors")
     assert (state.digest, state.round) == (after["state_digest"], after["round"])
     shown = {key: after[key] for key in ("dataset", "bits_per_byte", "loss_nats", "round", "time")}
