@@ -13,14 +13,16 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dupt_swarm.errors import CorpusError, ManifestError, UsageError
+from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
@@ -91,6 +93,7 @@ class Evaluator:
                 "the swarm trains a model of its own making, which its manifest does not describe: "
                 "it cannot be evaluated by this program"
             )
+        self._threads = Threads()
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -119,7 +122,7 @@ class Evaluator:
         unflatten(self._swarm.anchor, self._parameters)
         try:
             found = evaluate(self._model, self._batches(), self._token_bytes, self._device)
-        except _Stopped:
+        except Abandoned:
             return None
         return Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
 
@@ -140,20 +143,18 @@ class Evaluator:
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The whole corpus, or its first blocks: an evaluator trains on nothing."""
         left = self._settings.blocks or sys.maxsize
+        batch_size = sequences_at_once(
+            self._settings.batch_size, parameter_count(self._model), self._context_length, self._device
+        )
         for split in (self.corpus.train, self.corpus.held_out):
             if left == 0:
                 return
-            for inputs, targets in held_out_batches(
-                split, self._context_length, self._settings.batch_size, left
-            ):
+            for inputs, targets in held_out_batches(split, self._context_length, batch_size, left):
                 if self._stopping.is_set():
-                    raise _Stopped
+                    raise Abandoned
+                self._threads.adapt()
                 left -= len(inputs)
                 yield inputs, targets
-
-
-class _Stopped(Exception):
-    """An evaluation was given up."""
 
 
 def dataset_name(settings: EvaluatorSettings) -> str:
@@ -172,13 +173,3 @@ def dataset_name(settings: EvaluatorSettings) -> str:
             setting="dataset",
         )
     return settings.dataset
-
-
-def check_corpus(settings: EvaluatorSettings) -> None:
-    """Find out what can be known of the corpus without a tokenizer.
-
-    Raises:
-        CorpusError: there is no text in it, or its beginning cannot be read.
-    """
-    if not TextFiles(settings.corpus, settings.field, settings.strict).any():
-        raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

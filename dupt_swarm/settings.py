@@ -66,6 +66,7 @@ class OracleSettings:
         held_out_blocks: how many held-out sequences to evaluate on.
         hours: when to train; outside of them the oracle is paused.
         strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
+        threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
     corpus: Path
@@ -78,6 +79,7 @@ class OracleSettings:
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
     strict: bool = False
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

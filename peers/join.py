@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
+    from peers.metrics.collector import PeerMetrics
     from peers.screen.facts import About
     from peers.screen.screen import Screen
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @options.strict
 @options.device
 @options.batch_size
+@options.threads
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
 @click.option(
@@ -86,9 +88,11 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
+        from dupt_swarm.learning.left_out import TextFiles
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
+        TextFiles(chosen["corpus"], chosen["field"], chosen["strict"]).check()  # before anything is fetched
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
@@ -106,18 +110,18 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
                 _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
-
-                def report(status: Status) -> None:
-                    control.beat(status.state, status.round)
-                    metrics.report(status)
-                    screen.show(status, swarm.view, swarm.traffic)
-
-                oracle.run(report)
+                oracle.run(lambda status: _report(status, swarm, control, metrics, screen))
             summary = summarise(oracle)
         screen.say("left the swarm; the same command goes on from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMetrics, screen: Screen) -> None:
+    control.beat(status.state, status.round, str(status.activity))
+    metrics.report(status)
+    screen.show(status, swarm.view, swarm.traffic)
 
 
 def _begin(screen: Screen, about: About, left_out: Sequence[LeftOut]) -> None:
@@ -146,16 +150,15 @@ def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) 
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:
-    """What this session did, for ``--json``."""
+    """What this session did, for ``--json``; null: it ended before anything was measured."""
     status: Status = oracle.status()
     first, latest = status.first, status.latest
-    assert first is not None and latest is not None
     return {
         "rounds": status.rounds_done,
         "failed_rounds": status.failed_rounds,
         "tokens_total": status.contributed_tokens,
-        "heldout_loss_before": first.loss_nats,
-        "heldout_loss_after": latest.loss_nats,
-        "bits_per_byte_before": first.bits_per_byte,
-        "bits_per_byte_after": latest.bits_per_byte,
+        "heldout_loss_before": first and first.loss_nats,
+        "heldout_loss_after": latest and latest.loss_nats,
+        "bits_per_byte_before": first and first.bits_per_byte,
+        "bits_per_byte_after": latest and latest.bits_per_byte,
     }

@@ -46,6 +46,12 @@ state_dir = click.option(
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
 )
+threads = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="Compute with so many threads on a CPU. [default: as many as there are cores that others leave]",
+)
 max_disk = click.option(
     "--max-disk",
     type=BYTES,

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dupt_swarm.errors import FileError
 
+SYNC_BYTES = 1 << 24  # a second on the slowest of disks
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+
+def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Let ``write`` fill a temporary file beside ``path``, make it durable, and rename it to ``path``.
+
+    Args:
+        path: of the file.
+        write: fills the file that it is given.
+        durable: False: whoever names the folder makes its files durable, see `SwarmFolder.new_checkpoint`.
 
     Raises:
         FileError: the disk is full or the folder cannot be written; ``path`` is as before.
@@ -19,10 +27,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as error:
         raise FileError(
             f"{path}: cannot be written ({error.strerror or error}); free space there, or let it be writable"
@@ -30,6 +40,28 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with contextlib.suppress(OSError):  # gone already, or the folder cannot be written
             temporary.unlink()
+
+
+def sync_files(paths: Sequence[Path], go_on: Callable[[int, int], bool]) -> None:
+    """Make files durable piece by piece, because nothing ends a process that waits for a slow disk.
+
+    Args:
+        paths: of files that are written and closed.
+        go_on: called before each piece with the bytes done and in all; False: leave the rest to the system,
+            which writes it in the next half minute whatever becomes of this process.
+    """
+    done, total = 0, sum(path.stat().st_size for path in paths)
+    for path in paths:
+        with path.open("r+b") as file:
+            size = path.stat().st_size
+            if size:
+                with mmap.mmap(file.fileno(), size) as content:
+                    for start in range(0, size, SYNC_BYTES):
+                        if not go_on(done + start, total):
+                            return
+                        content.flush(start, min(SYNC_BYTES, size - start))
+            os.fsync(file.fileno())  # what is left: the file's size and times
+            done += size
 
 
 def sync_folder(folder: Path) -> None:

@@ -26,7 +26,7 @@ from typing import IO
 
 import platformdirs
 
-from dupt_swarm.disk.files import sync_folder, write_atomically
+from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
 from dupt_swarm.disk.limit import DiskLimit, folder_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.settings import Role
@@ -127,8 +127,14 @@ class SwarmFolder:
         return found[-1] if found else None
 
     @contextmanager
-    def new_checkpoint(self) -> Iterator[Path]:
+    def new_checkpoint(self, go_on: Callable[[int, int], bool] = lambda *_: True) -> Iterator[Path]:
         """A folder to write a checkpoint into; it becomes the newest one if all goes well.
+
+        Its files are made durable before that. Whoever is in a hurry leaves that to the system: the
+        checkpoint then outlives this process, but not a power cut within the next half minute.
+
+        Args:
+            go_on: see `sync_files`.
 
         Raises:
             CheckpointError: it cannot be written; the checkpoints before are as they were.
@@ -142,6 +148,7 @@ class SwarmFolder:
             unfinished.mkdir()
             yield unfinished
             self._make_room(0)  # its size was a guess before
+            sync_files(sorted(unfinished.iterdir()), go_on)
             unfinished.rename(self.path / f"checkpoint-{number:08d}")
             sync_folder(self.path)
         except OSError as error:

@@ -13,7 +13,8 @@ inner           the inner optimizer
 strategies/     inner steps and what a round contributes: DiLoCo, gradient
 evaluation      the loss on held-out text
 held_out        when to evaluate
-meter           the mean loss of recent steps
+interruptible   looking into steps and evaluations, and giving them up
+threads         how many threads compute on a CPU that others use too
 stopwatch       how long the phases of a step take
 safe_state      nested structures with tensors in one safetensors file
 """

@@ -33,7 +33,7 @@ class Batches:
         Raises:
             CorpusError: the split is shorter than a block.
         """
-        self.blocks = _count_blocks(split, context_length)
+        self.blocks = count_blocks(split, context_length)
         self._split = split
         self._context_length = context_length
         self._batch_size = batch_size
@@ -86,7 +86,7 @@ def held_out_batches(
     Raises:
         CorpusError: the split is shorter than a block.
     """
-    blocks = _count_blocks(split, context_length)
+    blocks = count_blocks(split, context_length)
     blocks = blocks if max_blocks is None else min(blocks, max_blocks)
     return (
         _read_batch(split, range(start, min(start + batch_size, blocks)), context_length)
@@ -94,7 +94,12 @@ def held_out_batches(
     )
 
 
-def _count_blocks(split: Split, context_length: int) -> int:
+def count_blocks(split: Split, context_length: int) -> int:
+    """How many whole blocks there are in ``split``.
+
+    Raises:
+        CorpusError: the split is shorter than a block.
+    """
     blocks = (len(split) - 1) // context_length
     if blocks < 1:
         raise CorpusError(

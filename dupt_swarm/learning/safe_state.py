@@ -17,7 +17,7 @@ from dupt_swarm.errors import CheckpointError, FileError
 
 
 def write_tree(path: Path, tree: object) -> None:
-    """Write ``tree`` to ``path``, whole or not at all.
+    """Write ``tree`` to ``path``, whole or not at all; durable as soon as its folder is a checkpoint.
 
     Args:
         path: its folder exists.
@@ -33,7 +33,7 @@ def write_tree(path: Path, tree: object) -> None:
     _part_memory(tensors)
     metadata = {"skeleton": skeleton, "crc32": str(_checksum(skeleton, tensors))}
     try:
-        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata), durable=False)
     except FileError as error:
         raise CheckpointError(str(error)) from error
     except SafetensorError as error:  # how safetensors reports a full disk

@@ -17,6 +17,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -28,7 +29,7 @@ ALPHABET = frozenset(pre_tokenizers.ByteLevel.alphabet())
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer. Made by `train_tokenizer`, `from_bytes` or `load`."""
+    """A byte-level BPE tokenizer. Made by `train_tokenizer` or `from_bytes`."""
 
     end_of_text = 0
     """The id that follows each document."""
@@ -104,31 +105,13 @@ class Tokenizer:
             raise ManifestError(f"{source}: {problem}; `dupt-peer new` writes one that suits")
         return cls(backend, data)
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read the tokenizer.json at ``path``.
-
-        Raises:
-            ManifestError: it cannot be read, or is not one that suits.
-        """
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error
-        return cls.from_bytes(data, str(path))
-
     def save(self, path: Path) -> None:
         """Write tokenizer.json to ``path``, whole or not at all.
 
         Raises:
-            OSError: the file cannot be written.
+            FileError: the file cannot be written.
         """
-        part = path.with_name(path.name + ".part")
-        try:
-            part.write_bytes(self._data)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_atomically(path, lambda file: file.write_bytes(self._data))
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning.device import autocast, is_out_of_memory
+from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
 SEQUENCES_MAX = 1 << 30  # as many as a batch has, until the memory does not suffice
@@ -82,16 +83,30 @@ class Trainer:
         """From now on tell ``observer`` the tokens of each step and the seconds of its phases."""
         self._watch = build_stopwatch(self.device, observer)
 
-    def step(self) -> Step:
-        """One inner step: gradients are the mean over all tokens of its micro-batches."""
+    def step(self, look: Look = lambda *_: None) -> Step:
+        """One inner step: gradients are the mean over all tokens of its micro-batches.
+
+        Args:
+            look: called before each micro-batch with how many of how many are done.
+
+        Raises:
+            Abandoned: ``look`` raised it; the next step does the same again from its beginning.
+        """
         watch = self._watch
         watch.start()
         self.model.train()
         step_batches = self._next or self._fetch()
         tokens = sum(targets.numel() for _, targets in step_batches)
         watch.lap("data")
-        while (loss := self._accumulate(step_batches, tokens)) is None:
-            self._shrink(max(len(inputs) for inputs, _ in step_batches))
+        random = _random_state(self.device)
+        try:
+            while (loss := self._accumulate(step_batches, tokens, look)) is None:
+                self._shrink(max(len(inputs) for inputs, _ in step_batches))
+        except Abandoned:
+            self._next = step_batches
+            _restore_random_state(random, self.device)
+            self.optimizer.zero_grad()
+            raise
         # A GPU is still busy with the above while the CPU reads what comes next.
         self._position = self._batches.state_dict()
         self._next = self._fetch()
@@ -122,11 +137,13 @@ class Trainer:
         self._batches.load_state_dict(position)
         self._position, self._next = position, []
 
-    def _accumulate(self, step_batches: list[Batch], tokens: int) -> Tensor | None:
+    def _accumulate(self, step_batches: list[Batch], tokens: int, look: Look) -> Tensor | None:
         """The mean loss, with its gradients in the parameters; None if the memory did not suffice."""
         loss = torch.zeros((), device=self.device)
+        pieces = list(self._pieces(step_batches))
         try:
-            for inputs, targets in self._pieces(step_batches):
+            for number, (inputs, targets) in enumerate(pieces):
+                look(number, len(pieces))
                 with autocast(self.device):
                     part = self.model(inputs, targets) * (targets.numel() / tokens)
                 self._watch.lap("forward")
@@ -172,6 +189,24 @@ class Trainer:
         if self.device.type == "cuda":  # only from pinned memory does a copy run beside the computation
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
         return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+
+
+class LossMeter:
+    """The mean loss since the last reading, without waiting for the device in between."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self.mean: float | None = None
+
+    def add(self, step: Step) -> None:
+        """Take note of a step."""
+        self._steps.append(step)
+
+    def read(self) -> None:
+        """Bring ``mean`` up to date, nats per token."""
+        if self._steps:
+            self.mean = sum(float(step.loss) for step in self._steps) / len(self._steps)
+            self._steps.clear()
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

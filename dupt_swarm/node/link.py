@@ -25,7 +25,12 @@ SILENT_CHECKS_MAX = 8
 
 Reply = TypeVar("Reply")
 
-_ENVIRONMENT = {"HIVEMIND_LOGLEVEL": "ERROR", "GOLOG_LOG_LEVEL": "fatal"}
+_ENVIRONMENT = {
+    "HIVEMIND_LOGLEVEL": "ERROR",
+    "GOLOG_LOG_LEVEL": "fatal",
+    # Threads that wait for one another sleep: spinning, they would take the cores from the trainer.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 if sys.platform == "linux":
     # hivemind's choice leaves named segments in /dev/shm; this one has no names.
     _ENVIRONMENT["HIVEMIND_MEMORY_SHARING_STRATEGY"] = "file_descriptor"

@@ -1,6 +1,7 @@
 """An oracle: trainer + corpus + swarm.
 
 oracle          `Oracle`, the loop of inner steps and rounds
-pausing         by command, and outside its hours
-status          how it is doing, for screen, log and record
+commands        run, pause, finish, stop: by its owner, and by `--hours`
+checkpoints     writing them, and going on from the newest
+status          how it is doing and what it does at this moment, for screen, log and record
 """

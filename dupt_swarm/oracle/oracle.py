@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from dupt_swarm.disk.folders import ORACLE_FILE, limited
-from dupt_swarm.errors import CheckpointError, NodeError
-from dupt_swarm.learning.batches import Batches, cut_step, held_out_batches
+from dupt_swarm.disk.folders import limited
+from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.held_out import HeldOut
+from dupt_swarm.learning.interruptible import (
+    Abandoned,
+    held_out_sequences,
+    parameter_count,
+    sequences_at_once,
+    watched,
+)
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.meter import LossMeter
 from dupt_swarm.learning.model import GPT
-from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.learning.stopwatch import Observer
+from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.trainer import LossMeter, Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
-from dupt_swarm.oracle.pausing import Pausing
-from dupt_swarm.oracle.status import Status
+from dupt_swarm.oracle.checkpoints import Checkpoints
+from dupt_swarm.oracle.commands import Command, Commands
+from dupt_swarm.oracle.status import AVERAGING, PAUSED, STARTING, Activity, Status
 from dupt_swarm.settings import OracleSettings
-from dupt_swarm.swarm import REPLICA_FILE, Swarm
+from dupt_swarm.swarm import Swarm
 
-FINAL_MARK = "final"
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
 # How long an all-reduce under way may still take when the oracle is told to stop.
-PATIENCE_SECONDS = 4.0
-
-logger = logging.getLogger(__name__)
+PATIENCE_SECONDS = 3.0
 
 
 class Oracle:
     """Trains until it is told to stop, and saves so that it can go on as if it never had.
 
-    `stop`, `pause`, `resume` and `finish` may be called from any thread.
+    `stop`, `pause`, `resume` and `finish` may be called from any thread; they are obeyed between two
+    micro-batches. An inner step that is not complete when it is told to stop or to pause is dropped.
 
     Attributes:
         corpus: the tokenised corpus.
@@ -66,44 +68,35 @@ class Oracle:
             DeviceError: the device is not there.
             CheckpointError: the checkpoint is damaged.
         """
-        manifest = swarm.manifest
         self._swarm, self._settings = swarm, settings
-        self._device = choose_device(settings.device)
-        self._tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
+        device, tokenizer = choose_device(settings.device), Tokenizer.from_bytes(swarm.tokenizer)
+        self._threads = Threads(settings.threads)
         self.corpus = Corpus.prepare(
             TextFiles(settings.corpus, settings.field, settings.strict),
-            self._tokenizer,
+            tokenizer,
             swarm.folder.tokens,
-            context_length=manifest.model.context_length,
-            seed=manifest.seed,
+            context_length=swarm.manifest.model.context_length,
+            seed=swarm.manifest.seed,
             progress=limited(swarm.folder, progress),
         )
-        # Dropout of this oracle; a checkpoint brings its own random state.
-        torch.manual_seed(
-            int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
-        )
-        self._model = GPT(manifest.model).to(self._device)
-        self._optimizer = CollaborativeOptimizer(self._model.parameters(), swarm)
-        batch_size, micro_batches = cut_step(manifest, settings.batch_size)
-        maybe_compile(self._model, self._device, settings.compile)
-        context_length = manifest.model.context_length
-        batches = Batches(self.corpus.train, context_length, batch_size, manifest.seed, swarm.peer_id)
-        self._trainer = Trainer(self._model, self._optimizer, batches, self._device, micro_batches)
-        self.held_out = HeldOut(self._evaluate)
+        self._trainer, self._optimizer = _build_trainer(swarm, settings, self.corpus, device)
+        self.held_out = HeldOut(lambda: self._evaluate(tokenizer))
         self._meter = LossMeter()
-        self._rounds_done = 0
-        self._stopping = threading.Event()
-        self._pausing, self._resting = Pausing(settings.hours), False
+        self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
-        self._interrupted = False  # told to stop: whoever did so does not want to wait
-        self._saved = time.monotonic()
-        self._reported = 0.0
-        self._resume(swarm.folder.checkpoint)
+        self._rounds_done = 0
+        self._activity, self._reported = STARTING, 0.0
+        self._report_to: Callable[[Status], None] = lambda _: None
+        self._no_more_rounds = threading.Event()
+        self._checkpoints = Checkpoints(
+            swarm, self._optimizer, self._trainer, settings.checkpoint_seconds, self._saving
+        )
+        self._checkpoints.resume()
 
     @property
     def model(self) -> nn.Module:
         """The model, with this oracle's own progress in it."""
-        return self._model
+        return self._trainer.model
 
     @property
     def learning_rate(self) -> float:
@@ -115,21 +108,18 @@ class Oracle:
         self._trainer.observe(observer)
 
     def stop(self) -> None:
-        """End soon: after this inner step, with a checkpoint. May be called from a signal handler."""
-        if not self._stopping.is_set():
-            self._interrupted = True
-            self._stopping.set()
-            timer = threading.Timer(PATIENCE_SECONDS, self._optimizer.interrupt)
-            timer.daemon = True
-            timer.start()
+        """End soon, with a checkpoint. May be called from a signal handler."""
+        if self._commands.current is not Command.STOP:
+            self._commands.give(Command.STOP)
+            threading.Thread(target=self._interrupt_rounds, name="oracle stop", daemon=True).start()
 
     def pause(self) -> None:
         """Take no more steps until `resume` (or the hours change), but stay in the swarm and follow it."""
-        self._pausing.pause()
+        self._commands.give(Command.PAUSE)
 
     def resume(self) -> None:
         """Take steps again, outside the hours too (until they next begin or end)."""
-        self._pausing.resume()
+        self._commands.give(Command.RUN)
 
     def finish(self) -> None:
         """Contribute at the end of this round, then end; if paused, go on until then.
@@ -137,54 +127,37 @@ class Oracle:
         An oracle that is paused and has nothing to contribute ends at once.
         """
         self._finish_above = self._optimizer.contributed_tokens
+        self._commands.give(Command.FINISH)
 
     def run(self, report: Callable[[Status], None]) -> None:
         """Train until stopped or finished, or until the rounds that the settings ask for are done.
 
         Args:
-            report: called about twice a second, and after every round.
+            report: called about twice a second, before what may take long, and after every round.
         """
-        self.held_out.measure()
-        while not self._stopping.is_set() and not self._finished:
-            round_before = self._optimizer.last_round
-            if self._should_rest:
-                self._rest(report)
-            else:
-                self._meter.add(self._trainer.step())
-            if self._optimizer.last_round is not round_before:
-                self._after_round(report)
-            elif time.monotonic() - self._reported > REPORT_SECONDS:
-                self._report(report)
-        self._optimizer.settle()
-        try:
-            self.save(final=True)
-        except NodeError as error:
-            logger.warning("%s; the checkpoint before stands", error)
-        if not self._interrupted:
+        self._report_to = report
+        with contextlib.suppress(Abandoned):
             self.held_out.measure()
-        self._report(report)
-
-    def save(self, *, final: bool = False) -> None:
-        """Write a checkpoint; ``final``: no step follows, so nothing in it reaches the swarm another way.
-
-        Raises:
-            CheckpointError: it cannot be written; the one before is still there.
-            NodeError: the node is away at this moment.
-        """
-        self._optimizer.settle()
-        with self._swarm.folder.new_checkpoint() as path:
-            self._swarm.save_replica(path)
-            write_tree(path / ORACLE_FILE, self._state_dict())
-            if final:
-                (path / FINAL_MARK).touch()
-        self._swarm.announce_checkpoint()
-        self._saved = time.monotonic()
+        while not self._stopping and not self._finished:
+            with contextlib.suppress(Abandoned):
+                if self._commands.current is Command.PAUSE:
+                    self._rest()
+                else:
+                    self._train()
+        self._settle()
+        self._no_more_rounds.set()
+        self._checkpoints.write_final()
+        # Who said stop does not want to wait.
+        with contextlib.suppress(Abandoned):
+            self.held_out.measure()
+        self._report()
 
     def status(self) -> Status:
         """How it is doing now."""
         optimizer = self._optimizer
+        paused = self._activity is PAUSED
         return Status(
-            state="paused" if self._resting else "averaging" if optimizer.averaging else "training",
+            state="paused" if paused else "averaging" if optimizer.averaging else "training",
             round=self._swarm.state.round,
             progress=optimizer.progress,
             rounds_done=self._rounds_done,
@@ -195,51 +168,89 @@ class Oracle:
             latest=self.held_out.latest,
             last_round=optimizer.last_round,
             failed_rounds=optimizer.failed_rounds,
-            paused_until=self._pausing.until if self._resting else None,
+            paused_until=self._commands.paused_until if paused else None,
+            activity=self._activity,
         )
 
     @property
-    def _finished(self) -> bool:
-        return self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
+    def _stopping(self) -> bool:
+        return self._commands.current is Command.STOP
 
     @property
-    def _should_rest(self) -> bool:
-        return self._finish_above is None and self._pausing.paused
+    def _finished(self) -> bool:
+        """Whether there is nothing more to do, without having been told to stop."""
+        finished = self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
+        return finished or self._rounds_done == self._settings.rounds
 
-    def _rest(self, report: Callable[[Status], None]) -> None:
+    def _interrupt_rounds(self) -> None:
+        """Once told to stop: a round that the step under way begins must not take long either."""
+        while not self._no_more_rounds.wait(PATIENCE_SECONDS):
+            self._optimizer.interrupt()
+
+    def _train(self) -> None:
+        """One inner step, and what follows from it."""
+        before = self._optimizer.last_round
+        self._meter.add(self._trainer.step(self._stepping))
+        result = self._optimizer.last_round
+        if result is before:
+            return
+        self._rounds_done += result is not None and result.state is not None
+        self._report()
+        self.held_out.measure_if_due()
+        if self._checkpoints.due:
+            self._settle()
+            self._checkpoints.write()
+
+    def _rest(self) -> None:
         """Leave the device alone until it is time to go on; the others need not wait for us."""
+        self._settle()
         self._optimizer.pause()
-        self._resting = True
-        self._save_if_possible()
-        while self._should_rest and not self._stopping.is_set():
+        self._checkpoints.write()
+        self._do(PAUSED)
+        while self._commands.current is Command.PAUSE:
             self._optimizer.follow()
-            if time.monotonic() - self._reported > REPORT_SECONDS:
-                self._report(report)
+            self._do(PAUSED)
             time.sleep(REST_SECONDS)
-        self._resting = False
-        if self._finish_above is not None and not self._optimizer.round_tokens:
-            self._stopping.set()
-        if not self._stopping.is_set():
+        self._activity = STARTING
+        if self._commands.current is Command.FINISH and not self._optimizer.round_tokens:
+            self._finish_above = -1  # there is nothing to contribute
+        elif not self._stopping:
             self._optimizer.resume()
 
-    def _after_round(self, report: Callable[[Status], None]) -> None:
-        result = self._optimizer.last_round
-        if result is not None and result.state is not None:
-            self._rounds_done += 1
-        if self._rounds_done == self._settings.rounds:
-            self._stopping.set()
-        self.held_out.measure_if_due()
-        if time.monotonic() - self._saved > self._settings.checkpoint_seconds:
-            self._save_if_possible()
-        self._report(report)
+    def _settle(self) -> None:
+        """Wait for the end of a round that is being ended."""
+        if self._optimizer.averaging:
+            self._do(AVERAGING)
+        self._optimizer.settle()
 
-    def _save_if_possible(self) -> None:
-        try:
-            self.save()
-        except (CheckpointError, NodeError) as error:
-            logger.warning("%s; training goes on, and the next round tries again", error)
+    def _stepping(self, done: int, total: int) -> None:
+        self._look(Activity("stepping", done, total, "micro-batches"))
 
-    def _report(self, report: Callable[[Status], None]) -> None:
+    def _evaluating(self, done: int, total: int) -> None:
+        self._look(Activity("evaluating", done, total, "batches"))
+
+    def _saving(self, done: int, total: int) -> bool:
+        self._do(Activity("saving", done // 10**6, total // 10**6, "MB"))
+        return not self._stopping
+
+    def _look(self, activity: Activity) -> None:
+        """Between two batches: follow the load of the machine and the owner's commands.
+
+        Raises:
+            Abandoned: no more steps are wanted.
+        """
+        self._threads.adapt()
+        self._do(activity)
+        if self._commands.current in (Command.PAUSE, Command.STOP):
+            raise Abandoned
+
+    def _do(self, activity: Activity) -> None:
+        """From now on this is what it does; report it at once if it is something else than before."""
+        another, self._activity = activity.name != self._activity.name, activity
+        if another or time.monotonic() - self._reported > REPORT_SECONDS:
+            self._report()
+
+    def _report(self) -> None:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
@@ -248,35 +259,37 @@ class Oracle:
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
             heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
         )
-        report(status)
+        self._report_to(status)
 
-    def _evaluate(self) -> Evaluation:
-        batches = held_out_batches(
-            self.corpus.held_out,
-            self._swarm.manifest.model.context_length,
-            self._settings.batch_size,
-            self._settings.held_out_blocks,
-        )
-        return evaluate(self._model, batches, self._tokenizer.token_bytes(), self._device)
+    def _evaluate(self, tokenizer: Tokenizer) -> Evaluation:
+        trainer, settings = self._trainer, self._settings
+        context_length = self._swarm.manifest.model.context_length
+        size = parameter_count(trainer.model), context_length, trainer.device
+        batch_size = sequences_at_once(settings.batch_size, *size)
+        most = held_out_sequences(settings.held_out_blocks, *size)
+        batches = held_out_batches(self.corpus.held_out, context_length, batch_size, most)
+        count = -(-min(most, count_blocks(self.corpus.held_out, context_length)) // batch_size)
+        watched_batches = watched(batches, count, self._evaluating)
+        return evaluate(trainer.model, watched_batches, tokenizer.token_bytes(), trainer.device)
 
-    def _state_dict(self) -> dict[str, Any]:
-        return {
-            "state_digest": self._swarm.state.digest,
-            "optimizer": self._optimizer.state_dict(),
-            "trainer": self._trainer.state_dict(),
-        }
 
-    def _resume(self, checkpoint: Path | None) -> None:
-        if checkpoint is None or not (checkpoint / ORACLE_FILE).exists():
-            return
-        saved = read_tree(checkpoint / ORACLE_FILE)
-        if saved["state_digest"] != self._swarm.state.digest:
-            logger.warning("%s does not belong to %s: starting from the latter", ORACLE_FILE, REPLICA_FILE)
-            return
-        mark = checkpoint / FINAL_MARK
-        self._optimizer.load_state_dict(saved["optimizer"], doubtful=not mark.exists())
-        mark.unlink(missing_ok=True)
-        self._trainer.load_state_dict(saved["trainer"])
+def _build_trainer(
+    swarm: Swarm, settings: OracleSettings, corpus: Corpus, device: torch.device
+) -> tuple[Trainer, CollaborativeOptimizer]:
+    """The model on its device, with its optimizer and its batches."""
+    manifest = swarm.manifest
+    # Dropout of this oracle; a checkpoint brings its own random state.
+    torch.manual_seed(
+        int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
+    )
+    model = GPT(manifest.model).to(device)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+    maybe_compile(model, device, settings.compile)
+    context_length = manifest.model.context_length
+    at_once = sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
+    batch_size, micro_batches = cut_step(manifest, at_once)
+    batches = Batches(corpus.train, context_length, batch_size, manifest.seed, swarm.peer_id)
+    return Trainer(model, optimizer, batches, device, micro_batches), optimizer
 
 
 def _sound(loss: float | None) -> float | None:

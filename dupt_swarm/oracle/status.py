@@ -10,10 +10,28 @@ from dupt_swarm.node.progress import RoundProgress
 
 
 @dataclass(frozen=True)
+class Activity:
+    """What an oracle does at this moment, and how far it is; ``total`` 0: there is no telling."""
+
+    name: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+    def __str__(self) -> str:
+        """Such as ``evaluating 3 of 64 sequences``."""
+        return f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total else self.name
+
+
+STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity("averaging")
+
+
+@dataclass(frozen=True)
 class Status:
     """How the oracle is doing; for the screen, the log and the record.
 
-    ``paused_until`` is in seconds since the epoch; None: not paused, or until somebody says `resume`.
+    ``state`` is what its record says, ``activity`` what it does at this very moment. ``paused_until`` is in
+    seconds since the epoch; None: not paused, or until somebody says `resume`.
     """
 
     state: str
@@ -28,3 +46,4 @@ class Status:
     last_round: RoundResult | None
     failed_rounds: int
     paused_until: float | None = None
+    activity: Activity = STARTING

@@ -16,7 +16,7 @@ _ANCHOR, _BUFFER = "anchor", "buffer."
 
 
 def save_state(state: ReplicaState, path: Path) -> None:
-    """Write ``state`` to ``path`` atomically.
+    """Write ``state`` to ``path`` atomically; durable as soon as its folder is a checkpoint.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -37,7 +37,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
             raise OSError(str(error)) from error  # usually a full disk
 
     try:
-        write_atomically(path, write)
+        write_atomically(path, write, durable=False)
     except FileError as error:
         raise CheckpointError(str(error)) from error
 

@@ -38,15 +38,16 @@ class PeerControl:
         }
         self.beat("starting", swarm.state.round)
 
-    def beat(self, state: str, round: int) -> None:
-        """The peer is alive, in this state and at this round."""
+    def beat(self, state: str, round: int, activity: str = "") -> None:
+        """The peer is alive, in this state, at this round, and does this."""
         self._state, self._round, self._beaten = state, round, time.monotonic()
+        self._activity = activity
 
     def beaten_by(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """``progress``, each call of which is a sign of life too."""
+        """``progress`` of tokenising, each call of which is a sign of life too."""
 
         def watched(done: int, total: int) -> None:
-            self.beat(self._state, self._round)
+            self.beat(self._state, self._round, f"tokenising {100 * done // max(total, 1)} %")
             progress(done, total)
 
         return watched
@@ -64,7 +65,13 @@ class PeerControl:
 
     def _status(self) -> Mapping[str, Any]:
         silence = time.monotonic() - self._beaten
-        return {**self._about, "state": self._state, "round": self._round, "silence_seconds": silence}
+        return {
+            **self._about,
+            "state": self._state,
+            "activity": self._activity,
+            "round": self._round,
+            "silence_seconds": silence,
+        }
 
     def _trainer(self, command: str) -> Oracle:
         if self._role != "oracle":

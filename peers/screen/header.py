@@ -47,7 +47,8 @@ def numbers(facts: Facts) -> list[Text]:
 
 
 def _activity(facts: Facts) -> str:
-    return words.state(facts.status).partition(" (")[0]
+    status = facts.status
+    return words.state(status).partition(" (")[0] if status.state == "paused" else str(status.activity)
 
 
 def _end(facts: Facts) -> str:

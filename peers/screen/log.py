@@ -70,6 +70,7 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
     held_out = status.latest
     return {
         "state": words.state(status),
+        "doing": str(status.activity),
         "round": str(status.round),
         "round full": words.percent(status.progress.ratio, 1.0),
         "loss": words.number(status.loss),

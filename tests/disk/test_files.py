@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.disk.files import SYNC_BYTES, sync_files, write_atomically
 from dupt_swarm.errors import FileError
 
 
@@ -64,3 +64,35 @@ def test_impossible_folder(tmp_path, folder: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FileError, match="cannot be written"):
         write_atomically(tmp_path / folder / "data", lambda file: file.write_bytes(b"new"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [
+        ((), []),
+        ((0,), []),
+        ((5,), [(0, 5)]),
+        ((SYNC_BYTES,), [(0, SYNC_BYTES)]),
+        (
+            (SYNC_BYTES + 1, 7),
+            [(0, SYNC_BYTES + 8), (SYNC_BYTES, SYNC_BYTES + 8), (SYNC_BYTES + 1, SYNC_BYTES + 8)],
+        ),
+    ],
+)
+def test_files_become_durable_piece_by_piece(tmp_path, sizes, asked) -> None:
+    """Before each piece somebody hears how far it is, and may say that it is enough."""
+    paths = [tmp_path / str(number) for number in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(b"x" * size)
+    heard = []
+
+    def go_on(done, total) -> bool:
+        heard.append((done, total))
+        return True
+
+    sync_files(paths, go_on)
+    assert heard == asked
+    assert [path.read_bytes() for path in paths] == [b"x" * size for size in sizes]
+    heard.clear()
+    sync_files(paths, lambda done, total: not go_on(done, total))
+    assert heard == asked[:1]

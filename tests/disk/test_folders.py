@@ -177,3 +177,22 @@ def test_foreign_folders_are_left_alone(folder) -> None:
         pass
     assert folder.checkpoint == folder.path / "checkpoint-00000001"
     assert (folder.path / "checkpoint-mybackup").exists()
+
+
+def test_a_checkpoint_in_a_hurry_is_the_newest_too(folder) -> None:
+    """Whoever does not wait for the disk has a whole checkpoint all the same, and is asked only once."""
+    asked = []
+
+    def hurry(done, total) -> bool:
+        asked.append((done, total))
+        return False
+
+    with folder.new_checkpoint(hurry) as path:
+        (path / "oracle").write_text("own")
+        (path / "replica").write_text("whole")
+    assert folder.checkpoint == folder.path / "checkpoint-00000001"
+    assert {path.name: path.read_text() for path in folder.checkpoint.iterdir()} == {
+        "oracle": "own",
+        "replica": "whole",
+    }
+    assert asked == [(0, 8)]

@@ -10,6 +10,7 @@ import torch
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Inner, Model
@@ -200,3 +201,38 @@ def test_no_room_for_one_sequence_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     broken.model = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError):
         broken.step()
+
+
+class Impatient:
+    """Wants no more after a number of looks; keeps what it was told."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.seen: list[tuple[int, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.seen.append((done, total))
+        if len(self.seen) > self.after:
+            raise Abandoned
+
+
+@pytest.mark.parametrize("looks", [0, 1, 3])
+def test_an_abandoned_step_leaves_no_trace(looks: int) -> None:
+    """Nothing is skipped: weights, gradients, position and dropout are those from before the step."""
+    expected: list[float] = []
+    again: list[float] = []
+    for losses, impatient in ((expected, None), (again, Impatient(looks))):
+        torch.manual_seed(5)
+        model = tiny(dropout=0.2)
+        model.init_weights(0)
+        trainer = Trainer(model, Adam(model), Source(2), CPU, micro_batches=4)
+        losses.append(trainer.step().loss.item())
+        if impatient is not None:
+            position = trainer.state_dict()["batches"]
+            with pytest.raises(Abandoned):
+                trainer.step(impatient)
+            assert impatient.seen == [(done, 4) for done in range(looks + 1)]
+            assert trainer.state_dict()["batches"] == position
+            assert all(parameter.grad is None for parameter in model.parameters())
+        losses += [trainer.step().loss.item() for _ in range(3)]
+    assert again == expected

@@ -10,6 +10,7 @@ import torch
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
@@ -29,8 +30,8 @@ class Recorder:
         self._step = oracle._trainer.step
         oracle._trainer.step = self.step  # type: ignore[method-assign]
 
-    def step(self) -> Step:
-        step = self._step()
+    def step(self, look: Look = lambda *_: None) -> Step:
+        step = self._step(look)
         self.losses.append(float(step.loss))
         if len(self.losses) == self._steps:
             self._oracle.stop()

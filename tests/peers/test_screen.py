@@ -39,6 +39,7 @@ def test_everything_is_there_at_a_glance() -> None:
     """State, round and how full it is, losses, speed, share, oracles and the last round."""
     assert describe(status(averaged()), VIEW, "me") == {
         "state": "training",
+        "doing": "stepping 3 of 8 micro-batches",
         "round": "7",
         "round full": "47 %",
         "loss": "5.5000",
@@ -106,7 +107,7 @@ def test_the_panel_says_all_of_it_on_80_by_24() -> None:
     """Swarm, model, device, corpus; round and its end; speed; gifts; bytes and limits; curves; events."""
     shown = lines(frame(facts(), 80, 23))
     swarm_id = about().manifest.swarm_id
-    assert shown[0].split() == [swarm_id, "as", "alice", "training"]
+    assert shown[0].split() == [swarm_id, "as", "alice", "stepping", "3", "of", "8", "micro-batches"]
     assert shown[1].strip() == "GPT 4 × 256, 4.20 M weights  ·  cpu, 2 threads  ·  ~/texts: 3.20 M tokens"
     assert [line.strip() for line in shown[3:8]] == [
         f"round 7   {bar(0.47)}  47 %  ends in about 1 s",

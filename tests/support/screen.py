@@ -10,7 +10,7 @@ from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.record import PeerRecord, Reach
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.oracle.status import Status
+from dupt_swarm.oracle.status import Activity, Status
 from dupt_swarm.presets import manifest_from_preset
 from peers.screen.facts import About, Facts, Flow
 
@@ -50,6 +50,7 @@ def status(last: RoundResult | None = None, **changed: Any) -> Status:
         latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),
         last_round=last,
         failed_rounds=0,
+        activity=Activity("stepping", 3, 8, "micro-batches"),
     )
     return replace(found, **changed)
 

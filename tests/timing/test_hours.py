@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.oracle.pausing import Pausing
 from dupt_swarm.timing.hours import ALWAYS, Hours
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -103,65 +102,3 @@ def test_when_clocks_are_set_back_the_clock_on_the_wall_counts() -> None:
     assert hours.next_border(at("2026-10-24 23:00")) == first_end
     assert hours.next_border(first_end) == again
     assert hours.next_border(again) == first_end + 3600
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self, text: str) -> None:
-        self.now = at(text)
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_without_hours_a_pause_lasts_until_resume() -> None:
-    """By hand only, and for ever."""
-    clock = Clock("2026-01-10 12:00")
-    pausing = Pausing(clock=clock)
-    assert not pausing.paused
-    pausing.pause()
-    clock.now += 1e7
-    assert (pausing.paused, pausing.until) == (True, None)
-    pausing.resume()
-    assert not pausing.paused
-
-
-def test_outside_its_hours_an_oracle_rests() -> None:
-    """It rests and goes on by itself, and says until when."""
-    clock = Clock("2026-01-10 12:00")
-    pausing = Pausing(Hours.parse(("22-07",)), clock)
-    assert (pausing.paused, pausing.until) == (True, at("2026-01-10 22:00"))
-    clock.now = at("2026-01-10 22:00")
-    assert not pausing.paused
-
-
-def test_resume_outside_the_hours_lasts_until_the_next_border() -> None:
-    """Resumed at noon it trains through the night, as the hours say, and rests again in the morning."""
-    clock = Clock("2026-01-10 12:00")
-    pausing = Pausing(Hours.parse(("22-07",)), clock)
-    pausing.resume()
-    states = []
-    for text in ("2026-01-10 12:00", "2026-01-10 21:59", "2026-01-10 23:00", "2026-01-11 07:00"):
-        clock.now = at(text)
-        states.append(pausing.paused)
-    assert states == [False, False, False, True]
-
-
-def test_a_pause_within_the_hours_lasts_until_they_begin_again() -> None:
-    """Paused at midnight it rests until the morning, when the hours end, and then until they begin."""
-    clock = Clock("2026-01-11 00:00")
-    pausing = Pausing(Hours.parse(("22-07",)), clock)
-    pausing.pause()
-    assert (pausing.paused, pausing.until) == (True, at("2026-01-11 22:00"))
-    clock.now = at("2026-01-11 22:00")
-    assert not pausing.paused
-
-
-def test_a_machine_that_slept_over_a_border_obeys_the_hours() -> None:
-    """What was said by hand is over, even if nobody looked at the moment of the border."""
-    clock = Clock("2026-01-11 00:00")
-    pausing = Pausing(Hours.parse(("22-07",)), clock)
-    pausing.pause()
-    clock.now = at("2026-01-11 23:30")
-    assert not pausing.paused

@@ -1,0 +1,229 @@
+"""How fast oracles train on a machine that others use too, as ratios between three ways to use its cores.
+
+    before    all threads all the time, as PyTorch does by itself, and as every version up to 0.2 did
+    now       the number of threads follows what others leave (`dupt_swarm.learning.threads`), the default
+    one       one thread, as with --threads 1
+
+Each way trains the preset's model with an oracle's trainer and inner optimizer, without a swarm: alone,
+beside one and two programs that compute without end, and as three oracles at once (speeds added up).
+Everything is done in short slices in rotating order, because the speed of a machine changes. A slice
+begins with all threads, runs for a while unmeasured, in which `now` finds its number, and is then measured.
+A slice in which programs that do not belong to the benchmark used more than a tenth of a core does not count.
+
+How to read it: ratios of the median tokens per second, in brackets of the slowest and of the fastest
+slices; above 1 means that the first is faster. `others` is the CPU time that the busy programs got ÷ what
+they got beside `one`.
+
+    python benchmarks/busy.py [--preset tiny] [--slices 3] [--minutes 6] [--settle 5] [--seconds 2]
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+import numpy as np
+import psutil
+import torch
+from _solitary import speed_manifest
+from local_speed import InnerOptimizer
+
+from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.threads import Threads
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.presets import PRESETS
+
+CORPUS_TOKENS = 1 << 20
+BATCH_SIZE = 16
+ORACLES = 3
+WAYS = ("before", "now", "one")
+SCENES = {"alone": (1, 0), "beside 1 busy": (1, 1), "beside 2 busy": (1, 2), "3 oracles": (ORACLES, 0)}
+
+STRANGERS_MAX = 0.1  # cores
+
+Turn = tuple[str, str]  # scene, way
+Figures = dict[Turn, list[tuple[float, float]]]  # tokens/s, cores that the busy programs used
+
+
+class Oracle:
+    """A process that trains when told so."""
+
+    def __init__(self, way: str, preset: str) -> None:
+        environment = dict(os.environ)
+        if way == "one":
+            environment["OMP_NUM_THREADS"] = "1"
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--preset", preset, "--worker", way],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.answer()
+
+    def begin(self, settle: float, seconds: float) -> None:
+        """Train, first unmeasured."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{settle} {seconds}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> float:
+        """Its tokens per second, when it is done."""
+        assert self._process.stdout is not None
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
+@click.option("--slices", type=click.IntRange(1), default=3, show_default=True, help="Quiet ones, of each.")
+@click.option("--minutes", type=float, default=6.0, show_default=True, help="Give up on quiet then.")
+@click.option("--settle", type=float, default=5.0, show_default=True, help="Unmeasured seconds of a slice.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Measured seconds of a slice.")
+@click.option("--worker", type=click.Choice(WAYS), hidden=True)
+def main(preset: str, slices: int, minutes: float, settle: float, seconds: float, worker: str | None) -> None:
+    """Oracles on a busy machine: adaptive threads ÷ all threads ÷ one thread each."""
+    if worker:
+        work(worker, preset)
+        return
+    click.echo(f"{preset}, {platform.platform()}, {psutil.cpu_count()} cores, torch {torch.__version__}")
+    with ExitStack() as stack:
+        oracles: dict[str, list[Oracle]] = {way: [] for way in WAYS}
+        for way in WAYS:
+            for _ in range(ORACLES):
+                oracles[way].append(Oracle(way, preset))
+                stack.callback(oracles[way][-1].close)
+        show(measure(oracles, slices, time.monotonic() + 60 * minutes, (settle, seconds)))
+
+
+def measure(
+    oracles: dict[str, list[Oracle]], slices: int, deadline: float, times: tuple[float, float]
+) -> Figures:
+    """All ways in all scenes in turn, until each has as many quiet slices as wanted."""
+    figures: Figures = {(scene, way): [] for scene in SCENES for way in WAYS}
+    tried = 0
+    while time.monotonic() < deadline and min(map(len, figures.values())) < slices:
+        for scene, way in sorted(figures, key=lambda turn: len(figures[turn])):
+            if len(figures[scene, way]) == slices or time.monotonic() > deadline:
+                continue
+            count, busy = SCENES[scene]
+            tokens, others, strangers = run_slice(oracles[way][:count], busy, times)
+            tried += 1
+            if strangers <= STRANGERS_MAX:
+                figures[scene, way].append((tokens, others))
+            print(f"{scene}, {way}: {tokens:,.0f} ({strangers:.2f} cores of strangers)", file=sys.stderr)
+    click.echo(
+        f"{sum(map(len, figures.values()))} quiet slices of {tried}, {times[0]:g} + {times[1]:g} s each"
+    )
+    return figures
+
+
+def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float, float]:
+    """Tokens per second of these together, cores of the busy programs, and cores of strangers."""
+    with busy_programs(busy) as programs:
+        for oracle in oracles:
+            oracle.begin(*times)
+        time.sleep(times[0])
+        began, before, total = time.monotonic(), cpu_seconds(programs), machine_seconds()
+        ours = cpu_seconds(psutil.Process().children(recursive=True))
+        tokens = sum(oracle.answer() for oracle in oracles)
+        passed = time.monotonic() - began
+        used = cpu_seconds(programs) - before
+        ours = cpu_seconds(psutil.Process().children(recursive=True)) - ours
+        return tokens, used / passed, (machine_seconds() - total - ours) / passed
+
+
+def machine_seconds() -> float:
+    """CPU time that all programs have used so far, and that the host of a virtual machine took."""
+    times = psutil.cpu_times()
+    return sum(getattr(times, name, 0.0) for name in ("user", "system", "nice", "irq", "softirq", "steal"))
+
+
+@contextmanager
+def busy_programs(count: int) -> Iterator[list[psutil.Process]]:
+    """So many programs that compute without end."""
+    programs = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def cpu_seconds(programs: list[psutil.Process]) -> float:
+    """CPU time that they have used so far."""
+    return sum(program.cpu_times().user + program.cpu_times().system for program in programs)
+
+
+def show(figures: Figures) -> None:
+    """A line for each scene."""
+    for scene, (_, busy) in SCENES.items():
+        turns = {way: figures[scene, way] for way in WAYS}
+        if not all(turns.values()):
+            click.echo(f"{scene}: no quiet slice; try again when the machine is idle")
+            continue
+        speeds = {way: [tokens for tokens, _ in slices] for way, slices in turns.items()}
+        medians = ", ".join(f"{way} {statistics.median(speeds[way]):,.0f}" for way in WAYS)
+        line = [f"now/{way}: {ratio(speeds['now'], speeds[way])}" for way in ("before", "one")]
+        if busy:
+            others = {way: [used for _, used in slices] for way, slices in turns.items()}
+            line += [f"others {way}: {ratio(others[way], others['one'])}" for way in ("before", "now")]
+        click.echo(f"{scene}: {'; '.join(line)}  [tokens/s here: {medians}]")
+
+
+def ratio(over: list[float], under: list[float]) -> str:
+    """Of the medians, and of the smallest and the largest."""
+    quotients = [pick(over) / pick(under) for pick in (statistics.median, min, max)]
+    return f"{quotients[0]:.2f} ({quotients[1]:.2f}, {quotients[2]:.2f})"
+
+
+def work(way: str, preset: str) -> None:
+    """Train for the times that each line of stdin names; print the tokens per second."""
+    trainer, all_threads = build_trainer(preset), torch.get_num_threads()
+    trainer.step()
+    print(0.0, flush=True)
+    for line in sys.stdin:
+        settle, seconds = map(float, line.split())
+        torch.set_num_threads(all_threads)
+        threads = Threads(None if way == "now" else all_threads)
+        train_for(trainer, threads, settle)
+        print(train_for(trainer, threads, seconds), flush=True)
+
+
+def train_for(trainer: Trainer, threads: Threads, seconds: float) -> float:
+    """Tokens per second over at least ``seconds``."""
+    began, tokens = time.perf_counter(), 0
+    while (passed := time.perf_counter() - began) < seconds:
+        threads.adapt()
+        tokens += trainer.step().tokens
+    return tokens / max(passed, 1e-9)
+
+
+def build_trainer(preset: str) -> Trainer:
+    """An oracle's trainer with its inner optimizer, on random tokens."""
+    manifest, device = speed_manifest(preset), choose_device("cpu")
+    batch, micro_batches = cut_step(manifest, BATCH_SIZE)
+    model = GPT(manifest.model).to(device)
+    size = manifest.model.vocabulary_size
+    tokens = np.random.default_rng(0).integers(0, size, CORPUS_TOKENS, dtype=np.uint16)
+    batches = Batches(Split([tokens]), manifest.model.context_length, batch, manifest.seed, "busy")
+    return Trainer(model, InnerOptimizer(model, manifest), batches, device, micro_batches)
+
+
+if __name__ == "__main__":
+    main()

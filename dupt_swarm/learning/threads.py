@@ -1,0 +1,130 @@
+"""How many threads PyTorch computes with on a CPU that others use too.
+
+OpenMP splits each operation evenly among its threads, and those that are done early spin while they wait.
+Alone that is fastest. Where others need the cores it is the slowest way of all: every operation waits for the
+thread whose core is taken, while its siblings burn the time that the others wait for. So PyTorch gets as
+many threads as there are cores that nobody else uses, looked at once a second: fewer soon after others
+come, more again once they have been gone for a while.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import torch
+
+LOOK_SECONDS = 1.0
+CROWDED_SECONDS = 2.0  # a burst of a second, as at the end of a round, is no reason to give way
+QUIET_SECONDS = 5.0
+QUIET_SECONDS_MAX = 320.0
+LASTING_SECONDS = 30.0
+CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+class ThreadRule:
+    """Decides on the number of threads from the cores that others leave; arithmetic only.
+
+    It gives way once it was crowded for two seconds, and takes cores back after a quiet while of
+    `QUIET_SECONDS` to twice that, drawn at random, so that of several oracles on a machine one comes first.
+    If the cores turn out to be needed after all within `LASTING_SECONDS`, the next quiet while must be twice
+    as long: several that all see the same free core do not go up and down together forever.
+
+    Attributes:
+        threads: how many there should be now.
+    """
+
+    def __init__(self, most: int, now: float, draw: Callable[[], float] = random.random) -> None:
+        """Start at ``now`` with ``most``, at least 1; ``draw`` gives numbers from 0 to 1."""
+        self.threads = self._most = most
+        self._draw = draw
+        self._looked, self._crowded_since = now, math.inf
+        self._quiet_until: float | None = None
+        self._quiet_seconds = QUIET_SECONDS
+        self._raised = -math.inf
+
+    def look(self, now: float, room: float) -> int:
+        """The number of threads from now on.
+
+        Args:
+            now: in seconds, from any origin.
+            room: how many cores other processes did not use since the last look.
+        """
+        free = max(1, min(self._most, math.floor(room + 0.5)))
+        # A crowded step may take many times as long as another: then a single look has seen enough.
+        self._crowded_since = min(self._crowded_since, self._looked) if free < self.threads else math.inf
+        self._looked = now
+        if free <= self.threads:
+            self._quiet_until = None
+        if now - self._crowded_since >= CROWDED_SECONDS:
+            self._lower(now, free)
+        elif free > self.threads:
+            self._raise_when_quiet(now, free)
+        return self.threads
+
+    def _lower(self, now: float, free: int) -> None:
+        too_early = now - self._raised < LASTING_SECONDS
+        self._quiet_seconds = min(2 * self._quiet_seconds, QUIET_SECONDS_MAX) if too_early else QUIET_SECONDS
+        self.threads, self._crowded_since = free, math.inf
+
+    def _raise_when_quiet(self, now: float, free: int) -> None:
+        if self._quiet_until is None:
+            self._quiet_until = now + self._quiet_seconds * (1 + self._draw())
+        elif now >= self._quiet_until:
+            self.threads, self._raised, self._quiet_until = free, now, None
+
+
+class Threads:
+    """Keeps PyTorch's threads to what the machine has room for; to be used by the thread that trains."""
+
+    def __init__(self, fixed: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """``fixed``: always so many; None: PyTorch's own number (or OMP_NUM_THREADS) at most."""
+        most = fixed or min(torch.get_num_threads(), _quota())
+        self._clock = clock
+        self._looked, self._others = clock(), _used_by_others()[0]
+        self._rule = ThreadRule(most, self._looked) if fixed is None and most > 1 else None
+        self._set(most)
+
+    def adapt(self) -> None:
+        """Look at the machine if a second has passed since the last time, and follow it; takes 30 µs."""
+        if self._rule is None:
+            return
+        now = self._clock()
+        seconds = now - self._looked
+        if seconds < LOOK_SECONDS:
+            return
+        others, cores = _used_by_others()
+        room = cores - (others - self._others) / seconds
+        self._looked, self._others = now, others
+        self._set(self._rule.look(now, room))
+
+    def _set(self, threads: int) -> None:
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
+
+
+def _used_by_others() -> tuple[float, int]:
+    """CPU seconds of other processes on the cores that this one may run on, and how many these are."""
+    cores = psutil.cpu_times(percpu=True)
+    if hasattr(os, "sched_getaffinity"):
+        mine = os.sched_getaffinity(0)
+        # A container may be shown fewer cores than there are: then their numbers say nothing.
+        cores = [core for number, core in enumerate(cores) if number in mine] or cores
+    # Waiting for a disk leaves a core free; Linux counts guests as users too.
+    unused = ("idle", "iowait", "guest", "guest_nice")
+    used = sum(value for core in cores for name, value in core._asdict().items() if name not in unused)
+    return used - time.process_time(), len(cores)
+
+
+def _quota() -> int:
+    """How many cores a container's limit on CPU time amounts to, rounded up; where there is none, many."""
+    try:
+        quota, period = CGROUP_QUOTA.read_text().split()
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # no control groups of version 2, or "max"
+        return 1 << 16

@@ -1,0 +1,148 @@
+"""What an oracle is to do: by its owner's commands and its hours, whichever came last."""
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from dupt_swarm.oracle.commands import Command, Commands
+from dupt_swarm.timing.hours import Hours
+
+RUN, PAUSE, FINISH, STOP = Command
+BERLIN = ZoneInfo("Europe/Berlin")
+NIGHTS = Hours.parse(("22-07",))
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is that of a place with summer time."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(text: str) -> float:
+    """Seconds since the epoch of a local time."""
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self, text: str) -> None:
+        self.now = at(text)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], RUN),
+        ([PAUSE], PAUSE),
+        ([PAUSE, RUN], RUN),
+        ([PAUSE, RUN, PAUSE], PAUSE),
+        ([FINISH], FINISH),
+        ([PAUSE, FINISH], FINISH),  # it goes on until the round ends
+        ([FINISH, PAUSE], FINISH),
+        ([FINISH, RUN], FINISH),
+        ([STOP], STOP),
+        ([STOP, PAUSE], STOP),
+        ([STOP, FINISH], STOP),
+        ([FINISH, STOP], STOP),
+        ([STOP, RUN], STOP),
+    ],
+)
+def test_what_ends_it_is_for_good_and_otherwise_the_last_word_counts(
+    given: list[Command], expected: Command
+) -> None:
+    """Stop before finish before what was last said."""
+    commands = Commands()
+    for command in given:
+        commands.give(command)
+    assert commands.current is expected
+
+
+def test_without_hours_a_pause_lasts_until_resume() -> None:
+    """By hand only, and forever."""
+    clock = Clock("2026-01-10 12:00")
+    commands = Commands(clock=clock)
+    commands.give(PAUSE)
+    clock.now += 1e7
+    assert (commands.current, commands.paused_until) == (PAUSE, None)
+
+
+@pytest.mark.parametrize(
+    ("begun", "given", "expected"),
+    [
+        # Outside its hours it pauses, and begins by itself.
+        ("2026-01-10 12:00", None, {"2026-01-10 12:00": PAUSE, "2026-01-10 22:00": RUN}),
+        # Told to run at noon, it runs through the night, as the hours say, and pauses in the morning.
+        (
+            "2026-01-10 12:00",
+            RUN,
+            {"2026-01-10 21:59": RUN, "2026-01-10 23:00": RUN, "2026-01-11 07:00": PAUSE},
+        ),
+        # Paused at midnight, it pauses until the hours begin again.
+        (
+            "2026-01-11 00:00",
+            PAUSE,
+            {"2026-01-11 06:59": PAUSE, "2026-01-11 12:00": PAUSE, "2026-01-11 22:00": RUN},
+        ),
+        # A machine that slept over a border obeys the hours.
+        ("2026-01-11 00:00", PAUSE, {"2026-01-11 23:30": RUN}),
+    ],
+)
+def test_what_was_said_holds_until_the_hours_begin_or_end(
+    begun: str, given: Command | None, expected: dict[str, Command]
+) -> None:
+    """Then the hours decide again."""
+    clock = Clock(begun)
+    commands = Commands(NIGHTS, clock)
+    if given is not None:
+        commands.give(given)
+    found = {}
+    for text in expected:
+        clock.now = at(text)
+        found[text] = commands.current
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "given", "until"),
+    [("2026-01-10 12:00", None, "2026-01-10 22:00"), ("2026-01-11 00:00", PAUSE, "2026-01-11 22:00")],
+)
+def test_a_pause_says_when_it_ends(now: str, given: Command | None, until: str) -> None:
+    """When the hours next begin."""
+    commands = Commands(NIGHTS, Clock(now))
+    if given is not None:
+        commands.give(given)
+    assert commands.paused_until == at(until)
+
+
+def test_a_stop_is_not_lost_among_other_commands() -> None:
+    """Threads that pause and resume meanwhile do not undo it."""
+    commands, over = Commands(), threading.Event()
+
+    def chatter() -> None:
+        while not over.is_set():
+            commands.give(PAUSE)
+            commands.give(RUN)
+            commands.give(FINISH)
+
+    threads = [threading.Thread(target=chatter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    commands.give(STOP)
+    found = {commands.current for _ in range(2_000)}
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert found == {STOP}
+    assert commands.current is STOP
