@@ -16,7 +16,7 @@ Thing = TypeVar("Thing")
 
 MARK = "DUPT_TEST_RUN"
 SHARED = Path("/dev/shm")
-GRACE_SECONDS = 10.0  # in which what has been told to end may do so
+GRACE_SECONDS = 30.0  # in which what has been told to end may do so, on a busy machine too
 
 # Every process that a test starts inherits this, and is found by it, whoever its parent is by then. Each of
 # pytest's workers has a mark of its own: what the others start is none of its business.

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -84,20 +84,29 @@ class Warm(subprocess.Popen[Any]):
     def _execute_child(self, *arguments: Any) -> None:
         start = _Start(arguments)
         ours, theirs = socket.socketpair()
-        with ours, theirs:
+        with _asking, _adopting(), ours, theirs:
             descriptors = [theirs.fileno(), *start.streams, *start.pass_fds]
-            with _asking:
-                socket.send_fds(_nursery(), [json.dumps(vars(start)).encode()], descriptors)
+            socket.send_fds(_nursery(), [json.dumps(vars(start)).encode()], descriptors)
             theirs.close()
             self.pid = int(ours.recv(32))
-            ours.recv(1)  # until the one in between has ended
-        while _parent_of(self.pid) != os.getpid():
-            time.sleep(0.001)
+            while _parent_of(self.pid) != os.getpid():
+                time.sleep(0.001)
         self._child_created = True
         self._close_pipe_fds(*start.pipes)  # type: ignore[attr-defined]
 
 
 _asking = threading.Lock()
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Descendants that lose their parent meanwhile become our children: we are told how they end."""
+    adopt = ctypes.CDLL(None).prctl
+    adopt(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 _nurseries: list[subprocess.Popen[bytes]] = []
@@ -111,8 +120,6 @@ def nursery_pids() -> set[int]:
 @functools.cache
 def _nursery() -> socket.socket:
     """The way to this process' nursery, which ends when that is closed."""
-    # Who has lost its parent becomes our child: we are told how it ended.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
     with theirs:
