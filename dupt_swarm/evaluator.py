@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dupt_swarm.errors import CorpusError, ManifestError, UsageError
+from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.device import choose_device
@@ -173,13 +173,3 @@ def dataset_name(settings: EvaluatorSettings) -> str:
             setting="dataset",
         )
     return settings.dataset
-
-
-def check_corpus(settings: EvaluatorSettings) -> None:
-    """Find out what can be known of the corpus without a tokenizer.
-
-    Raises:
-        CorpusError: there is no text in it, or its beginning cannot be read.
-    """
-    if not TextFiles(settings.corpus, settings.field, settings.strict).any():
-        raise CorpusError(f"{settings.corpus}: there is no text in it; give some")

@@ -59,13 +59,14 @@ def command(
 
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator import Evaluator, check_corpus, dataset_name
+        from dupt_swarm.evaluator import Evaluator, dataset_name
         from dupt_swarm.learning.device import choose_device
+        from dupt_swarm.learning.left_out import TextFiles
         from dupt_swarm.swarm import Swarm
 
         chosen["name"] = chosen["name"] or socket.gethostname()
         own = options.pick(EvaluatorSettings, chosen)
-        check_corpus(own)
+        TextFiles(own.corpus, own.field, own.strict).check()
         dataset_name(own)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")

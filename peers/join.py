@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
+    from peers.metrics.collector import PeerMetrics
     from peers.screen.facts import About
     from peers.screen.screen import Screen
 
@@ -87,9 +88,11 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
+        from dupt_swarm.learning.left_out import TextFiles
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
+        TextFiles(chosen["corpus"], chosen["field"], chosen["strict"]).check()  # before anything is fetched
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
@@ -107,18 +110,18 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
                 _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
-
-                def report(status: Status) -> None:
-                    control.beat(status.state, status.round, str(status.activity))
-                    metrics.report(status)
-                    screen.show(status, swarm.view, swarm.traffic)
-
-                oracle.run(report)
+                oracle.run(lambda status: _report(status, swarm, control, metrics, screen))
             summary = summarise(oracle)
         screen.say("left the swarm; the same command goes on from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()
+
+
+def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMetrics, screen: Screen) -> None:
+    control.beat(status.state, status.round, str(status.activity))
+    metrics.report(status)
+    screen.show(status, swarm.view, swarm.traffic)
 
 
 def _begin(screen: Screen, about: About, left_out: Sequence[LeftOut]) -> None:

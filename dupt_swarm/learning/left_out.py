@@ -42,24 +42,23 @@ class TextFiles:
             return read_pieces(sources, self.field)
         return read_readable(sources, self.field, leave_out)
 
-    def any(self) -> bool:
-        """Whether there is any text; a quick look, which does not read on.
+    def check(self) -> None:
+        """Find out quickly what can be known without a tokenizer; does not read on after the first text.
 
         Raises:
-            CorpusError: no file can be read; if strict, a file before the first text cannot be read.
+            CorpusError: there is no text, or no file can be read; if strict, also if a file before the
+                first text cannot be read.
         """
-        problem = None
+        problem = CorpusError(f"{self.path}: there is no text in it; give some")
         for source in self.find():
             try:
                 if next(read_pieces([source], self.field), None) is not None:
-                    return True
+                    return
             except CorpusError as error:
-                if self.strict:
-                    raise
                 problem = error
-        if problem is not None:
-            raise problem
-        return False
+                if self.strict:
+                    break
+        raise problem
 
 
 def read_readable(

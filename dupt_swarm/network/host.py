@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 CANCEL_SECONDS = 1.0
+SHUTDOWN_SECONDS = 1.5
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,15 @@ async def background(work: Coroutine[object, object, None]) -> AsyncIterator[Non
         task.cancel()
         # Bounded: a library may swallow the cancellation, and what is closed next must have its turn.
         await asyncio.wait([task], timeout=CANCEL_SECONDS)
+
+
+async def end(what: str, shutdown: Callable[[], Awaitable[object]]) -> None:
+    """Await ``shutdown()``, but not for long: a library may wait there for a daemon that is dead."""
+    try:
+        async with asyncio.timeout(SHUTDOWN_SECONDS):
+            await shutdown()
+    except Exception as error:
+        logger.warning("%s did not end well: %r", what, error)
 
 
 async def _logged(work: Coroutine[object, object, None]) -> None:

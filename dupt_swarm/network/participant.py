@@ -27,6 +27,7 @@ from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.record import JOINED
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
@@ -221,7 +222,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         neighbours=neighbours,
     )
     node.serve()
-    node.announce(state="starting" if settings.role == "oracle" else "syncing")
+    assert settings.role != "observer"
+    node.announce(state=JOINED[settings.role])
     await open_up(connection.started, membership)
     for work in (
         _keep_reachable(connection, host),

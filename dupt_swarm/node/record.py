@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 
@@ -12,9 +12,8 @@ Role = Literal["oracle", "bootstrap", "evaluator"]
 PeerState = Literal[
     "starting", "syncing", "training", "averaging", "paused", "stopping", "serving", "evaluating"
 ]
-# What peers that do not train do all the time. Version 0.2 called it "syncing", and refuses a record with a
-# word that it does not know: so that is what is published, and what it means is found by the role.
-CALLINGS: dict[str, PeerState] = {"bootstrap": "serving", "evaluator": "evaluating"}
+# What a peer says from joining on, until it says something else: only oracles do.
+JOINED: dict[Role, PeerState] = {"oracle": "starting", "bootstrap": "serving", "evaluator": "evaluating"}
 AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
@@ -80,18 +79,9 @@ class PeerRecord(BaseModel):
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_calling(cls, fields: Any) -> Any:
-        role = fields.get("role") if isinstance(fields, dict) else None
-        if isinstance(role, str) and role in CALLINGS and fields.get("state") == "syncing":
-            return {**fields, "state": CALLINGS[role]}
-        return fields
-
     def published(self) -> dict[str, Any]:
         """What is stored in the DHT: plain lists, and no field that has its default."""
-        fields = self.model_dump(mode="json", exclude_defaults=True) | {"time": self.time}
-        return fields | {"state": "syncing"} if self.state in CALLINGS.values() else fields
+        return self.model_dump(mode="json", exclude_defaults=True) | {"time": self.time}
 
     @property
     def at_work(self) -> bool:

@@ -85,16 +85,17 @@ def test_a_missing_library_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_quick_look_finds_text_behind_a_bad_file(tmp_path: Path) -> None:
-    """Unless it is strict; nothing but bad files is an error, and nothing at all is no text."""
+    """Unless it is strict; nothing but bad files is an error, and so is no text at all."""
     binary(tmp_path / "a.txt")
     with pytest.raises(CorpusError, match="NUL"):
-        TextFiles(tmp_path).any()
+        TextFiles(tmp_path).check()
     (tmp_path / "b.txt").write_text("text")
-    assert TextFiles(tmp_path).any()
+    TextFiles(tmp_path).check()
     with pytest.raises(CorpusError, match="NUL"):
-        TextFiles(tmp_path, strict=True).any()
+        TextFiles(tmp_path, strict=True).check()
     (tmp_path / "c.txt").write_text("")
-    assert not TextFiles(tmp_path / "c.txt").any()
+    with pytest.raises(CorpusError, match="there is no text in it"):
+        TextFiles(tmp_path / "c.txt").check()
 
 
 def prepare(folder: Path, *, strict: bool = False) -> Corpus:

@@ -324,3 +324,24 @@ def test_an_answer_that_is_announced_too_long(stations, manifest) -> None:
                     pass
 
     run(scenario)
+
+
+def test_a_stream_that_nobody_reads_to_its_end(stations, manifest) -> None:
+    """Who sends more than is wanted gets its answer and is hung up on; no handler is left waiting."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
+            [averager] = await open_averagers(manifest, [peer])
+            _, reader, writer = await p2p.call_binary_stream_handler(
+                peer_id_in(peer.address), f"{manifest.swarm_id}::SwarmAverager.rpc_aggregate_part"
+            )
+            with averager.group_expected():  # the answer waits until then
+                for _ in range(20):
+                    await P2P.send_protobuf(averaging_pb2.AveragingData(group_id=b"unknown"), writer)
+                await asyncio.sleep(0.5)
+            answer, _ = await P2P.receive_protobuf(averaging_pb2.AveragingData, reader)
+            assert answer.code == averaging_pb2.BAD_GROUP_ID
+            assert await reader.read() == b""
+            writer.close()
+
+    run(scenario)

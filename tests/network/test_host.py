@@ -1,6 +1,6 @@
 import asyncio
 
-from dupt_swarm.network.host import background
+from dupt_swarm.network.host import background, end
 
 
 def test_background_work_ends_with_the_block() -> None:
@@ -56,3 +56,24 @@ def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> No
         release.set()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:
+    """A shutdown that hangs or fails is reported, and what comes after it has its turn."""
+    monkeypatch.setattr("dupt_swarm.network.host.SHUTDOWN_SECONDS", 0.05)
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def fail() -> None:
+        raise OSError("gone")
+
+    async def scenario() -> None:
+        await end("one", hang)
+        await end("another", fail)
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    assert caplog.messages == [
+        "one did not end well: TimeoutError()",
+        "another did not end well: OSError('gone')",
+    ]

@@ -1,44 +1,37 @@
-"""What a peer says of itself, and how peers of other versions understand it."""
+"""What a peer says of itself."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
-from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.record import JOINED, PeerRecord, PeerState, Role
+
+FIELDS: dict[str, Any] = {
+    "role": "oracle",
+    "state": "training",
+    "time": 5.0,
+    "round": 1,
+    "state_digest": "a" * 64,
+    "swarm_tokens": 1,
+}
 
 
-def fields(role: str, state: str) -> dict[str, Any]:
-    return {
-        "role": role,
-        "state": state,
-        "time": 5.0,
-        "round": 1,
-        "state_digest": "a" * 64,
-        "swarm_tokens": 1,
-    }
+def test_published_is_short_and_plain() -> None:
+    """Defaults are left out, tuples are lists: other types of msgpack are refused at the door."""
+    record = PeerRecord.model_validate(FIELDS | {"addresses": ("/ip4/1.2.3.4/tcp/5",)})
+    assert record.published() == FIELDS | {"addresses": ["/ip4/1.2.3.4/tcp/5"]}
 
 
-@pytest.mark.parametrize(("role", "calling"), [("bootstrap", "serving"), ("evaluator", "evaluating")])
-def test_who_does_not_train_says_what_it_does(role: str, calling: str) -> None:
-    """Published is the word of version 0.2, whose own records are understood in the same way."""
-    record = PeerRecord.model_validate(fields(role, "syncing"))
-    assert record.state == calling
-    assert record.published() == fields(role, "syncing")
-    assert PeerRecord.model_validate(fields(role, calling)) == record
-    assert PeerRecord.model_validate(record.model_dump()) == record
-
-
-def test_other_states_are_what_they_are() -> None:
-    """An oracle's, and those of a peer that comes or goes."""
-    for role, state in (("oracle", "syncing"), ("oracle", "training"), ("bootstrap", "stopping")):
-        record = PeerRecord.model_validate(fields(role, state))
-        assert record.state == state
-        assert record.published()["state"] == state
+def test_every_role_says_something_from_joining_on() -> None:
+    """A first peer serves and an evaluator evaluates; neither is syncing for ever."""
+    assert set(JOINED) == set(get_args(Role))
+    assert set(JOINED.values()) <= set(get_args(PeerState))
+    assert (JOINED["bootstrap"], JOINED["evaluator"]) == ("serving", "evaluating")
 
 
 @pytest.mark.parametrize("role", [["bootstrap"], {"bootstrap": 1}, None, "king"])
-def test_a_hostile_role_is_refused_as_ever(role: object) -> None:
-    """As a record that is not valid, whatever its type."""
+def test_a_hostile_role_is_refused(role: object) -> None:
+    """Whatever its type."""
     with pytest.raises(ValidationError):
-        PeerRecord.model_validate(fields("oracle", "syncing") | {"role": role})
+        PeerRecord.model_validate(FIELDS | {"role": role})

@@ -132,12 +132,13 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
-    """Two peers of a swarm cannot share a state folder; the message names the option that helps."""
+def test_a_second_oracle_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
+    """A first peer and an oracle share a state folder, two oracles do not; the message names the remedy."""
     manifest, tokenizer = swarm_files(corpus)
     parameters = list(GPT(manifest.model).parameters())
     with (
         Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")) as first,
+        Swarm.join(first.addresses, tmp_path, settings()),
         pytest.raises(UsageError, match="a folder of its own"),
     ):
         Swarm.join(first.addresses, tmp_path, settings())

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.evaluator import check_corpus, dataset_name
+from dupt_swarm.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
@@ -175,11 +175,11 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     """Empty files and the wrong field are found out without a tokenizer."""
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(CorpusError, match="no text in it"):
-        check_corpus(EvaluatorSettings(tmp_path / "empty.txt"))
+        TextFiles(tmp_path / "empty.txt").check()
     (tmp_path / "rows.jsonl").write_text('{"body": "some text"}\n')
     with pytest.raises(CorpusError, match="no field `text`"):
-        check_corpus(EvaluatorSettings(tmp_path / "rows.jsonl"))
-    check_corpus(EvaluatorSettings(tmp_path / "rows.jsonl", field="body"))
+        TextFiles(tmp_path / "rows.jsonl").check()
+    TextFiles(tmp_path / "rows.jsonl", field="body").check()
 
 
 def test_the_name_of_a_dataset(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ tiny             manifests and settings of very small swarms
 programs         our programs, started as people do
 warm             starting programs without importing everything anew each time
 screen           what the join screen is shown
+imports          what a module of ours imports
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
 swarm_program    an oracle in a process of its own
 stranger         a peer with plain hivemind, which may send anything
-
 chaos/           swarms to be maltreated
 namespaces       a network of its own, with routers that can be cut (root)
 prometheus       a watched swarm with a real Prometheus

@@ -10,7 +10,7 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce
 from dupt_swarm.network.members.identity import load_identity
@@ -80,7 +80,7 @@ async def connect_to_swarm(
     book = AddressBook(settings.address_book)
     started = await start_reachable(settings, host.run_dir, book.addresses)
     p2p = started.p2p
-    stack.push_async_callback(p2p.shutdown)
+    stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
     bandwidth = Bandwidth.of(settings)
     exchange = Exchange(p2p, bandwidth)
@@ -91,7 +91,7 @@ async def connect_to_swarm(
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
     dht = await enter_dht(p2p, reached, validate, client_mode=client_mode)
-    stack.push_async_callback(dht.shutdown)
+    stack.push_async_callback(end, "the DHT node", dht.shutdown)
     membership = Membership(handshake.manifest, dht, key)
     stack.push_async_callback(membership.leave)
     return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)

@@ -15,7 +15,7 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.hivemind_internals import connect_to, local_p2p_type
+from dupt_swarm.network.p2p.hivemind_internals import connect_to, expect_death, local_p2p_type
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.settings import NodeSettings
 
@@ -66,7 +66,7 @@ async def start_daemon(
         check_port_free(address)
     local = local_p2p_type(GuardedP2P, run_dir, RELAY_FLAGS)
     try:
-        return await local.create(
+        p2p = await local.create(
             host_maddrs=settings.host_maddrs,
             announce_maddrs=door.announced or settings.announce_maddrs or None,
             identity_path=str(settings.identity_path) if settings.identity_path else None,
@@ -82,6 +82,8 @@ async def start_daemon(
         raise NodeError(
             f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
         ) from error
+    expect_death(p2p)
+    return p2p
 
 
 async def daemon_failure(p2p: P2P) -> str:

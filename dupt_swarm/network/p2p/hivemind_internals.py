@@ -48,6 +48,9 @@ ControlClient.connect
 ControlClient.stream_open
     p2p/p2p_daemon_bindings/control.py:370 ControlClient.stream_open 002f5d5b8262
     a stream in another protocol than hivemind's, for relays
+ControlClient._read_task, ControlClient._write_task
+    p2p/p2p_daemon_bindings/control.py:249 ControlClient._ensure_persistent_conn 7a11d5d833d7
+    end with an error that nobody fetches when p2pd dies; we fetch it
 P2P.receive_raw_data
     p2p/p2p_daemon.py:376 P2P.receive_raw_data 353ef452baab
     reads a frame with `readexactly(length)`, where `FrameReader` refuses a long one
@@ -152,6 +155,12 @@ def local_p2p_type(base: type[P2P], run_dir: Path, flags: dict[str, Any]) -> typ
         "_make_process_args": staticmethod(partial(P2P._make_process_args, **flags)),
     }
     return type("LocalP2P", (base,), overrides)
+
+
+def expect_death(p2p: P2P) -> None:
+    """When its daemon dies, the connection to it ends without a complaint: `daemon_failure` tells of it."""
+    for task in (p2p._client.control._read_task, p2p._client.control._write_task):
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:

@@ -16,19 +16,19 @@ DIGEST = "ab" * 32
 
 
 class Gate(TokenBucket):
-    """Lets so many messages of a round pass, and then says so and none any more."""
+    """Lets so many messages of a round pass, and then says so and none any more until it is opened."""
 
     def __init__(self, count: int) -> None:
         super().__init__(None)
         self._count = count
-        self.shut = asyncio.Event()
+        self.shut, self.opened = asyncio.Event(), asyncio.Event()
 
     async def take(self, amount: int, *, urgent: bool = False) -> None:
         del amount, urgent
         self._count -= 1
         if self._count < 0:
             self.shut.set()
-            await asyncio.Event().wait()
+            await self.opened.wait()
 
 
 class SlowBucket(TokenBucket):
@@ -131,7 +131,8 @@ def test_cancelled_in_the_all_reduce(stations, manifest, side, passed, client) -
             with nothing_heard():
                 reasons = await end_with_one_cancelled(averagers, gate.shut)
                 assert reasons <= {"peer_lost", "timeout", ""}
-                await asyncio.sleep(0.1)
+                gate.opened.set()
+                await asyncio.sleep(0.3)
 
     run(scenario)
 

@@ -156,7 +156,7 @@ def test_a_rate_too_small_for_the_rounds_is_refused(make_manifest) -> None:
     manifest = make_manifest(rounds={"allreduce_seconds": 60.0, "chunk_seconds": 5.0})
     numel = 117_000_000  # 2 bytes each, there and back: 468 MB in 30 s
     for settings in (NodeSettings("oracle", max_upload=15e6), NodeSettings("oracle", max_download=15e6)):
-        with pytest.raises(UsageError, match=r"15MB is too little .* allow at least 15\.6\dMB"):
+        with pytest.raises(UsageError, match=r"15MB/s is too little .* allow at least 15\.6\dMB"):
             Bandwidth.of(settings).check(manifest, numel)
     Bandwidth.of(NodeSettings("oracle", max_upload=15.61e6, max_download=15.61e6)).check(manifest, numel)
     Bandwidth.of(NodeSettings("oracle")).check(manifest, numel)

@@ -88,7 +88,8 @@ def test_verdicts(stations, tmp_path) -> None:
             await DialBack(one.p2p, list).start()
             dialled = await verdict(one.address)
             assert (dialled.kind, dialled.announced) == ("local", ())
-            assert (await verdict(one.address, announce_maddrs=announced)).kind == "public"
+            # What is announced is asked about in place of what is listened on.
+            assert (await verdict(one.address, announce_maddrs=announced)).kind == "client"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

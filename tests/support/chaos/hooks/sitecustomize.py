@@ -36,14 +36,14 @@ def arm(stage: str) -> None:
     elif stage == "group":
         before(SwarmAverager, "_average_in")
     elif stage == "sending":
-        send = ScreeningRunner._generate_input_for_peer
+        send = ScreeningRunner.parts_for
 
         async def send_one(self, peer_index):
             async for part in send(self, peer_index):
                 yield part
                 power_cut()
 
-        ScreeningRunner._generate_input_for_peer = send_one
+        ScreeningRunner.parts_for = send_one
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
