@@ -43,7 +43,7 @@ def arm(stage: str) -> None:
                 yield part
                 power_cut()
 
-        ScreeningRunner.parts_for = send_one
+        ScreeningRunner.parts_for = send_one  # type: ignore[method-assign]
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
