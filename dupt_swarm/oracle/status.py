@@ -19,7 +19,7 @@ class Activity:
     unit: str = ""
 
     def __str__(self) -> str:
-        """Such as ``evaluating 3 of 64 sequences``."""
+        """Such as ``evaluating 3 of 18 batches``."""
         return f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total else self.name
 
 
