@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,8 +63,12 @@ class _Teller(logging.Handler):
 
     def __init__(self, tell: Callable[[object], None]) -> None:
         super().__init__(logging.INFO)
-        self._tell, self._loop = tell, asyncio.get_running_loop()
+        self._tell, self._loop, self._thread = tell, asyncio.get_running_loop(), threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = LogLine(record.getMessage())
+        if threading.get_ident() == self._thread:
+            self._tell(line)  # before the reply of the command that it is about
+            return
         with contextlib.suppress(RuntimeError):  # the loop has ended: so has the parent's interest
-            self._loop.call_soon_threadsafe(self._tell, LogLine(record.getMessage()))
+            self._loop.call_soon_threadsafe(self._tell, line)
