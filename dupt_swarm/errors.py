@@ -1,4 +1,4 @@
-"""Every error that dupt_swarm raises on purpose, and the exit code each one means.
+"""The errors of dupt_swarm, and the exit code of each.
 
 DuptError                      1   something failed; the message names the remedy
 ├── UsageError                 2   an option or argument is unusable
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 
 class DuptError(Exception):
-    """Base of all errors meant for the user: one clear sentence, with the remedy.
+    """Base of all errors meant for users: one clear sentence that names the remedy.
 
     Attributes:
         settings: names of the settings that the remedy is about, as in `settings` and in the commands'
@@ -70,7 +70,7 @@ class UnreachableError(DuptError):
         self.reasons = reasons
         lines = [f"  {address}: {reason}" for address, reason in reasons.items()]
         super().__init__(
-            "the swarm is unreachable; check the addresses and that one of these peers runs:\n"
+            "the swarm is unreachable; check the addresses, and that one of these peers is running:\n"
             + "\n".join(lines),
             setting="initial_peers",
         )

@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the evaluator found of one state; times in seconds, ``time`` since the epoch."""
+    """The evaluation of one state; times in seconds, ``time`` since the epoch."""
 
     dataset: str
     state: StateName
@@ -45,7 +45,7 @@ class Measurement:
 
     @property
     def finite(self) -> bool:
-        """Whether it is a number that a record may hold: others refuse records with any other."""
+        """Whether a record may hold it: others refuse records with non-finite values."""
         found = self.evaluation
         return (
             math.isfinite(found.loss_nats)
@@ -55,7 +55,7 @@ class Measurement:
 
 
 class Evaluator:
-    """Measures states until it is told to stop."""
+    """Measures states until told to stop."""
 
     def __init__(self, swarm: Swarm, settings: EvaluatorSettings, progress: Progress | None = None) -> None:
         """Tokenise the corpus, and build the model.
@@ -90,7 +90,7 @@ class Evaluator:
         self._parameters = list(self._model.parameters())
         if tuple(tuple(parameter.shape) for parameter in self._parameters) != swarm.layout:
             raise ManifestError(
-                "the swarm trains a model of its own making, which its manifest does not describe: "
+                "the swarm trains a custom model that its manifest does not describe: "
                 "it cannot be evaluated by this program"
             )
         self._threads = Threads()
@@ -158,7 +158,7 @@ class Evaluator:
 
 
 def dataset_name(settings: EvaluatorSettings) -> str:
-    """What to call the corpus: as the settings say, or after its file or folder.
+    """The name of the corpus: from the settings, or else of its file or folder.
 
     Raises:
         UsageError: others would refuse a record with that name.

@@ -26,7 +26,7 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
-PEERS_OF_OLD_MAX = 12  # so many addresses are dialled when no initial peer answers
+PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
 
@@ -52,7 +52,7 @@ class Swarm:
         self._saved: StateName = joined.state  # in the newest checkpoint, if there is one
         self.layout = joined.layout
         self._memory = node.attach()
-        node.refresh()  # who is there should be known before the first step
+        node.refresh()  # the other peers should be known before the first step
         node.supervise()
 
     @classmethod
@@ -96,7 +96,7 @@ class Swarm:
         state_dir: Path | None = None,
         settings: NodeSettings | None = None,
     ) -> Swarm:
-        """Begin a swarm, or go on with it from this peer's checkpoint, without any other peer.
+        """Start a swarm, or resume it from this peer's checkpoint, without any other peer.
 
         With initial peers in the settings, it is one more first peer of a swarm that is there already.
 
@@ -224,7 +224,7 @@ class Swarm:
         return self._saved
 
     def announce_checkpoint(self) -> None:
-        """Tell the others of the newest checkpoint, which holds the state last joined with or saved."""
+        """Announce the newest checkpoint, which holds the state that was last saved or joined with."""
         checkpoint = self.folder.checkpoint
         if checkpoint is not None:
             self.publish(checkpoint_round=self._saved.round, checkpoint_time=checkpoint.stat().st_mtime)
@@ -266,7 +266,7 @@ class Averaging:
 
 
 def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
-    """``wish`` with the swarm's manifest, and with peers of old if no initial peer answers any more."""
+    """``wish`` with the swarm's manifest, and with known peers if no initial peer answers any more."""
     try:
         return replace(wish, manifest=node.discover(wish.initial_peers, wish.swarm_id))
     except UnreachableError:
@@ -286,7 +286,7 @@ def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
 
 
 def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:
-    """Look at a swarm without being a part of it; close the node afterwards.
+    """Observe a swarm without joining it; close the node afterwards.
 
     Raises:
         DuptError: why it is not possible; see `errors`.

@@ -21,7 +21,7 @@ METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
 
 
 class SwarmCollector(Collector):
-    """Yields everything in `METRICS` that is known now; what is unknown has no sample."""
+    """Yields everything in `METRICS` that is known now; unknown values have no sample."""
 
     def __init__(
         self,

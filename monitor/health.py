@@ -1,4 +1,4 @@
-"""Is the swarm well? A few checks, each with a verdict and one sentence that anybody understands."""
+"""Is the swarm well? A few checks, each with a verdict and one plain sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Level = Literal["good", "warning", "critical"]
 
 
 class Check(BaseModel):
-    """One thing that may be well or not."""
+    """One aspect of the swarm's health."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,7 +45,7 @@ def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
 
 
 def worst(checks: list[Check]) -> Level:
-    """The gravest verdict."""
+    """The most serious verdict."""
     levels = {check.level for check in checks}
     return "critical" if "critical" in levels else "warning" if "warning" in levels else "good"
 
@@ -58,7 +58,7 @@ def _data(snapshot: Snapshot, now: float) -> Check:
         return Check(
             name="data",
             level="critical",
-            text=f"The swarm has not answered for {formats.duration(age)}; what you see is old.",
+            text=f"The swarm has not answered for {formats.duration(age)}; the data shown is stale.",
         )
     if not snapshot.up:
         return Check(name="data", level="warning", text="The last refresh failed; trying again.")
@@ -106,5 +106,5 @@ def _reach(view: View) -> Check:
     hidden = sum(peer.record.reach != "direct" for peer in view.oracles)
     if hidden:
         who = formats.count(hidden, "oracle is", "oracles are")
-        return Check(name="reach", level="good", text=f"{who} reached through others only.")
-    return Check(name="reach", level="good", text="Every oracle can be called directly.")
+        return Check(name="reach", level="good", text=f"{who} reachable through relays only.")
+    return Check(name="reach", level="good", text="Every oracle can be reached directly.")

@@ -1,4 +1,4 @@
-"""The line that joins the swarm, from what the monitor itself was told."""
+"""The command that joins the swarm, from the addresses that the monitor was given."""
 
 from __future__ import annotations
 

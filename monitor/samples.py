@@ -55,7 +55,7 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
 
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
-    """Where the swarm stands, and how its last rounds went."""
+    """The swarm's progress, and the outcome of its last rounds."""
     agreed = view.agreed
     if agreed is not None:
         record = agreed.record
@@ -78,7 +78,7 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
 
 
 def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
-    """What is learnt, by the oracles' word and by the evaluators'."""
+    """The losses, as reported by the oracles and by the evaluators."""
     losses = _known(view, lambda record: record.loss)
     yield metrics.LOSS_NATS, one(view.loss(manifest.limits))
     yield metrics.LOSS_MIN_NATS, one(min(losses, default=None))
@@ -106,7 +106,7 @@ def of_peers(view: View) -> Iterator[Samples]:
 
 
 def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:
-    """Series of these peers' own."""
+    """The series of single peers."""
     known = [((clean(peer.peer_id),), peer.record, floors.get(peer.peer_id, Floor())) for peer in peers]
     yield (
         metrics.PEER_INFO,

@@ -136,7 +136,7 @@ def build_app(
 
 
 def _health(healthy: bool) -> Answer:
-    # An unreachable swarm is not this process's illness: restarting would not cure it.
+    # An unreachable swarm is no fault of this process: a restart would not help.
     if healthy:
         return Answer(TEXT, b"ok\n")
     text = b"the monitor no longer watches the swarm\n"

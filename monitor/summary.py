@@ -1,6 +1,6 @@
 """The swarm in public: what ``/api/v1/swarm`` answers and the page shows, from one snapshot.
 
-Whatever a peer says of itself is a stranger's word: bounded by the record's schema, cleaned of
+Whatever a peer says about itself is untrusted: bounded by the record's schema, cleaned of
 control characters here, and escaped by whoever puts it into a page.
 """
 
@@ -69,7 +69,7 @@ class EvaluationSummary(_Part):
 
 
 class PeerSummary(_Part):
-    """One peer, in its own words; losses in nats per token."""
+    """One peer, as it describes itself; losses in nats per token."""
 
     peer_id: str
     name: str

@@ -1,4 +1,4 @@
-"""What the monitor adds up: counters that must not fall when peers leave or the monitor restarts."""
+"""The monitor's counters, which must not fall when peers leave or the monitor restarts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Tally:
     """
 
     def __init__(self, totals: Totals | None = None) -> None:
-        """Go on from ``totals``, if there are some."""
+        """Start from ``totals``, if given."""
         self.totals = totals or Totals()
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
@@ -167,12 +167,12 @@ def load_totals(path: Path) -> Totals | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        logger.warning("%s: not readable, counters begin anew (%s)", path, error)
+        logger.warning("%s: not readable, counters start from zero (%s)", path, error)
         return None
 
 
 def save_totals(path: Path, totals: Totals) -> None:
-    """Write ``totals`` to ``path``, whole or not at all.
+    """Write ``totals`` to ``path``, atomically.
 
     Raises:
         FileError: it cannot be written.

@@ -46,7 +46,7 @@ class Snapshot:
     Attributes:
         manifest: of the swarm.
         view: the records at the last refresh that reached the swarm.
-        tally: adds up what must not fall; only for who calls `succeeded`.
+        tally: adds up what must not fall; used only by `succeeded`.
         totals: its state at that refresh.
         floors: what the counters of each peer do not fall below.
         up: whether the last refresh reached the swarm.
@@ -174,7 +174,7 @@ class Watcher:
         """Stop the thread and close the node."""
         with self._replacing:
             self._stopped.set()
-        self._source.close()  # which also ends a refresh that the thread waits for
+        self._source.close()  # which also aborts a refresh in progress
         self._thread.join(JOIN_THREAD_SECONDS)
 
     def _note_failure(self, error: Exception, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Where a peer listens, and where it says that others find it: the options of `join` and `bootstrap`."""
+"""Where a peer listens, and which addresses it announces: the options of `join` and `bootstrap`."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def at_public_ip(host_maddrs: tuple[str, ...], public_ip: str, port: int | None)
     except ValueError as error:
         raise UsageError(f"--public-ip {public_ip}: write an IP address such as 203.0.113.7") from error
     if ip.is_unspecified or ip.is_loopback:
-        raise UsageError(f"--public-ip {public_ip}: nobody outside can call it; give the router's address")
+        raise UsageError(f"--public-ip {public_ip}: nobody outside can dial it; give the router's address")
     found = [match for address in host_maddrs if (match := PARTS.fullmatch(address))]
     told = {
         f"/ip{ip.version}/{ip}/{parts['protocol']}/{port or parts['port']}{parts['rest'] or ''}": None

@@ -1,4 +1,4 @@
-"""``dupt-peer bootstrap``: the first peer of a swarm. It holds the state, and is nobody special else."""
+"""``dupt-peer bootstrap``: the first peer of a swarm. It holds the state, and is not special."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """Start the first peer of the swarm of MANIFEST, and print the line to join it with.
 
     It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
-    there. With --initial-peers it is one more such peer of a swarm that is there already.
+    there. With --initial-peers it is another first peer of a running swarm.
     """
     chosen = take_addresses(LISTEN, chosen)
     run = Manifest.load(manifest)
@@ -146,7 +146,7 @@ def _read_tokenizer(path: Path) -> bytes:
 
 
 def _initial_parameters(manifest: Manifest) -> Iterator[Tensor]:
-    """Drawn only when asked for: a peer that has a checkpoint needs none."""
+    """Drawn only on demand: a peer with a checkpoint needs none."""
     from dupt_swarm.learning.model import GPT
 
     model = GPT(manifest.model)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
     _IntType = click.ParamType  # only newer versions of click have it generic
 
-# Slower than this not even one chunk at a time arrives within the time limits.
+# Below this, not even a single chunk arrives within the time limits.
 RATE_MIN = 100_000
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}

@@ -36,7 +36,7 @@ from peers.checks.report import Check
 def command(as_json: bool, **chosen: Any) -> None:
     """Check device, memory, disk and ports; with --initial-peers the way to the swarm, too.
 
-    Give it the options that you would give `join`. The exit code is that of the gravest problem: 10
+    Give it the options that you would give `join`. The exit code is that of the most serious problem: 10
     manifest or version, 11 no peer reachable, 13 device or memory, 1 anything else.
     """
     checks = run_checks(**chosen)
@@ -56,7 +56,7 @@ def run_checks(
     swarm_id: str,
     **machine: Any,
 ) -> list[Check]:
-    """All checks, the network's first: from there comes the manifest that the machine is held against."""
+    """All checks, the network's first: they provide the manifest that the machine is checked against."""
     from dupt_swarm.node.node import Node
     from peers.checks import initial_peers as swarm
 

@@ -12,12 +12,12 @@ from dupt_swarm.version import VERSION
 
 COMMANDS = {
     "new": "Write a manifest and train its tokenizer.",
-    "bootstrap": "Start the first peer of a swarm, and print the line to join it with.",
+    "bootstrap": "Start the first peer of a swarm, and print the command to join it.",
     "join": "Train on your own corpus as an oracle of a swarm.",
     "evaluate": "Measure each new state of a swarm on a corpus of your own.",
-    "check": "See whether this machine is fit to join.",
-    "pause": "Have a peer of this machine stop training for a while.",
-    "resume": "Have a paused peer go on training.",
+    "check": "Check whether this machine is fit to join.",
+    "pause": "Pause a peer on this machine: it stops training for a while.",
+    "resume": "Resume a paused peer.",
     "finish": "Have a peer contribute at the end of this round, then leave.",
     "stop": "Have a peer save a checkpoint and leave now.",
     "status": "Show a swarm as it is now.",
@@ -29,7 +29,7 @@ class LazyGroup(click.Group):
     """Knows its commands' names and first lines without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order in which one meets them."""
+        """All names, in the order of first use."""
         del ctx
         return list(COMMANDS)
 

@@ -1,4 +1,4 @@
-"""``dupt-peer demo``: a first peer, three oracles and the monitor on this machine, on text that is here."""
+"""``dupt-peer demo``: a first peer, three oracles and the monitor on this machine, on local text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(rounds: int) -> None:
 
 
 def run(folder: Path, rounds: int) -> None:
-    """Start everything, show it, wait for its end, and sum up.
+    """Start everything, show it, wait for the end, and summarise.
 
     Raises:
         DuptError: an oracle failed, or did not learn.

@@ -1,4 +1,4 @@
-"""``dupt-peer evaluate``: an independent judge, which measures each new state on a corpus of its own."""
+"""``dupt-peer evaluate``: an independent evaluator, which measures each new state on a corpus of its own."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File, folder or glob of text that no oracle trains on. It never leaves this machine.",
 )
-@click.option(
-    "--dataset", default="", help="What the others see it called. [default: name of the file or folder]"
-)
+@click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
 @options.field
 @options.strict
 @options.device
@@ -39,9 +37,9 @@ if TYPE_CHECKING:
     "--blocks",
     type=click.IntRange(1),
     default=None,
-    help="Measure on so many sequences at most; compare only equal ones. [default: the whole corpus]",
+    help="Measure on at most this many sequences; compare like with like. [default: the whole corpus]",
 )
-@click.option("--once", is_flag=True, help="Measure the state of now, publish nothing, and leave.")
+@click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
@@ -101,7 +99,7 @@ def _print(found: Measurement, as_json: bool) -> None:
         "round": state.round,
         "state_digest": state.digest,
         "swarm_tokens": state.swarm_tokens,
-        # JSON has no word for what is not finite.
+        # JSON cannot represent non-finite numbers.
         "bits_per_byte": evaluation.bits_per_byte if found.finite else None,
         "loss_nats": evaluation.loss_nats if found.finite else None,
         "tokens": evaluation.tokens,

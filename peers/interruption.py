@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one ends the work in an orderly way, the second one at once."""
+"""Ctrl-C and SIGTERM: the first one shuts down cleanly, the second one at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Interruption:
         self._stop = stop
 
     def exit_if_received(self) -> None:
-        """End with the signal's exit code, if one came; call it when all is tidied up."""
+        """End with the signal's exit code, if one came; call it after cleaning up."""
         if self.received == signal.SIGINT:
             sys.exit(INTERRUPTED)
         if self.received == signal.SIGTERM:

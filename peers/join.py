@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--corpus",
     required=True,
     metavar="PATH",
-    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, also .gz. It never leaves this machine.",
+    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz. It never leaves this machine.",
 )
 @options.field
 @options.strict
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @options.batch_size
 @options.threads
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
-@click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after so many rounds.")
+@click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
 @click.option(
     "--checkpoint-seconds",
     type=click.FloatRange(1),
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
     """Join a swarm as an oracle: train its model on your own corpus, and average with the others.
 
-    Ctrl-C ends it with a checkpoint; the same command goes on from there.
+    Ctrl-C saves a checkpoint and leaves; the same command resumes from it.
     """
     from peers.metrics.http import serve_metrics
     from peers.screen.screen import open_screen
@@ -112,7 +112,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                 _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
                 oracle.run(lambda status: _report(status, swarm, control, metrics, screen))
             summary = summarise(oracle)
-        screen.say("left the swarm; the same command goes on from the checkpoint")
+        screen.say("left the swarm; the same command resumes from the checkpoint")
     if as_json:
         click.echo(json.dumps(summary))
     interruption.exit_if_received()

@@ -64,26 +64,26 @@ nice = click.option(
     type=click.IntRange(0, 19),
     default=0,
     show_default=True,
-    help="Leave the processor to others: 19 yields to all.",
+    help="CPU priority, 0 to 19: 19 yields to everything else.",
 )
 name = click.option("--name", default="", help="Shown to the other peers.")
 max_upload = click.option(
     "--max-upload",
     type=RATE,
     default=None,
-    help="Send at most so many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
+    help="Send at most this many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
 )
 max_download = click.option(
     "--max-download",
     type=RATE,
     default=None,
-    help="Receive at most so many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
+    help="Receive at most this many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
 )
 metrics_addr = click.option(
     "--metrics-addr",
     default=None,
     metavar="HOST:PORT",
-    help="Serve this peer's metrics for Prometheus there, such as 127.0.0.1:9465. [default: nowhere]",
+    help="Serve metrics for Prometheus at this address, such as 127.0.0.1:9465. [default: nowhere]",
 )
 local_name = click.option("--name", default="", help="The peer of this machine with this name.")
 local_role = click.option(

@@ -1,4 +1,4 @@
-"""Programs of ours as processes on this machine, which all end when the block ends."""
+"""Our programs as child processes, which all end when the block ends."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class LocalProcesses:
         return output, process.returncode
 
     def log_tail(self, name: str) -> str:
-        """The end of what it wrote to stderr."""
+        """The last lines of its stderr."""
         lines = self._log(name).read_text(errors="replace").splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
 

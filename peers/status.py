@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dupt_swarm.node.node import Node
     from dupt_swarm.node.view import Peer, View
 
-# Records of peers that have only just come may take a moment to be found.
+# Records of peers that have just joined may take a moment to appear.
 PATIENCE_SECONDS = 3.0
 PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 

@@ -80,7 +80,7 @@ def test_unreachable_names_each_address() -> None:
     """The message has a line for each address with its reason, also after the pipe."""
     error = UnreachableError({"/ip4/10.0.0.1/tcp/1/p2p/Qm": "connection refused", "x": "not a multiaddr"})
     expected = (
-        "the swarm is unreachable; check the addresses and that one of these peers runs:\n"
+        "the swarm is unreachable; check the addresses, and that one of these peers is running:\n"
         "  /ip4/10.0.0.1/tcp/1/p2p/Qm: connection refused\n"
         "  x: not a multiaddr"
     )

@@ -308,7 +308,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 def test_broken_files(tmp_path) -> None:
     """Broken TOML, broken bytes, text that is not UTF-8 and a missing file are manifest errors."""
-    with pytest.raises(ManifestError, match=r"run\.toml: not valid TOML: .*; mend that line"):
+    with pytest.raises(ManifestError, match=r"run\.toml: not valid TOML: .*; fix that line"):
         Manifest.parse("name = ")
     with pytest.raises(ManifestError, match=r"the swarm's manifest: not valid JSON"):
         Manifest.from_bytes(b"\xff{")

@@ -1,4 +1,4 @@
-"""What all commands have in common: how an error or an interruption becomes a message and an exit code."""
+"""How all commands turn an error or an interruption into a message and an exit code."""
 
 from __future__ import annotations
 

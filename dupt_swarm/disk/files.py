@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes: files are either complete or absent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
             f"{path}: cannot be written ({error.strerror or error}); free space there, or let it be writable"
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # gone already, or the folder cannot be written
+        with contextlib.suppress(OSError):  # already gone, or the folder is not writable
             temporary.unlink()
 
 

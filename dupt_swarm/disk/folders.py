@@ -43,7 +43,7 @@ def default_state_dir() -> Path:
 
 
 def keep_compiled_kernels() -> None:
-    """Have PyTorch keep what it compiles in the user's cache, not in the folder for temporary files.
+    """Have PyTorch keep compiled kernels in the user's cache folder, not in the temporary one.
 
     A volunteer who comes back then starts at once; and /tmp stays as it was.
     """
@@ -82,7 +82,7 @@ class SwarmFolder:
         self._lock.flush()
 
     def limit(self, most: int | None) -> None:
-        """From now on take at most so many bytes of disk; None: no limit.
+        """Limit the folder's size on disk to ``most`` bytes; None: no limit.
 
         Raises:
             UsageError: the folder takes more already.
@@ -116,7 +116,7 @@ class SwarmFolder:
 
     @property
     def tokenizer(self) -> bytes:
-        """tokenizer.json as kept, or nothing."""
+        """The saved tokenizer.json, or empty bytes."""
         path = self.path / "tokenizer.json"
         return path.read_bytes() if path.exists() else b""
 
@@ -147,7 +147,7 @@ class SwarmFolder:
         try:
             unfinished.mkdir()
             yield unfinished
-            self._make_room(0)  # its size was a guess before
+            self._make_room(0)  # its size was an estimate before
             sync_files(sorted(unfinished.iterdir()), go_on)
             unfinished.rename(self.path / f"checkpoint-{number:08d}")
             sync_folder(self.path)
@@ -160,11 +160,11 @@ class SwarmFolder:
         self._remove_checkpoints(CHECKPOINTS_KEPT)
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the folder's lock."""
         self._lock.close()
 
     def _make_room(self, size: int) -> None:
-        """Keep to the limit of disk with a new checkpoint of ``size`` bytes, at the cost of old ones."""
+        """Make room for a checkpoint of ``size`` bytes within the disk limit, by removing old ones."""
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
         if problem := self.disk.problem(size, "a checkpoint"):
@@ -219,9 +219,9 @@ def _move(old: Path, new: Path) -> None:
 
 
 def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
-    """A callback for the progress of tokenising that keeps the tokens within the limit of disk.
+    """A progress callback for tokenising that enforces the disk limit.
 
-    It is called with the bytes of text done and in all. What is there by then says how much will be.
+    It is called with the bytes of text done and in total; what is on disk by then predicts the rest.
 
     Raises:
         CorpusError: when called, if the tokens will not have room.

@@ -1,4 +1,4 @@
-"""How much disk a folder takes, and how much it may."""
+"""A folder's size on disk, and its limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files in ``folder`` and below; what vanishes meanwhile counts for nothing."""
+    """The size of all files in ``folder`` and below; files that vanish meanwhile do not count."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -42,7 +42,7 @@ class DiskLimit:
             raise UsageError(problem, setting="max_disk")
 
     def problem(self, more: int, what: str) -> str:
-        """Why ``what`` of ``more`` bytes has no room there, with the remedy; or an empty string."""
+        """Why ``what``, of ``more`` bytes, does not fit, with the remedy; or an empty string."""
         if self._most is None:
             return ""
         used = folder_bytes(self._folder)

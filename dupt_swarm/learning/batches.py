@@ -41,7 +41,7 @@ class Batches:
         self._start(epoch=0, position=0)
 
     def __iter__(self) -> Self:
-        """Itself: a second loop goes on where the first one stopped."""
+        """Itself: a second loop continues where the first one stopped."""
         return self
 
     def __next__(self) -> Batch:
@@ -56,7 +56,7 @@ class Batches:
         return _read_batch(self._split, blocks, self._context_length)
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and how many of its blocks were dealt out; goes into JSON."""
+        """The epoch, and how many of its blocks were dealt out; serialisable as JSON."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class Batches:
     def _start(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
         # 8 bytes a block are kept and 16 needed to sort: 160 MB for 10 billion tokens in blocks of 1,024.
-        # numpy promises these raw numbers for all its versions, but not the order that `permutation` gives.
+        # numpy guarantees these raw numbers across versions, but not the order that `permutation` gives.
         random = np.random.Philox(np.random.SeedSequence([*self._entropy, epoch]))
         self._order = np.argsort(random.random_raw(self.blocks), kind="stable")
 

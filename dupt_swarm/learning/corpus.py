@@ -34,7 +34,7 @@ HELD_OUT_FRACTION = 0.02
 MAX_HELD_OUT_RATIO = 0.1  # held-out ÷ training tokens: a long document must not cost the training
 MIN_HELD_OUT_RATIO = 0.01
 TAIL_FRACTION = 0.05
-MAX_TAIL_TOKENS = 1 << 22  # more says nothing new about the loss
+MAX_TAIL_TOKENS = 1 << 22  # more would not make the loss more accurate
 # Encoded at once, on all cores; the tokens and their bookkeeping take up to 200 MB.
 BATCH_CHARACTERS = 1 << 22
 BATCH_PIECES = 1 << 14
@@ -138,7 +138,7 @@ class _Builder:
         (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
     def _batches(self, text: TextFiles, sources: Sequence[Source]) -> Iterator[list[Piece]]:
-        """Pieces by the batch, reporting the progress after each."""
+        """Batches of pieces; reports progress after each."""
         total = sum(source.size for source in sources)
         batch: list[Piece] = []
         characters = 0
@@ -165,7 +165,7 @@ class _Builder:
                     ids.append(self._tokenizer.end_of_text)
                 if piece.first:
                     hold = self._chosen(piece.text)
-                # Once refused, a document trains to its end.
+                # A document once refused is trained on to its end.
                 hold = hold and held_out.tokens + len(ids) <= train.tokens * MAX_HELD_OUT_RATIO
                 (held_out if hold else train).append(ids)
                 documents += piece.last
@@ -231,11 +231,9 @@ def _is_outdated(left_out: Sequence[LeftOut], sources: Sequence[Source], text: T
 def _replace(cache: Path, build: Callable[[Path], None]) -> None:
     """Have ``build`` fill a folder beside ``cache``, then give it that name."""
     if cache.is_dir() and any(cache.iterdir()) and not (cache / INDEX).is_file():
-        raise CorpusError(
-            f"{cache}: this folder holds something else than a corpus; choose another or empty it"
-        )
+        raise CorpusError(f"{cache}: this folder does not hold a corpus; choose another or empty it")
     building = cache.with_name(f"{cache.name}.building")
-    # What a killed process left, and then the outdated cache: renamed first, for deleting takes time.
+    # Leftovers of a killed process, then the outdated cache: renamed first, since deleting takes time.
     if building.exists():
         shutil.rmtree(building)
     if cache.exists():
@@ -261,7 +259,7 @@ def _locked(cache: Path) -> Iterator[None]:
 def _unwritable(cache: Path, error: OSError) -> CorpusError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CorpusError(
-            f"{cache}: no space left for the tokens; free some, or choose a folder on another disk"
+            f"{cache}: no space left for the tokens; free some space, or choose a folder on another disk"
         )
     return CorpusError(
         f"{cache}: cannot be written: {error.strerror or error}; choose a folder that you may write to"

@@ -39,7 +39,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Computes matrix products in bf16 inside where the hardware does, else everything in fp32.
+    """Inside, matrix products run in bf16 where the hardware supports it, everything else in fp32.
 
     Never fp16, which needs loss scaling; parameters, gradients and sums stay fp32 (Kalamkar et al. 2019).
     """

@@ -31,7 +31,7 @@ class MissingLibraryError(CorpusError):
 
 
 class Source(NamedTuple):
-    """A file of the corpus as it was when it was found; another size or time means that it has changed."""
+    """A file of the corpus as it was when it was found; a new size or time means that it changed."""
 
     path: str
     size: int  # bytes
@@ -69,10 +69,10 @@ def _find(path: Path) -> list[Path]:
         return list(_walk(path))
     if path.is_file():
         if not _kind(path):
-            raise CorpusError(f"{path}: files of this kind cannot be read; give {SUPPORTED}")
+            raise CorpusError(f"{path}: unsupported file type; use {SUPPORTED}")
         return [path]
     if not glob.has_magic(str(path)):
-        raise CorpusError(f"{path}: there is no such file or folder; check the path of the corpus")
+        raise CorpusError(f"{path}: no such file or folder; check the path of the corpus")
     found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would match hidden files)
     return [Path(file) for file in found if _kind(Path(file))]
 
@@ -92,10 +92,10 @@ def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piec
         read = _READERS.get(_kind(path), _read_folder)
         try:
             for piece in _pieces(read(path, field)):
-                # A file that grows meanwhile must not count for more than it was.
+                # A file that grows meanwhile must not count for more than its size at the start.
                 yield piece._replace(bytes_read=before + min(piece.bytes_read, source.size))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorpusError(f"{path}: damaged gzip file: {error}; get it anew or remove it") from error
+            raise CorpusError(f"{path}: damaged gzip file: {error}; fetch it again or remove it") from error
         except OSError as error:
             raise _unreadable(path, error) from error
         before += source.size
@@ -110,7 +110,7 @@ class _Chunk(NamedTuple):
 
 
 def _pieces(chunks: Iterable[_Chunk]) -> Iterator[Piece]:
-    """Cut anew where it does not change the tokens: before white space, if there is any."""
+    """Move each cut to before white space, if there is any, so that it does not change the tokens."""
     rest, first = "", True
     for chunk in chunks:
         rest += chunk.text
@@ -161,7 +161,7 @@ def _json_text(line: bytes, field: str, where: str) -> str:
     except UnicodeDecodeError as error:
         raise _not_utf8(where, error) from error
     except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: not valid JSON: {error}; mend or remove that line") from error
+        raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
     if not isinstance(row, dict) or field not in row:
         fields = f"it has {', '.join(row) or 'none'}" if isinstance(row, dict) else "it is no JSON object"
         raise CorpusError(
@@ -195,7 +195,7 @@ def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
     except arrow.ArrowException as error:
-        raise CorpusError(f"{path}: not a sound Parquet file: {error}; get it anew or remove it") from error
+        raise CorpusError(f"{path}: not valid Parquet: {error}; fetch it again or remove it") from error
 
 
 _READERS = {

@@ -16,7 +16,7 @@ from dupt_swarm.learning.device import autocast
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
         loss_nats: mean negative log likelihood per token, in nats.
@@ -38,9 +38,9 @@ def evaluate(
     token_bytes: np.ndarray[tuple[int], np.dtype[np.integer]] | Tensor,
     device: torch.device,
 ) -> Evaluation:
-    """The loss over all targets of ``batches``, every token counting alike whatever the batches' sizes.
+    """The loss over all targets of ``batches``, every token weighted equally, whatever the batches' sizes.
 
-    The model's mode and the random numbers are as before afterwards.
+    Restores the model's mode and the random state afterwards.
 
     Args:
         model: ``model(inputs, targets)`` gives the mean loss in nats; on ``device`` already.
@@ -65,7 +65,7 @@ def evaluate(
     finally:
         model.train(was_training)
     if not text_bytes:
-        raise CorpusError("there is no held-out text to evaluate on; give more text")
+        raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     nats = sum(loss.item() * count for loss, count in zip(losses, counts, strict=True))
     tokens = sum(counts)
     return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)

@@ -1,4 +1,4 @@
-"""Held-out evaluation now and then, for a small part of the time."""
+"""When to evaluate on held-out text, within a small fraction of the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIME_RATIO = 0.02
 
 
 class HeldOut:
-    """Measures when it is due: so that measuring takes at most `TIME_RATIO` of the time.
+    """Evaluates when due, so that evaluation takes at most `TIME_RATIO` of the time.
 
     Attributes:
         first: at the start, latest: the last one; None if not done yet.
@@ -33,6 +33,6 @@ class HeldOut:
         self._next = now + (now - started) / TIME_RATIO
 
     def measure_if_due(self) -> None:
-        """Measure if the last time is long enough ago."""
+        """Measure if the last measurement is old enough."""
         if time.monotonic() >= self._next:
             self.measure()

@@ -1,4 +1,4 @@
-"""The inner optimizer: plain PyTorch, on each oracle by itself."""
+"""The inner optimizer: plain PyTorch, local to each oracle."""
 
 from __future__ import annotations
 

@@ -109,6 +109,6 @@ def _unpack(packed: Any, tensors: dict[str, Tensor]) -> object:
 def _checksum(skeleton: str, tensors: dict[str, Tensor]) -> int:
     crc = zlib.crc32(skeleton.encode())
     for name in sorted(tensors):
-        # numpy knows no bf16, but bytes.
+        # numpy has no bf16, so the raw bytes are hashed.
         crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
     return crc

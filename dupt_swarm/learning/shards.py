@@ -27,7 +27,7 @@ class Split:
 
     @classmethod
     def open(cls, folder: Path, name: str, tokens: int, shard_tokens: int, dtype: str) -> Split:
-        """Map the first ``tokens`` tokens of the split ``name``; what its files hold beyond is left alone.
+        """Map the first ``tokens`` tokens of the split ``name``; anything after them in the files is ignored.
 
         Raises:
             OSError, ValueError: a shard is missing or shorter than it should be.
@@ -47,7 +47,7 @@ class Split:
         return self._tokens
 
     def read(self, start: int, stop: int) -> TokenIds:
-        """Tokens ``start`` to ``stop``, shape [stop − start]: a view, or a copy across a shard's border."""
+        """Tokens ``start`` to ``stop``, shape [stop − start]: a view, or a copy across two shards."""
         assert 0 <= start < stop <= self._tokens
         parts = []
         while start < stop:
@@ -90,13 +90,13 @@ class SplitWriter:
             tokens = tokens[len(part) :]
 
     def flush(self) -> Split:
-        """All that was appended, readable."""
+        """Flush everything appended, and return it for reading."""
         if self._file:
             self._file.flush()
         return Split.open(self._folder, self._name, self.tokens, SHARD_TOKENS, self._dtype.str)
 
     def _close(self) -> None:
-        # To the disk itself: a power cut must not leave a cache that only looks whole.
+        # fsync: after a power cut no cache may look complete that is not.
         if self._file:
             with self._file as file:
                 file.flush()

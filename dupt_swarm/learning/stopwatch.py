@@ -16,20 +16,20 @@ Observer = Callable[[int, Mapping[Phase, float]], None]  # tokens of a step, and
 
 
 class Stopwatch:
-    """Measures nothing: nobody asked."""
+    """Measures nothing; the default."""
 
     def start(self) -> None:
         """A step begins."""
 
     def lap(self, phase: Phase) -> None:
-        """What was done since `start` or the last `lap` belongs to ``phase``, which may come again."""
+        """Attribute the time since `start` or the last `lap` to ``phase``, which may occur repeatedly."""
 
     def finish(self, tokens: int) -> None:
         """The step on ``tokens`` tokens is over."""
 
 
 class HostStopwatch(Stopwatch):
-    """Measures until the calls return: on the CPU that is all, elsewhere the device may lag behind."""
+    """Measures until the calls return: exact on the CPU; elsewhere the device may lag behind."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -53,7 +53,7 @@ class HostStopwatch(Stopwatch):
 class CudaStopwatch(HostStopwatch):
     """Measures on the device, by events in its stream that are read when it has passed them.
 
-    So a step is reported when the device has done it, some steps later. Only the data are measured on
+    So a step is reported when the device has done it, some steps later. Only `data` is measured on
     the host: it reads them while the device still computes, so the phases add up to more than the step.
     """
 

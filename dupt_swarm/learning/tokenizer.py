@@ -22,7 +22,7 @@ from dupt_swarm.errors import ManifestError, UsageError
 
 END_OF_TEXT = "<|endoftext|>"
 MIN_VOCABULARY_SIZE = 1 + 256
-# What training reads at most: more hardly changes the merges, and its distinct words are held in memory.
+# The most that training reads: more hardly changes the merges, and all distinct words are held in memory.
 TRAINING_CHARACTERS = 1 << 28
 # One character stands for each byte in tokenizer.json, as in GPT-2.
 ALPHABET = frozenset(pre_tokenizers.ByteLevel.alphabet())
@@ -72,7 +72,7 @@ class Tokenizer:
             ) from error
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, with `<|endoftext|>` written out; a character cut in half becomes U+FFFD."""
+        """The text of ``ids``, with `<|endoftext|>` written out; an incomplete character becomes U+FFFD."""
         return self._backend.decode(list(ids), skip_special_tokens=False)
 
     def token_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -102,11 +102,11 @@ class Tokenizer:
             ) from error
         problem = _find_problem(backend)
         if problem:
-            raise ManifestError(f"{source}: {problem}; `dupt-peer new` writes one that suits")
+            raise ManifestError(f"{source}: {problem}; `dupt-peer new` writes a suitable one")
         return cls(backend, data)
 
     def save(self, path: Path) -> None:
-        """Write tokenizer.json to ``path``, whole or not at all.
+        """Write tokenizer.json to ``path`` atomically.
 
         Raises:
             FileError: the file cannot be written.
@@ -181,7 +181,7 @@ def _find_problem(backend: tokenizers.Tokenizer) -> str:
 
 
 def _structure(backend: tokenizers.Tokenizer) -> dict[str, Any]:
-    """Everything of tokenizer.json but the library's version, the vocabulary and the merges."""
+    """All of tokenizer.json except the library's version, the vocabulary and the merges."""
     content: dict[str, Any] = json.loads(backend.to_str())
     return {
         **content,

@@ -1,4 +1,4 @@
-"""Plain PyTorch inner steps; the optimizer, whatever it does besides, is handed in."""
+"""Plain PyTorch inner steps; the optimizer is handed in, whatever else it does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dupt_swarm.learning.device import autocast, is_out_of_memory
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
-SEQUENCES_MAX = 1 << 30  # as many as a batch has, until the memory does not suffice
+SEQUENCES_MAX = 1 << 30  # no limit until memory runs out
 Batch = tuple[Tensor, Tensor]
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Optimizer(Protocol):
 
 
 class BatchSource(Protocol):
-    """Batches without end, with a position that can be saved."""
+    """Endless batches, with a position that can be saved."""
 
     def __next__(self) -> Batch:
         """The next ``(inputs, targets)``, int64 [B, T] each, on the CPU."""
@@ -80,7 +80,7 @@ class Trainer:
         self._watch = Stopwatch()
 
     def observe(self, observer: Observer) -> None:
-        """From now on tell ``observer`` the tokens of each step and the seconds of its phases."""
+        """From now on report each step's tokens and the seconds of its phases to ``observer``."""
         self._watch = build_stopwatch(self.device, observer)
 
     def step(self, look: Look = lambda *_: None) -> Step:
@@ -122,7 +122,7 @@ class Trainer:
         return {"batches": self._position, "random": _random_state(self.device)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the trainer that gave ``state`` would have: on the same device with the same losses.
+        """Resume from ``state``: on the same device, the losses are those of a trainer that never stopped.
 
         Raises:
             CheckpointError: ``state`` is not a trainer's.
@@ -163,7 +163,7 @@ class Trainer:
             )
 
     def _shrink(self, sequences: int) -> None:
-        """Go on with half as many sequences at once: the step stays the same, only slower.
+        """Halve the micro-batch: the step stays the same, only slower.
 
         Raises:
             DeviceError: there is not even room for one.
@@ -186,7 +186,7 @@ class Trainer:
 
     def _to_device(self, batch: Batch) -> Batch:
         inputs, targets = batch
-        if self.device.type == "cuda":  # only from pinned memory does a copy run beside the computation
+        if self.device.type == "cuda":  # only copies from pinned memory overlap with computation
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
         return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
 
@@ -219,7 +219,7 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def _restore_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """A state of another kind of device is left out: a checkpoint may move between machines."""
+    """A state for another kind of device is ignored: checkpoints may move between machines."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

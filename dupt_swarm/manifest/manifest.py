@@ -29,7 +29,7 @@ class Manifest(Table):
     name: str = Field(description="letters, digits and hyphens, at most 40")
     seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
     codec: Literal["scaled_fp16", "fp32"] = Field(
-        default="scaled_fp16", description="how contributions and averages travel"
+        default="scaled_fp16", description="how contributions and averages are encoded"
     )
     tokenizer: Tokenizer
     model: Model
@@ -72,7 +72,7 @@ class Manifest(Table):
         return self
 
     def canonical_bytes(self) -> bytes:
-        """The one byte string that stands for this manifest: JSON, sorted keys, no white space."""
+        """The canonical encoding: JSON, sorted keys, no white space."""
         tree = self.model_dump(mode="json")
         return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
 
@@ -105,7 +105,7 @@ class Manifest(Table):
 
     def to_toml(self) -> str:
         """The manifest as a TOML file with a comment on every key."""
-        first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes another swarm."
+        first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes it a different swarm."
         return first + "\n\n" + render_toml(self)
 
     def difference(self, other: Manifest) -> str:
@@ -122,7 +122,7 @@ class Manifest(Table):
         try:
             return cls.model_validate(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise ManifestError(f"{source}: not valid TOML: {error}; mend that line") from error
+            raise ManifestError(f"{source}: not valid TOML: {error}; fix that line") from error
         except ValidationError as error:
             raise ManifestError(explain_invalid(error, cls, source)) from error
 

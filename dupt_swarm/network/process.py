@@ -88,7 +88,7 @@ class CommandLoop:
         self._send((number, value, error))
 
     async def _heartbeat(self) -> None:
-        """Show the parent that the event loop goes round."""
+        """Send heartbeats that show the parent that the event loop is running."""
         while True:
             self._tell(None)
             if self._log is not None:
@@ -96,7 +96,7 @@ class CommandLoop:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _tell(self, event: object) -> None:
-        # A parent that was suspended does not read: then nothing may wait for it.
+        # A suspended parent does not read the pipe, so nothing may block on it.
         if select.select([], [self._pipe.fileno()], [], 0)[1]:
             self._send((None, event, None))
 
@@ -110,14 +110,14 @@ class CommandLoop:
 def main() -> None:
     """Arguments: the pipe's file descriptor, and the folder for sockets, which is ours to remove."""
     pipe, run_dir = Connection(int(sys.argv[1])), Path(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then tells us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then tells us
     tempfile.tempdir = str(run_dir)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
         asyncio.run(_serve(pipe, run_dir))
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
-        # Whatever of our group is left, above all a daemon that did not shut down.
+        # Whatever is left of our group, such as a daemon that did not shut down.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""The trainer's side of its node: everything that a process needs which talks to a node process; no hivemind.
+"""The trainer's side of its node: what a process needs to talk to a node process; no hivemind.
 
 node            `Node`: commands with time limits, events, a new process when one fails
 link            one node process and the pipe to it
@@ -7,9 +7,9 @@ messages        what the node answers, and tells unasked
 heard           the latest of each kind of thing that it told
 memory          the memory that trainer and node share: contribution and replica state
 run_folder      the node's folder of sockets, and what a power cut left of others
-record          what a peer says of itself in the DHT
+record          what a peer publishes about itself in the DHT
 record_fields   its fields, as keyword arguments
-view            all live peers, and what follows from their records together
+view            all live peers, and what their records add up to
 progress        how full the round is
 reasons         why rounds fail, and contributions and records are refused: the words of metrics
 addresses       multiaddrs: what they tell, and which of them are worth telling

@@ -23,7 +23,7 @@ class AddressBook:
     """Peer ids with their addresses and when they were seen last (seconds since the epoch)."""
 
     def __init__(self, path: Path | None) -> None:
-        """Read ``path`` if it is there and whole; None: nothing is kept on disk."""
+        """Read ``path`` if it exists and is valid; None: nothing is kept on disk."""
         self._path = path
         self._entries: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._saved = 0.0
@@ -32,7 +32,7 @@ class AddressBook:
 
     @property
     def peer_ids(self) -> set[str]:
-        """Who is in the book."""
+        """The peers in the book."""
         return set(self._entries)
 
     @property
@@ -47,7 +47,7 @@ class AddressBook:
         return tuple(address for _, addresses in known for address in addresses)
 
     def meet(self, view: View, own_id: str) -> None:
-        """Take note of all live peers that say where they are, and save now and then."""
+        """Remember all live peers that publish an address, and save now and then."""
         for peer in view.peers:
             if peer.record.addresses and peer.peer_id != own_id:
                 addresses = tuple(str(Address(way, peer.peer_id)) for way in peer.record.addresses)

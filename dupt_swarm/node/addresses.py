@@ -67,7 +67,7 @@ class Address:
 
     @property
     def relayed(self) -> bool:
-        """Whether a relay carries what is sent there."""
+        """Whether it leads over a relay."""
         return "/p2p-circuit" in self.way
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The way to a node process: it starts the process, sends it commands, and hears its answers."""
+"""The link to a node process: starts it, sends it commands, and receives its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 if sys.platform == "linux":
-    # hivemind's choice leaves named segments in /dev/shm; this one has no names.
+    # hivemind's default leaves named segments in /dev/shm; this strategy has no names.
     _ENVIRONMENT["HIVEMIND_MEMORY_SHARING_STRATEGY"] = "file_descriptor"
 
 
@@ -74,7 +74,7 @@ class Link:
         """Send ``command``; the future gets its reply, or `NodeError` if the node ends before."""
         future: Future[Reply] = Future()
         if len(self._waiting) >= UNANSWERED_MAX:
-            # It hangs. Sending more would fill the pipe, and then hold up the trainer.
+            # It hangs: sending more would fill the pipe and block the trainer.
             future.set_exception(NodeError("the node does not answer"))
             return future
         number = next(self._numbers)
@@ -99,7 +99,7 @@ class Link:
         return "silent" if self._silent_checks > SILENT_CHECKS_MAX else ""
 
     def kill(self) -> None:
-        """End the node's whole process group at once; who waits for an answer gets `NodeError`."""
+        """End the node's whole process group at once; pending futures get `NodeError`."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

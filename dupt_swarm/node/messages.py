@@ -34,7 +34,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class StateName:
-    """Which replica state it is."""
+    """Identifies a replica state."""
 
     round: int
     swarm_tokens: int
@@ -130,7 +130,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the peer at an address said to a call before joining.
+    """What the peer at an address answered in the preflight.
 
     Attributes:
         problem: why it said nothing, or empty; then the rest is empty too.
@@ -147,7 +147,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Checkup:
-    """What a look around before joining found.
+    """The result of the preflight.
 
     Attributes:
         ports: why each address to listen on cannot be used, or an empty string.

@@ -51,7 +51,7 @@ JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
 COMMAND_SECONDS = 30.0
 WRITE_STATE_SECONDS = 300.0
 CHECK_SECONDS = 1.0
-RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one again and again
+RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
 
 logger = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
@@ -110,7 +110,7 @@ class Node(Hearing):
         self._link.submit(LogTo(log))
 
     def join(self, settings: NodeSettings) -> Joined:
-        """Become a member of the swarm; may take as long as the download of the state.
+        """Join the swarm; may take as long as the download of the state.
 
         Raises:
             DuptError: why it cannot.
@@ -158,7 +158,7 @@ class Node(Hearing):
         return RoundResult(None, "node_lost", total, mates, 0.0)
 
     def cancel_average(self) -> None:
-        """Give up the all-reduce under way, if there is one; does not wait."""
+        """Cancel the all-reduce under way, if there is one; does not wait."""
         self._link.submit(CancelRound())
 
     def adopt(self) -> StateName:
@@ -190,7 +190,7 @@ class Node(Hearing):
         return view
 
     def replace_process(self, reason: str) -> None:
-        """Have the supervisor start a new process: this one does not do what it should."""
+        """Have the supervisor replace a process that misbehaves."""
         logger.warning("the node gives no answer (%s)", reason)
         self._link.kill()
 
@@ -221,7 +221,7 @@ class Node(Hearing):
             reason = self._link.ailment()
             if reason:
                 self.restarts[reason] += 1
-                logger.warning("the node process %s: it starts again, and training goes on", _ENDINGS[reason])
+                logger.warning("the node process %s; it is restarted, and training goes on", _ENDINGS[reason])
                 self._link.kill()
                 self._restart(_ENDINGS[reason])
 
@@ -233,11 +233,11 @@ class Node(Hearing):
             try:
                 joined = self._rejoin(link, ending)
             except (DuptError, TimeoutError) as error:
-                logger.warning("the node could not start again: %s; trying again", error)
+                logger.warning("the node could not be restarted: %s; trying again", error)
                 link.kill()
                 continue
             self._link = link
-            # The last process may have come further than it could tell. Who adopts sees.
+            # The last process may have progressed further than it could report; adopting will show.
             self._set(catching_up=CatchingUp(fetching=False, newer=joined.state))
             self.publish(now=True)
             return

@@ -1,4 +1,4 @@
-"""How full the current round is, as far as the records tell."""
+"""The progress of the current round, as far as the records tell."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 FAILURES = (
     "other",
-    "no_group",  # nobody to average with was found in time
+    "no_group",  # no group was found in time
     "timeout",  # the all-reduce took too long
     "peer_lost",  # a share of the average did not arrive
     "network",  # libp2p or the daemon failed
@@ -21,8 +21,8 @@ FAILURES = (
 )
 REJECTIONS = (
     "other",
-    "shape",  # not as many values as were due
-    "too_many",  # more parts than were due
+    "shape",  # fewer or more values than expected
+    "too_many",  # more parts than expected
     "weight",  # not in the range that the manifest allows
     "not_finite",
     "norm",  # far larger than the others'

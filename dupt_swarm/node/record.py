@@ -1,4 +1,4 @@
-"""What a peer says of itself in the DHT."""
+"""The record: what a peer publishes about itself in the DHT."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PeerRecord(BaseModel):
     averaging_seconds: float = Field(
         default=0.0, ge=0, le=1e9, description="from the end of the last round to the new state"
     )
-    averaged_rounds: SmallCount = Field(default=0, description="ended well since the peer started")
+    averaged_rounds: SmallCount = Field(default=0, description="succeeded since the peer started")
     failures: tuple[SmallCount, ...] = Field(
         default=(), max_length=len(FAILURES), description="rounds that failed, in the order of FAILURES"
     )
@@ -74,7 +74,7 @@ class PeerRecord(BaseModel):
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)
     device: str = Field(default="", max_length=60)
-    reach: Reach = Field(default="direct", description="how others can call this peer")
+    reach: Reach = Field(default="direct", description="how others can reach this peer")
     addresses: tuple[Address, ...] = Field(
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"
     )

@@ -16,7 +16,7 @@ class RunFolder:
     """A new folder, locked by this process while it is in use; `path` is short, as sockets need it."""
 
     def __init__(self) -> None:
-        """Make it, and remove what peers left that ended without a chance to do so, as in a power cut."""
+        """Create it, and remove leftovers of peers that could not clean up, as after a power cut."""
         _sweep(Path(tempfile.gettempdir()))
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         unlocked = self.path / f".{LOCK}"

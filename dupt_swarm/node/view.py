@@ -1,4 +1,4 @@
-"""The live peers as one peer sees them, and what follows from all their records together."""
+"""The live peers as one peer sees them, and what their records add up to."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class View:
 
     @property
     def oracles(self) -> tuple[Peer, ...]:
-        """Those who train."""
+        """The peers that train."""
         return tuple(peer for peer in self.peers if peer.record.role == "oracle")
 
     @property
@@ -122,12 +122,12 @@ class View:
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
-        """By dataset, what its evaluators found of the newest round: the median, if there are several."""
+        """By dataset, its evaluators' result for the newest round: the median, if there are several."""
         best = self.best
         newest: dict[str, list[EvaluationRecord]] = {}
         for peer in self.peers:
             found = peer.record.evaluation if peer.record.role == "evaluator" else None
-            # Nobody can have measured what the swarm has not reached.
+            # Nobody can have measured a round that the swarm has not reached.
             if found is None or best is None or found.round > best.record.round:
                 continue
             known = newest.setdefault(found.dataset, [])

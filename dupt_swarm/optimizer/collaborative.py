@@ -20,7 +20,7 @@ from dupt_swarm.swarm import Averaging, Swarm
 from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
-# Rounds shorter than this would outrun those who are about to come in.
+# Shorter rounds would outrun oracles that are about to join.
 CATCH_UP_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         return True
 
     def pause(self) -> None:
-        """Tell the others that no steps come for a while; settles first."""
+        """Announce a pause, after settling any round under way."""
         self.settle()
         self._speed.restart()
         self._publish(now=True)
@@ -141,7 +141,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     def resume(self) -> None:
         """Steps come again."""
         self._speed.restart()
-        self._training_since = time.monotonic()  # what was rested does not make the round due
+        self._training_since = time.monotonic()  # time spent paused does not make the round due
         self._swarm.publish(now=True, state="training")
 
     def settle(self) -> None:

@@ -45,7 +45,7 @@ PATIENCE_SECONDS = 1.0
 
 
 class Oracle:
-    """Trains until it is told to stop, and saves so that it can go on as if it never had.
+    """Trains until told to stop, and saves so that it can resume as if it never had stopped.
 
     `stop`, `pause`, `resume` and `finish` may be called from any thread; they are obeyed between two
     micro-batches. An inner step that is not complete when it is told to stop or to pause is dropped.
@@ -153,7 +153,7 @@ class Oracle:
         self._report()
 
     def status(self) -> Status:
-        """How it is doing now."""
+        """Its current status."""
         optimizer = self._optimizer
         paused = self._activity is PAUSED
         return Status(
@@ -202,7 +202,7 @@ class Oracle:
             self._checkpoints.write()
 
     def _rest(self) -> None:
-        """Leave the device alone until it is time to go on; the others need not wait for us."""
+        """Leave the device idle until training may continue; the others do not wait for us."""
         self._settle()
         self._optimizer.pause()
         self._checkpoints.write()

@@ -1,4 +1,4 @@
-"""How an oracle is doing; plain data."""
+"""An oracle's status; plain data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity
 
 @dataclass(frozen=True)
 class Status:
-    """How the oracle is doing; for the screen, the log and the record.
+    """The oracle's status, for screen, log and record.
 
     ``state`` is what its record says, ``activity`` what it does at this very moment. ``paused_until`` is in
     seconds since the epoch; None: not paused, or until somebody says `resume`.

@@ -69,7 +69,7 @@ def check_manifest(
 
 def _check_reach(checkup: Checkup) -> list[Check]:
     """Not being reachable is no failure: other peers relay then."""
-    hint = "others reach you over a relay; forward the port in your router to be called directly"
+    hint = "others reach you over a relay; forward the port in your router to be dialled directly"
     if not checkup.dialled:
         return [Check("reachable", None, "no peer dialled back")]
     return [
@@ -88,7 +88,7 @@ def _check_clock(answers: Sequence[Answer]) -> Check:
     if abs(most) <= CLOCK_SECONDS:
         return Check("clock", True, f"within {max(abs(most), 0.1):.1f} s of the peers'")
     way = "behind" if most > 0 else "ahead of"
-    hint = "set it, best by NTP: peers more than 3 s apart refuse one another"
+    hint = "set it, preferably by NTP: peers more than 3 s apart refuse each other"
     return Check("clock", False, f"{abs(most):.1f} s {way} a peer's", hint)
 
 

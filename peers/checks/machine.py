@@ -87,7 +87,7 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     if needed is None:
         return Check("disk", True, f"{format_bytes(free)} free for {state_dir}")
     there = folder_bytes(state_dir / swarm_id) if swarm_id else 0
-    detail = f"about {format_bytes(needed)} needed, {format_bytes(free + there)} to be had for {state_dir}"
+    detail = f"about {format_bytes(needed)} needed, {format_bytes(free + there)} available for {state_dir}"
     if needed > free + there:
         return Check("disk", False, detail, "free some space, or choose another --state-dir")
     if max_disk is not None and needed > max_disk:
@@ -113,7 +113,7 @@ def check_corpus(text: TextFiles) -> tuple[Check, int]:
 
 
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:
-    """About what the tokens of so much text take."""
+    """An estimate of the bytes that the tokens of this much text take."""
     return text_bytes / TEXT_BYTES_PER_TOKEN * (2 if manifest.model.vocabulary_size <= 1 << 16 else 4)
 
 

@@ -1,4 +1,4 @@
-"""What the owner of a running peer may have it do, and what it tells of itself."""
+"""What the owner can tell a running peer to do, and what it reports."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PeerControl:
 
     def _pause(self) -> Mapping[str, Any]:
         self._trainer("pause").pause()
-        return {"message": "pauses; `dupt-peer resume` has it go on"}
+        return {"message": "pauses; `dupt-peer resume` continues"}
 
     def _resume(self) -> Mapping[str, Any]:
         self._trainer("resume").resume()

@@ -30,7 +30,7 @@ class LocalPeer:
     about: dict[str, Any]
 
     def __str__(self) -> str:
-        """A line that tells it from others."""
+        """A line that identifies it."""
         name = one_line(self.about["name"]) or "(no name)"
         return (
             f"{name}: {self.about['role']} of {self.about['swarm_id']}, {self.about['state']}, "
@@ -58,7 +58,7 @@ def ask(folder: Path, command: str) -> dict[str, Any]:
 
 
 def find_peer(state_dir: Path | None, swarm_id: str, name: str, role: str | None = None) -> LocalPeer:
-    """The one running peer that was meant; an empty value and None leave the choice open.
+    """The one running peer that matches; empty values and None match any.
 
     Raises:
         UsageError: several would do.
@@ -84,7 +84,7 @@ def find_peer(state_dir: Path | None, swarm_id: str, name: str, role: str | None
             setting=("name", "swarm_id", "role", "state_dir"),
         )
     if not found:
-        hung = f"; the peer in {silent[0]} does not answer: end it with kill" if silent else ""
+        hung = f"; the peer in {silent[0]} does not answer; kill its process" if silent else ""
         chosen = " of those chosen" if swarm_id or name or state_dir else ""
         raise DuptError(f"no {kind}{chosen} runs on this machine{hung or '; `dupt-peer join` starts one'}")
     return found[0]

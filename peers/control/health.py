@@ -10,7 +10,7 @@ import click
 from dupt_swarm.errors import DuptError
 from peers.control.client import LocalPeer
 
-# A step, an evaluation or a compilation may take minutes; a trainer that hangs takes for ever.
+# A step, an evaluation or a compilation may take minutes; a hung trainer never finishes.
 SILENCE_SECONDS_MAX = 300.0
 
 

@@ -119,6 +119,6 @@ class _Conversation(socketserver.StreamRequestHandler):
         except ValueError as error:
             return {"ok": False, "error": str(error)}
         except Exception as error:
-            # The peer goes on whatever happens here, and who asked should not wait in vain.
+            # Whatever happens here, the peer goes on and the client gets an answer.
             logger.exception("control: %s failed", command)
             return {"ok": False, "error": f"it failed ({error!r}); see the messages of the peer"}

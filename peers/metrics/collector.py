@@ -32,7 +32,7 @@ Histogram = tuple[MetricSpec, list[tuple[tuple[str, ...], Distribution]]]
 
 
 class PeerMetrics(Collector):
-    """Yields everything in `PEER_METRICS` that is known now; what is unknown has no sample."""
+    """Yields everything in `PEER_METRICS` that is known now; unknown values have no sample."""
 
     def __init__(self) -> None:
         """Nothing but the software is known; the methods below tell the rest as it comes."""
@@ -55,7 +55,7 @@ class PeerMetrics(Collector):
         oracle.observe(self._steps.add)
 
     def report(self, status: Status) -> None:
-        """How the oracle is doing."""
+        """The oracle's status has changed."""
         self._rounds.report(status)
 
     def describe(self) -> list[Metric]:
@@ -63,7 +63,7 @@ class PeerMetrics(Collector):
         return [spec.family() for spec in PEER_METRICS]
 
     def collect(self) -> Iterator[Metric]:
-        """Fresh families."""
+        """New families with samples."""
         of_gpu = self._gpu.samples() if self._gpu else ()
         for spec, samples in chain(self._of_process(), self._of_swarm(), self._of_oracle(), of_gpu):
             finite = [(labels, value) for labels, value in samples if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""What the driver says of the GPU that a peer trains on."""
+"""What the driver reports about the GPU that a peer trains on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gpu:
 
     @classmethod
     def of_device(cls, device: str) -> Gpu | None:
-        """The GPU behind a device of torch; None if that is none of NVIDIA's."""
+        """The GPU behind a torch device; None if it is not an NVIDIA GPU."""
         if not device.startswith("cuda"):
             return None
         import torch

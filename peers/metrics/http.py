@@ -18,7 +18,7 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     """Metrics that are served at ``address`` while the block lasts; None: that are not served.
 
     Raises:
-        UsageError: the address is none, or nothing can listen there.
+        UsageError: the address is malformed, or nothing can listen there.
     """
     metrics = PeerMetrics()
     if address is None:

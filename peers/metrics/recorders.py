@@ -74,7 +74,7 @@ class DownloadRecorder:
         self._since: float | None = None
 
     def hear(self, event: object) -> None:
-        """One event of the node; those of other kinds are passed over."""
+        """Handle one event of the node; other kinds are ignored."""
         if isinstance(event, FetchFailed):
             self.failed += 1
         elif isinstance(event, CatchingUp):

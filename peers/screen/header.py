@@ -55,7 +55,7 @@ def _end(facts: Facts) -> str:
     if facts.status.state == "averaging":
         return "averaging"
     if facts.status.state == "paused":
-        return "`dupt-peer resume` goes on"
+        return "`dupt-peer resume` continues"
     if facts.fetching is not None:
         ratio = words.percent(facts.fetching.bytes_done, facts.fetching.bytes_total)
         return f"fetching a newer state: {ratio}"

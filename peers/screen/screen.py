@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Screen(Protocol):
-    """Where an oracle's progress goes."""
+    """Shows an oracle's progress."""
 
     def say(self, message: str) -> None:
         """One sentence."""

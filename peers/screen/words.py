@@ -27,9 +27,9 @@ def state(status: Status) -> str:
     if status.state != "paused":
         return status.state
     if status.paused_until is None:
-        return "paused (`dupt-peer resume` has it go on)"
+        return "paused (`dupt-peer resume` continues)"
     until = time.strftime("%H:%M", time.localtime(status.paused_until))
-    return f"paused until {until} (`dupt-peer resume` has it go on now)"
+    return f"paused until {until} (`dupt-peer resume` continues now)"
 
 
 def share(status: Status, view: View, peer_id: str) -> str:

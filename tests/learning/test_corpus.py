@@ -196,7 +196,7 @@ def test_foreign_folder_is_left_alone(source: Path, cache: Path) -> None:
     """A folder that holds other things is never replaced."""
     cache.mkdir(parents=True)
     (cache / "thesis.txt").write_text("years of work")
-    with pytest.raises(CorpusError, match="something else than a corpus; choose another"):
+    with pytest.raises(CorpusError, match="does not hold a corpus; choose another"):
         prepare(source, cache)
     assert (cache / "thesis.txt").read_text() == "years of work"
 

@@ -149,8 +149,8 @@ def test_cuts_do_not_change_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.png", b"x", r"a\.png: files of this kind.*\.jsonl.*\.parquet"),
-        ("a.parquet.gz", b"x", "files of this kind"),
+        ("a.png", b"x", r"a\.png: unsupported file type.*\.jsonl.*\.parquet"),
+        ("a.parquet.gz", b"x", "unsupported file type"),
         ("a.txt", b"a\0b", r"a\.txt: not text: .*NUL.*remove"),
         ("a.txt", b"caf\xe9", r"a\.txt: not UTF-8.*convert"),
         ("a.txt", b"caf\xc3", r"a\.txt: not UTF-8.*convert"),
@@ -164,7 +164,7 @@ def test_cuts_do_not_change_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ),
         ("a.jsonl", b'["text"]', r"a\.jsonl:1: .*it is no JSON object"),
         ("a.jsonl", b'{"text": 5}', r"a\.jsonl:1: `text` is int, not text"),
-        ("a.parquet", b"no parquet at all", r"a\.parquet: not a sound Parquet file"),
+        ("a.parquet", b"no parquet at all", r"a\.parquet: not valid Parquet"),
     ],
 )
 def test_bad_file(tmp_path: Path, name: str, data: bytes, message: str) -> None:

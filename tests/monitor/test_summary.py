@@ -211,7 +211,7 @@ def test_replicas_disagree() -> None:
 def test_reach() -> None:
     """Oracles that only others can reach are counted; that is no illness."""
     check = checks_of(seen(peer("a"), peer("b", reach="relayed"), peer("c", reach="client")))["reach"]
-    assert (check.level, check.text) == ("good", "2 oracles are reached through others only.")
+    assert (check.level, check.text) == ("good", "2 oracles are reachable through relays only.")
 
 
 def test_worst() -> None:

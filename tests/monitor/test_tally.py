@@ -118,12 +118,12 @@ def test_kept_on_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"tokens": -1}', b"\xff", b'{"tokens": "9"}'])
 def test_damaged_file(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged file is a warning, and counters begin anew; a missing one is nothing special."""
+    """A damaged file is a warning, and counters start from zero; a missing one is nothing special."""
     assert load_totals(tmp_path / "none") is None
     assert not caplog.records
     (tmp_path / "file").write_bytes(content)
     assert load_totals(tmp_path / "file") is None
-    assert "counters begin anew" in caplog.text
+    assert "counters start from zero" in caplog.text
 
 
 def test_file_of_another_version(tmp_path: Path) -> None:

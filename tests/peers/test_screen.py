@@ -55,8 +55,8 @@ def test_everything_is_there_at_a_glance() -> None:
 @pytest.mark.parametrize(
     ("until", "words"),
     [
-        (None, "paused (`dupt-peer resume` has it go on)"),
-        (1e9, f"paused until {CLOCK} (`dupt-peer resume` has it go on now)"),
+        (None, "paused (`dupt-peer resume` continues)"),
+        (1e9, f"paused until {CLOCK} (`dupt-peer resume` continues now)"),
     ],
 )
 def test_a_pause_says_how_it_ends(until: float | None, words: str) -> None:
@@ -242,7 +242,7 @@ def test_what_happens_is_told_in_words() -> None:
         "round 8 averaged with 1 other in 0.6 s",
         "held-out loss 6.0000 → 5.5000",
         "bob joined",
-        "paused (`dupt-peer resume` has it go on)",
+        "paused (`dupt-peer resume` continues)",
         "took over the swarm's state of round 9",
         "goes on training",
         "bob left",

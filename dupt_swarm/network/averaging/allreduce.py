@@ -46,7 +46,7 @@ class Tally:
 
 
 class WireCompression(CompressionBase):  # type: ignore[misc]
-    """Lets hivemind's part container cut and encode with our codec."""
+    """Lets hivemind's part container split and encode with our codec."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -67,7 +67,7 @@ class WireCompression(CompressionBase):  # type: ignore[misc]
 
 
 class ScreeningRunner(OpenRunner):
-    """`AllReduceRunner` that returns averages instead of differences, the same bytes to everybody.
+    """`AllReduceRunner` that returns averages instead of differences, the same bytes to every peer.
 
     Upstream adds (average − own input) to the own input, which rounds differently on each peer, and
     encodes each difference anew. Here a reducer checks what it is sent (size, finite, weight, norm),
@@ -111,7 +111,7 @@ class ScreeningRunner(OpenRunner):
         return self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
 
     def log_rejected(self) -> None:
-        """Say which contributions this peer left out."""
+        """Log which contributions this peer left out."""
         if self.rejected:
             logger.warning("contributions left out of the average: %s", dict(self.rejected))
 
@@ -128,9 +128,9 @@ class ScreeningRunner(OpenRunner):
                     self.tensor_part_container.register_processed_part(peer_index, received, values)
                     received += 1
             if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
-                raise AllreduceException(f"{peer_id} returned {received} parts only")
+                raise AllreduceException(f"{peer_id} returned only {received} parts")
         except BaseException as error:
-            # Who has given all of its share may vanish then: the average is complete without it.
+            # A peer may vanish once it has returned all of its share: the average is complete without it.
             if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
                 logger.warning("%s did not return its share: %s", peer_id, repr(error))
                 self.tally.lost_reducers.append(str(peer_id))
@@ -153,7 +153,7 @@ class ScreeningRunner(OpenRunner):
             stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
         if not self.should_delay_results(self.peer_id):
             sent.set()  # the reducer answers each part at once
-        # Our own pace does not count as the reducer's silence.
+        # Our own sending time does not count as the reducer's silence.
         replies = paced(_timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
         async with aclosing(replies):
             async for message in replies:

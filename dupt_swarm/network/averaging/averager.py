@@ -1,4 +1,4 @@
-"""Finding the group of a round, and averaging in it: hivemind's averager inside our own event loop."""
+"""Finds the group of a round and averages in it: hivemind's averager in our own event loop."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class SwarmAverager(OpenAverager):
         local = LocalDHT(node)
         rounds = manifest.rounds
         super().__init__(
-            [],  # what is averaged is handed over in each round
+            [],  # the values to average are passed in for each round
             local,
             start=False,
             prefix=manifest.swarm_id,
             min_matchmaking_time=rounds.matchmaking_seconds,
-            # Who is accepted but hears of it too late is missed by the whole group.
+            # A follower that learns too late that it was accepted is missing from the whole group.
             request_timeout=rounds.matchmaking_seconds / 2,
             client_mode=local.client_mode,
             allow_state_sharing=False,
@@ -77,7 +77,7 @@ class SwarmAverager(OpenAverager):
         self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 
     async def open(self, p2p: P2P, numel: int) -> None:
-        """Begin to answer other peers' requests, for vectors of ``numel`` values."""
+        """Start serving other peers' requests, for vectors of ``numel`` values."""
         self._daemon = p2p
         self._search = RoundMatchmaking(
             p2p,

@@ -22,7 +22,7 @@ class Averaged:
 
 
 class PartReducer:
-    """Averages part by part over those senders that are still there.
+    """Averages each part over the senders that are still active.
 
     Part ``i`` is done when every active sender has sent it; a sender that fails stays in the parts that
     it had sent. Everybody, this peer included, gets the same bytes of each average, which is why all
@@ -42,7 +42,7 @@ class PartReducer:
         self._jobs: dict[int, asyncio.Task[None]] = {}
 
     async def average(self, sender: int, part: int, values: Tensor, weight: float) -> Averaged:
-        """Give in a screened part; wait for the average.
+        """Submit a screened part, and wait for its average.
 
         Raises:
             ValueError: the sender was left out, or sent a part twice or out of range.
@@ -56,13 +56,13 @@ class PartReducer:
         return await asyncio.shield(self._results[part])
 
     def on_sender_failed(self, sender: int) -> None:
-        """Wait no longer for this sender. (The name is hivemind's.)"""
+        """Stop waiting for this sender. (The name is hivemind's.)"""
         self._active.discard(sender)
         for part in range(self.num_parts):
             self._average_if_complete(part)
 
     def finalize(self) -> None:
-        """Let go of everybody who still waits. (The name is hivemind's.)"""
+        """Release all senders that are still waiting. (The name is hivemind's.)"""
         self.finished.set()
         for result in self._results:
             result.cancel()
@@ -78,7 +78,7 @@ class PartReducer:
         try:
             averaged, left_out = await asyncio.to_thread(self._compute, received)
         except Exception as error:
-            # Whatever it is, those who wait must not wait for ever.
+            # Whatever the error, waiting senders must be released.
             if not result.done():
                 result.set_exception(error)
                 result.exception()  # maybe nobody waits any more

@@ -12,7 +12,7 @@ from dupt_swarm.node.record_fields import RoundFields
 
 
 class RoundCounts:
-    """Counts, and the figures of the last round that ended well."""
+    """Counts, and the figures of the last successful round."""
 
     def __init__(self) -> None:
         self._failures: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class RoundCounts:
         self._ended = now
 
     def fields(self, rejected: Mapping[str, int]) -> RoundFields:
-        """The part of the record that tells of this, with the contributions ``rejected`` here."""
+        """These counts as fields of the record, with the contributions ``rejected`` here."""
         return {
             **self._last,
             "averaged_rounds": self._averaged,

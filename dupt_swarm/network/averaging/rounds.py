@@ -1,4 +1,4 @@
-"""The end of a round on this node: all-reduce, then the outer step; whatever goes wrong, it returns."""
+"""The end of a round on this node: all-reduce, then the outer step; it returns whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rounds:
-    """Ends rounds, one at a time, and counts how they went.
+    """Ends rounds, one at a time, and counts their outcomes.
 
     Attributes:
         under_way: whether one is being ended now.
@@ -58,7 +58,7 @@ class Rounds:
         except asyncio.CancelledError:
             outcome = Average(None, reason="cancelled")
         except Exception:
-            # libp2p's daemon, hivemind, a hostile peer: whatever happened, the trainer trains on.
+            # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
             self.under_way = False
@@ -67,7 +67,7 @@ class Rounds:
         return state, outcome, seconds
 
     def cancel(self) -> None:
-        """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
+        """Cancel the all-reduce under way, if there is one; an outer step that has begun is completed."""
         if self._all_reduce is not None:
             self._all_reduce.cancel()
 
@@ -93,7 +93,7 @@ class Rounds:
             digest=name.digest,
             group_size=1 + len(companions),
         )
-        # Who did not come may be dead: the next rounds do not wait for it unless it shows itself.
+        # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
         absent = set(companions).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))
         return outcome

@@ -1,7 +1,7 @@
-"""How a node comes in.
+"""How a node joins.
 
 connection      what every node has that is connected, observers included
-handshake       who are the initial peers, which manifest, which tokenizer
-entry           reaches somebody, enters the DHT, gets the first state
-preflight       looks around without joining
+handshake       who the initial peers are, which manifest and tokenizer they share
+entry           reaches a peer, enters the DHT, gets the first state
+preflight       checks ports and initial peers without joining
 """

@@ -1,4 +1,4 @@
-"""How a node comes in: it reaches somebody, enters the DHT, and gets the state to begin with."""
+"""How a node joins: it reaches a peer, enters the DHT, and gets its first state."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, 
 async def enter_dht(
     p2p: P2P, reached: list[str], record_validator: RecordValidatorBase, *, client_mode: bool
 ) -> DHTNode:
-    """A DHT node with the peers at ``reached`` as its first neighbours; a client only asks others."""
+    """A DHT node with the peers at ``reached`` as its first neighbours; a client only queries others."""
     return await DHTNode.create(
         p2p=p2p,
-        # p2pd is connected to them already, maybe over a relay, which hivemind would take for the peer.
+        # p2pd is already connected to them, maybe over a relay that hivemind would take for the peer.
         initial_peers=[f"/p2p/{Address.of_peer(address).peer_id}" for address in reached] or None,
         client_mode=client_mode,
         record_validator=record_validator,
@@ -76,7 +76,7 @@ async def get_first_state(
     be had: after a claim that proves empty comes what the initial peers hold, then the next best claim.
 
     Raises:
-        NodeError: there is none to be had.
+        NodeError: no state is available.
         CheckpointError: the checkpoint is damaged.
     """
     if memory is not None:

@@ -1,4 +1,4 @@
-"""The first minute in a swarm: who is there, which manifest they share, and the tokenizer."""
+"""The handshake with a swarm: who is there, the manifest that they share, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENIZER_BYTES_MAX = 1 << 28
 
 @dataclass(frozen=True)
 class Handshake:
-    """What the initial peers told: their hellos by peer id, and the manifest that all share."""
+    """The initial peers' answers: their hellos by peer id, and the manifest that all share."""
 
     hellos: dict[str, Hello]
     manifest: Manifest

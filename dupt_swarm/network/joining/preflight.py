@@ -1,4 +1,4 @@
-"""A look around before joining: are our ports free, who answers at which address, what do they tell?"""
+"""Preflight: are our ports free, who answers at which address, and what do they say?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def preflight(settings: NodeSettings, run_dir: Path) -> Checkup:
     """Start libp2p as a peer with these settings would, and call its initial peers; joins nothing."""
     ports = {address: _port_problem(address) for address in settings.host_maddrs}
     free = tuple(address for address, problem in ports.items() if not problem)
-    # With no port to listen on, one can still call others: an observer does not listen.
+    # Without a port to listen on, one can still dial others, as an observer does.
     settings = replace(
         settings, role=settings.role if free else "observer", host_maddrs=free or LISTEN_EVERYWHERE
     )
@@ -65,7 +65,7 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
         # Another program may listen there, or a peer that has only just started.
         return Answer(f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})")
     answered = time.time()
-    # It read its clock between the two: only what lies outside of them is certain.
+    # It read its clock somewhere between question and answer; only a value outside that interval is wrong.
     ahead = max(hello.clock - answered, 0.0) + min(hello.clock - called, 0.0) if hello.clock else None
     return Answer("", hello.version, hello.manifest.encode(), ahead)
 

@@ -16,7 +16,7 @@ from dupt_swarm.network.p2p.hivemind_internals import owner_in, private_key_of, 
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
-    """The key at ``path``, in the form that libp2p writes; made if there is none."""
+    """The key at ``path``, in libp2p's format; created if there is none."""
     if not path.exists():
         P2P.generate_identity(str(path))
     try:
@@ -42,7 +42,7 @@ def peer_id_of(tag: bytes) -> str:
     """The peer id that belongs to an owner tag.
 
     Raises:
-        ValueError: it is no owner tag.
+        ValueError: it is not an owner tag.
     """
     public = owner_in(tag)
     if public is None:

@@ -1,4 +1,4 @@
-"""Noticing a death at once: a killed peer's record lives on for a while, but its port refuses calls."""
+"""Failure detection: a killed peer's record outlives it for a while, but its port refuses connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALL_AGAIN_SECONDS = 10.0
 
 
 class FailureDetector:
-    """Calls the oracles that this peer has no connection to; who refuses is suspected.
+    """Dials the oracles to which this peer has no connection; one that refuses is suspected dead.
 
     Otherwise each death would cost the next round the whole time for finding the group. Silence proves
     nothing, a refusal does: nobody listens there any more. Who lives after all is believed again with its
@@ -32,14 +32,14 @@ class FailureDetector:
         self._called: dict[str, float] = {}
 
     async def watch_forever(self) -> None:
-        """Look regularly."""
+        """Check regularly."""
         while True:
             await asyncio.sleep(FEEL_SECONDS)
             with contextlib.suppress(Exception):  # p2pd may be about to be replaced
                 await self.feel(self._member.view)
 
     async def feel(self, view: View) -> None:
-        """Call those of ``view`` who may be dead, each at most every ten seconds."""
+        """Dial the peers of ``view`` that may be dead, each at most every ten seconds."""
         connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
         connected.add(self._member.peer_id)
         now = time.monotonic()
@@ -57,7 +57,7 @@ class FailureDetector:
         self._member.suspect(dead)
 
     async def _refuses(self, peer: Peer) -> bool:
-        """Whether nobody listens at any address that ``peer`` told of."""
+        """Whether nobody listens at any address in the record of ``peer``."""
         ways = [str(Address(way, peer.peer_id)) for way in peer.record.addresses]
         try:
             async with asyncio.timeout(CALL_SECONDS):

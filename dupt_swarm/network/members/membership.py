@@ -1,4 +1,4 @@
-"""Being a member: publishing the own record, and watching those of the others."""
+"""Membership: publishes our own record, and watches everybody else's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dupt_swarm.node.view import Peer, View
 
 PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
-# With many peers the record dictionary is large: look less often, so that watching stays cheap.
+# With many peers the record dictionary is large: read it less often, so that watching stays cheap.
 WATCH_SECONDS_PER_PEER = 0.02
 LEAVE_SECONDS = 2.0
 
@@ -114,10 +114,10 @@ class Membership:
         return (await self.refresh()).holders(digest) or otherwise
 
     async def leave(self) -> None:
-        """Tell the others that this peer goes."""
+        """Announce that this peer leaves."""
         if self._record is not None:
             self.update(state="stopping")
-            with contextlib.suppress(Exception):  # nobody may be there to hear it
+            with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()
 

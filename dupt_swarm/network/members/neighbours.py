@@ -1,4 +1,4 @@
-"""Staying connected: a node whose neighbours died, slept or were cut off finds back by itself."""
+"""Reconnects a node whose neighbours died, slept or were cut off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dupt_swarm.node.view import View
 
 RECONNECT_SECONDS = 4.0
 PING_SECONDS = 5.0
-# So many peers of old are tried at once; more when there is no neighbour left at all.
+# Known peers dialled at once; more when no neighbour is left.
 TRIED_AT_ONCE, TRIED_WHEN_LONELY = 3, 10
 
 
@@ -41,14 +41,14 @@ class Neighbours:
         self._book.save()
 
     async def keep_forever(self) -> None:
-        """Look regularly who is missing."""
+        """Check regularly which peers are missing."""
         while True:
             with contextlib.suppress(Exception):  # the network may be away for a while
                 await self.reconnect()
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def reconnect(self) -> None:
-        """Dial who is missing, once."""
+        """Dial the missing peers once."""
         connected = {str(peer_id) for peer_id in self._dht.protocol.routing_table.peer_id_to_uid}
         count = TRIED_AT_ONCE if connected else TRIED_WHEN_LONELY
         old = sorted(self._book.peer_ids - connected - {self._own_id})
@@ -64,5 +64,5 @@ class Neighbours:
         async with asyncio.timeout(PING_SECONDS):
             known = await self._dht.protocol.call_ping(peer_id)
         if known is not None:
-            # Who was away for long would be left out of searches for as long again.
+            # hivemind would exclude a peer from searches for as long again as it was away.
             self._dht.blacklist.register_success(peer_id)

@@ -34,10 +34,10 @@ def peers_key(swarm_id: str) -> str:
 
 
 def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
-    """The peer id that the owner tag proves, and the record that stands under it.
+    """The peer id that the owner tag proves, and its record.
 
     Raises:
-        ValueError: not a well-formed record of a plausible content.
+        ValueError: the record is malformed or implausible.
     """
     peer_id = peer_id_of(tag)
     if isinstance(value, dict):
@@ -87,7 +87,7 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
     """Lengths first, then the signature (which is searched for in quadratic time), then content.
 
     Attributes:
-        refused: how many records were not believed, by reason.
+        refused: how many records were rejected, by reason.
     """
 
     def __init__(self, manifest: Manifest, key: RSAPrivateKey) -> None:
@@ -113,11 +113,11 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
             if not self._signature.validate(record):
                 return "signature"
         except Exception:
-            # A key that is none raises in cryptography.
+            # A malformed key raises in cryptography.
             return "signature"
         return self._content.objection(replace(record, value=self._signature.strip_value(record)))
 
 
 def build_validator(manifest: Manifest, key: RSAPrivateKey) -> SwarmValidator:
-    """What every DHT node of this swarm runs."""
+    """The validator that every DHT node of this swarm runs."""
     return SwarmValidator(manifest, key)

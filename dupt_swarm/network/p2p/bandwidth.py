@@ -23,7 +23,7 @@ class TokenBucket:
     """On average at most ``rate`` bytes per second, in bursts of at most one second's worth.
 
     A message may be larger than the burst: it goes as soon as anything is left, and those after it
-    wait until its debt is paid. Within the urgent and within the others, who came first goes first.
+    wait until its debt is paid. FIFO within each priority.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TokenBucket:
         self._lines = {False: asyncio.Lock(), True: asyncio.Lock()}
 
     async def take(self, amount: int, *, urgent: bool = False) -> None:
-        """Wait until ``amount`` bytes may pass; the ``urgent`` (those of a round) before all others."""
+        """Wait until ``amount`` bytes may pass; ``urgent`` bytes (those of a round) take priority."""
         if self.rate is None:
             return
         line = self._lines[urgent]
@@ -49,7 +49,7 @@ class TokenBucket:
             self._left -= amount
 
     def give_back(self, amount: int) -> None:
-        """Count ``amount`` bytes as not passed after all."""
+        """Return ``amount`` bytes that were not sent after all."""
         self._left += amount
 
     def _seconds_to_wait(self, urgent: bool) -> float:
@@ -58,7 +58,7 @@ class TokenBucket:
         self._left = min(self._left + self.rate * (now - self._filled), self.rate * BURST_SECONDS)
         self._filled = now
         if self._left <= 0:
-            # Never so little that the clock could stand still.
+            # Never so short that the clock might not advance.
             return max(-self._left / self.rate, 1e-3)
         return GIVE_WAY_SECONDS if not urgent and self._lines[True].locked() else 0.0
 
@@ -76,7 +76,7 @@ class Bandwidth:
         return cls(settings.max_upload, settings.max_download)
 
     def check(self, manifest: Manifest, numel: int) -> None:
-        """Refuse limits under which no round would end in time: all others would wait for this peer.
+        """Refuse limits under which no round could end in time: everybody would wait for this peer.
 
         Args:
             manifest: for the codec and the time limit of an all-reduce.

@@ -36,7 +36,7 @@ RELAY_FLAGS = {
 
 @dataclass(frozen=True)
 class ReachabilitySettings:
-    """How a daemon lets others in.
+    """How others can reach a daemon.
 
     Attributes:
         reachability: ``public``: it relays for others; ``private``: it asks ``relays`` to relay for it.
@@ -87,7 +87,7 @@ async def start_daemon(
 
 
 async def daemon_failure(p2p: P2P) -> str:
-    """Wait until ``p2pd`` is gone or hangs; say how. Nothing else notices: stores would "succeed"."""
+    """Wait until ``p2pd`` is dead or hangs; return which. Nothing else notices: stores "succeed"."""
     while True:
         await asyncio.sleep(PROBE_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""How many bytes this peer exchanges with others, counted where all messages pass."""
+"""Counts the bytes that this peer exchanges with others, where all messages pass."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dupt_swarm.node.messages import Traffic
 
 
 class TrafficMeter:
-    """Counts messages of protobuf as they come and go."""
+    """Counts the sizes of protobuf messages sent and received."""
 
     def __init__(self) -> None:
         self._received = self._sent = 0
 
     def read(self) -> Traffic:
-        """What was counted so far."""
+        """The counts so far."""
         return Traffic(self._received, self._sent)
 
     def received(self, message: Any) -> Any:
-        """Count ``message``, and hand it on."""
+        """Count ``message``, and pass it on."""
         self._received += message.ByteSize()
         return message
 
     def sent(self, message: Any) -> Any:
-        """Count ``message``, and hand it on."""
+        """Count ``message``, and pass it on."""
         self._sent += message.ByteSize()
         return message
 
@@ -97,7 +97,7 @@ async def _one(message: Awaitable[Any], count: Callable[[Any], Any]) -> Any:
 
 
 async def _each(messages: Any, count: Callable[[Any], Any]) -> AsyncIterator[Any]:
-    # Whoever closes this one means the one within.
+    # Closing this one closes the wrapped one.
     async with aclosing(messages):
         async for message in messages:
             yield count(message)

@@ -2,5 +2,5 @@
 
 reachability    finds out, and decides how the daemon runs
 dialback        "dial me back, please", and doing so for others
-relays          public peers that relay for those whom nobody can dial
+relays          public peers that relay for peers that nobody can dial
 """

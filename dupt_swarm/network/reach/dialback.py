@@ -1,4 +1,4 @@
-"""Dialling back: a peer asks another whether its addresses can be called from there.
+"""Dialling back: a peer asks another whether it can dial its addresses.
 
 Whoever is asked opens a plain TCP connection of its own: libp2p would answer from the connection that
 the two have already, which proves nothing. It dials only the IP address that the caller comes from,
@@ -25,7 +25,7 @@ TCP_SECONDS = 4.0
 ADDRESSES_MAX = 8
 ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
-# What libp2p says first to whoever connects.
+# The greeting with which libp2p answers every connection.
 GREETING = b"\x13/multistream/1.0.0\n"
 CALLS_SECONDS = 60.0
 CALLS_PER_HOST, CALLS = 6, 60  # in a window
@@ -33,7 +33,7 @@ CALLS_PER_HOST, CALLS = 6, 60  # in a window
 
 @dataclass(frozen=True)
 class Answer:
-    """What a peer that was asked to dial back found.
+    """What a peer found when it was asked to dial back.
 
     Attributes:
         observed: the IP address that we come from; empty if a relay is between.
@@ -66,7 +66,7 @@ async def ask_to_dial(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> Answe
     """Ask ``peer`` to dial ``addresses`` of ours; in ``/ip4/0.0.0.0/…`` it puts the IP that it sees.
 
     Raises:
-        ValueError: it does not know how to, or was asked too often.
+        ValueError: it cannot do so, or was asked too often.
         TimeoutError: it does not answer.
     """
     stub = DialBack.get_stub(p2p, peer)
@@ -90,7 +90,7 @@ async def dial_back(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> dict[st
     """Why ``peer`` cannot call us at each of ``addresses``; an empty reason if it can.
 
     Raises:
-        ValueError: it does not know how to, or was asked too often.
+        ValueError: it cannot do so, or was asked too often.
         TimeoutError: it does not answer.
     """
     return (await ask_to_dial(p2p, peer, addresses)).reasons

@@ -1,4 +1,4 @@
-"""How others reach this peer: directly, over a relay, or not at all; and telling them."""
+"""How others reach this peer: directly, over a relay, or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Started:
-    """A daemon with what was found out about it.
+    """A daemon, and what was found out about its reachability.
 
     Attributes:
         p2p: the daemon, connected to the initial peers that answer.
@@ -69,7 +69,7 @@ class Verdict:
 
 
 async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence[str] = ()) -> Started:
-    """Start the daemon such that others can call it, directly or else over relays.
+    """Start the daemon so that others can dial it, directly or else over relays.
 
     A first daemon finds out how (`probe`); if that takes other flags than it has, a second one is started.
 
@@ -145,7 +145,7 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
             lost_at = None
         elif lost_at is None:
             lost_at = time.monotonic()
-    return "no relay carries calls to this peer any more"
+    return "no relay forwards connections to this peer any more"
 
 
 async def open_up(started: Started, member: Membership) -> None:
@@ -169,17 +169,17 @@ async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
 async def _found_hidden(p2p: P2P) -> Started:
     reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
-        logger.warning("nobody can call this peer, and it found no relay; it averages as a client")
+        logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
     return Started(p2p, False, reach)
 
 
 async def own_addresses(p2p: P2P) -> list[str]:
-    """Where this daemon says that it can be dialled."""
+    """The addresses at which this daemon claims to be reachable."""
     return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
 
 
 async def _connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
-    with contextlib.suppress(UnreachableError):  # who needs somebody to be there says so later
+    with contextlib.suppress(UnreachableError):  # callers that need an answer report it later
         return await connect(p2p, addresses) if addresses else []
     return []
 

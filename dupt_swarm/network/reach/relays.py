@@ -1,4 +1,4 @@
-"""Relays: peers that carry what is sent to a peer that nobody can dial."""
+"""Relays: peers that forward traffic to a peer that nobody can dial."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
-    """How much ``relay``, to which we are connected, would carry for us: 0 if it is none."""
+    """The bytes that ``relay``, to which we are connected, would carry for us: 0 if it is not a relay."""
     try:
         async with asyncio.timeout(RESERVE_SECONDS):
             reader, writer = await open_stream(p2p, relay, HOP)
@@ -56,7 +56,7 @@ async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
     """Those of the ``candidates`` (addresses with peer ids) that can be reached and carry enough."""
     fit: dict[str, str] = {}
     for address in map(Address.parse, candidates):
-        # libp2p tells nobody of relays at private addresses: those who need one could not reach it.
+        # libp2p never announces relays at private addresses: peers that need one could not reach it.
         if len(fit) == RELAYS or not address.public or address.peer_id in fit:
             continue
         # Dialling checks the address too: other peers may have told us anything.
@@ -68,7 +68,7 @@ async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
 
 
 def known_relays(view: View) -> tuple[str, ...]:
-    """Some of the peers that everybody can dial, for a peer that nobody can; not always the same."""
+    """A random choice of publicly reachable peers, for a peer that nobody can dial."""
     relays = list(_relays_in(view))
     return tuple(random.sample(relays, min(len(relays), TOLD_MAX)))
 

@@ -1,11 +1,11 @@
 """Replica states, and how they travel: as blobs, chunk by chunk, each checked by its hash.
 
-store           the own state: steps it, fetches newer ones
-sync            looks in each view whether there is a newer state
+store           our own state: steps it, fetches newer ones
+sync            looks for a newer state in each view
 exchange        serves blobs and fetches them
 donor           who may give chunks, and how it fails
 download        one blob from all donors at once
-chunk_queue     which chunks of a download are still to be asked for
+chunk_queue     which chunks of a download are still to be requested
 blob_cache      what a donor serves
-upload_slots    to how many at once
+upload_slots    how many peers are served at once
 """

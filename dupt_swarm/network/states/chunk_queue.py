@@ -1,4 +1,4 @@
-"""Which chunks a download still has to ask for, and whom it has asked for the others."""
+"""The chunks that a download still has to request, and the donors asked for the others."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class ChunkQueue(Generic[Donor]):
 
     @property
     def waiting(self) -> int:
-        """How many chunks nobody is asked for."""
+        """The number of chunks not requested from anybody."""
         return len(self._waiting)
 
     @property
     def under_way(self) -> int:
-        """How many chunks somebody is asked for who may still give them: not those that are stalled."""
+        """The number of requested chunks that may still arrive: without stalled ones."""
         since = self._clock() - STALLED_SECONDS
         return sum(max(asked.values()) > since for asked in self._asked.values())
 
     def holds(self, donor: Donor) -> bool:
-        """Whether ``donor`` is asked for something."""
+        """Whether ``donor`` has open requests."""
         return any(donor in asked for asked in self._asked.values())
 
     def stalled(self, donor: Donor) -> bool:
-        """Whether ``donor`` has owed a chunk for long."""
+        """Whether ``donor`` has owed a chunk for too long."""
         since = self._clock() - STALLED_SECONDS
         return any(asked.get(donor, math.inf) <= since for asked in self._asked.values())
 

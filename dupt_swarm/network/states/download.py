@@ -27,7 +27,7 @@ BUSY_SECONDS = 1.0
 # Two requests under way per donor: while one waits for its first chunk, the other fills the link.
 LANES = 2
 REQUEST_CHUNKS = 4
-# What is asked for should arrive soon: on a slow link many chunks at once would all count as silence.
+# On a slow link, many chunks requested at once would make every donor look silent.
 AHEAD_SECONDS = 5.0
 FIRST_CHUNKS = 4
 DONORS_MAX = 16
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Download:
-    """Fills an assembly from donors; whichever of them fails, the others go on with its chunks."""
+    """Fills an assembly from several donors; if one fails, the others take over its chunks."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Download:
         return max(FIRST_CHUNKS, int(self._speed.per_second * AHEAD_SECONDS / CHUNK_BYTES))
 
     def _hire(self) -> None:
-        """Let as many donors work as the link has room for; avoided ones if there is nobody else."""
+        """Start as many donors as the link has room for; avoided ones only if there are no others."""
         new = [donor for donor in self._donors.values() if donor.task is None]
         choice = [donor for donor in new if donor.peer not in self._backoff]
         giving = self._giving
@@ -235,7 +235,7 @@ class Download:
         return NodeError(f"no peer could give the data; it will be tried again: {told or 'nobody has it'}")
 
     def _notify(self) -> None:
-        """Wake all who wait for a change."""
+        """Wake all tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Blobs from peer to peer: each serves what it holds, and fetches by digest from who holds it."""
+"""Exchange of blobs: each peer serves what it holds, and fetches by digest from those that hold it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 
 HELLO_SECONDS = 10.0
 INDEX_SECONDS = 10.0
-# Without an answer for so long, the next donor is asked too.
+# After this long without an answer, the next donor is asked too.
 NEXT_DONOR_SECONDS = 1.0
 # A downloader that reads a chunk more slowly than this is dropped.
 SEND_SECONDS = 30.0
@@ -49,7 +49,7 @@ class Hello:
 
     @property
     def clock(self) -> float:
-        """``time`` as a number; 0 if it does not tell or tells nonsense."""
+        """``time`` as a number; 0 if it is missing or malformed."""
         try:
             clock = float(self.time)
         except ValueError:
@@ -88,7 +88,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._backoff = Backoff()
 
     async def start(self) -> None:
-        """Begin to answer other peers."""
+        """Start serving other peers."""
         await self.add_p2p_handlers(self._p2p)
 
     def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
@@ -97,7 +97,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._cache.put(blobs)
 
     async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
-        """Who we are; empty while we do not know yet."""
+        """Our own hello; empty until we have one."""
         if self._hello is None:
             return BytesValue()
         return BytesValue(value=json.dumps(asdict(self._hello) | {"time": str(time.time())}).encode())

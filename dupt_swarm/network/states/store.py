@@ -1,4 +1,4 @@
-"""The store of the replica state: it steps it, fetches newer ones, and holds what others may fetch."""
+"""The store of the replica state: steps it, fetches newer ones, and keeps what others may download."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
 
-# A download may take so long, and as long as its bytes take at the slowest rate that makes sense.
+# Time limit of a download: this, plus the time for its bytes at the slowest acceptable rate.
 FETCH_SECONDS = 300.0
 BYTES_PER_SECOND_MIN = 250_000
 
@@ -65,7 +65,7 @@ class StateStore:
 
     @property
     def buffer_names(self) -> tuple[str, ...]:
-        """Of the outer optimizer."""
+        """Names of the outer optimizer's buffers."""
         return tuple(self._outer.buffer_names)
 
     @property
@@ -120,7 +120,7 @@ class StateStore:
     async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
 
-        Only chunks that differ from the states held here travel. A download that fails is gone on with
+        Only chunks that differ from the states held here travel. A download that failed is resumed
         by the next one, as far as they have chunks in common.
 
         Args:
@@ -129,7 +129,7 @@ class StateStore:
             tokens: how many it is said to have; None: nobody said so.
 
         Raises:
-            NodeError: nobody could give it, or it does not fit the manifest.
+            NodeError: no donor could provide it, or it does not fit the manifest.
         """
 
         async def peers() -> list[PeerID]:

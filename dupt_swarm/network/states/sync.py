@@ -1,4 +1,4 @@
-"""Following the swarm: a peer that missed a round, or differs, fetches the state that it should have."""
+"""State sync: a peer that missed a round, or whose state differs, fetches the state that it should have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class StateSync:
-    """Compares each view with the own state, and has what is better fetched.
+    """Compares each view with our state, and starts the download of a better one.
 
     Attributes:
         task: the download under way, if there is one.
@@ -48,7 +48,7 @@ class StateSync:
             state = await self._store.fetch(digest, partial(self._member.holders, digest), tokens)
             self._member.trust(view, claim)
             if state.swarm_tokens < self._store.name.swarm_tokens:
-                return  # a round of our own has ended meanwhile
+                return  # meanwhile we completed a round of our own
             self._store.newer = state
             then()
         except NodeError as error:

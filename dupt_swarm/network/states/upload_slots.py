@@ -1,4 +1,4 @@
-"""To how many peers a donor serves at once."""
+"""How many peers a donor serves at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 SLOTS = 4
-# What is small is served beside the slots: a tokenizer must not wait for the downloads of whole states.
+# Small blobs have slots of their own: a tokenizer must not wait for downloads of whole states.
 SMALL_BYTES = 16 << 20
 SMALL_SLOTS = 64
 # Downloads have two requests under way; a connection that broke may not have been noticed yet.
@@ -17,7 +17,7 @@ BYTES_PER_SECOND_PER_SLOT = 100_000
 
 
 class UploadSlots:
-    """Who downloads from this peer: few at once, so that each gets its chunks within the time limits.
+    """The peers that download from this one: few at once, so that each gets its chunks in time.
 
     There is no queue: a peer for which no slot is free is told so at once, and asks another donor, or later.
     """
@@ -35,7 +35,7 @@ class UploadSlots:
 
     @contextmanager
     def taken_by(self, peer: Hashable) -> Iterator[bool]:
-        """A place for one request of ``peer`` while the block lasts, or False if there is none."""
+        """A slot for one request of ``peer`` while the block lasts; False if there is none."""
         if peer in self._streams:
             free = self._streams[peer] < STREAMS_PER_PEER
         else:
