@@ -11,7 +11,7 @@ from dupt_swarm.node.progress import RoundProgress
 
 @dataclass(frozen=True)
 class Activity:
-    """What an oracle does at this moment, and how far it is; ``total`` 0: there is no telling."""
+    """What an oracle does at this moment, and how far it is; ``total`` 0 or 1: there is nothing to tell."""
 
     name: str
     done: int = 0
@@ -20,7 +20,7 @@ class Activity:
 
     def __str__(self) -> str:
         """Such as ``evaluating 3 of 18 batches``."""
-        return f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total else self.name
+        return f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total > 1 else self.name
 
 
 STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity("averaging")
