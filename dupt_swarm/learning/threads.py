@@ -3,8 +3,8 @@
 OpenMP splits each operation evenly among its threads, and those that are done early spin while they wait.
 Alone that is fastest. Where others need the cores it is the slowest way of all: every operation waits for the
 thread whose core is taken, while its siblings burn the time that the others wait for. So PyTorch gets as
-many threads as there are cores that nobody else uses, looked at once a second: fewer soon after others
-come, more again once they have been gone for a while.
+many threads as there are cores that nobody else uses, looked at once a second: one to begin with, more
+once nobody else has used the cores for a while, fewer soon after others come.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 
 LOOK_SECONDS = 1.0
 CROWDED_SECONDS = 2.0  # a burst of a second, as at the end of a round, is no reason to give way
+FIRST_QUIET_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 QUIET_SECONDS_MAX = 320.0
 LASTING_SECONDS = 30.0
@@ -30,8 +31,10 @@ CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 class ThreadRule:
     """Decides on the number of threads from the cores that others leave; arithmetic only.
 
-    It gives way once it was crowded for two seconds, and takes cores back after a quiet while of
-    `QUIET_SECONDS` to twice that, drawn at random, so that of several oracles on a machine one comes first.
+    It starts with one thread, since a first step with all of them beside another such step would take many
+    times as long; `FIRST_QUIET_SECONDS` later it takes what is free. It gives way once it was crowded for two
+    seconds, and takes cores back after a quiet while of `QUIET_SECONDS` to twice that, drawn at random, so
+    that of several oracles on a machine one comes first.
     If the cores turn out to be needed after all within `LASTING_SECONDS`, the next quiet while must be twice
     as long: several that all see the same free core do not go up and down together forever.
 
@@ -40,12 +43,12 @@ class ThreadRule:
     """
 
     def __init__(self, most: int, now: float, draw: Callable[[], float] = random.random) -> None:
-        """Start at ``now`` with ``most``, at least 1; ``draw`` gives numbers from 0 to 1."""
-        self.threads = self._most = most
+        """Start at ``now``; there are never more than ``most``. ``draw`` gives numbers from 0 to 1."""
+        self.threads, self._most = 1, most
         self._draw = draw
         self._looked, self._crowded_since = now, math.inf
         self._quiet_until: float | None = None
-        self._quiet_seconds = QUIET_SECONDS
+        self._quiet_seconds = FIRST_QUIET_SECONDS
         self._raised = -math.inf
 
     def look(self, now: float, room: float) -> int:
@@ -69,7 +72,8 @@ class ThreadRule:
 
     def _lower(self, now: float, free: int) -> None:
         too_early = now - self._raised < LASTING_SECONDS
-        self._quiet_seconds = min(2 * self._quiet_seconds, QUIET_SECONDS_MAX) if too_early else QUIET_SECONDS
+        longer = min(2 * self._quiet_seconds, QUIET_SECONDS_MAX) if too_early else 0.0
+        self._quiet_seconds = max(QUIET_SECONDS, longer)
         self.threads, self._crowded_since = free, math.inf
 
     def _raise_when_quiet(self, now: float, free: int) -> None:
@@ -88,7 +92,7 @@ class Threads:
         self._clock = clock
         self._looked, self._others = clock(), _used_by_others()[0]
         self._rule = ThreadRule(most, self._looked) if fixed is None and most > 1 else None
-        self._set(most)
+        self._set(self._rule.threads if self._rule else most)
 
     def adapt(self) -> None:
         """Look at the machine if a second has passed since the last time, and follow it; takes 30 µs."""

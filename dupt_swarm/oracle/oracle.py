@@ -41,7 +41,7 @@ from dupt_swarm.swarm import Swarm
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
 # How long an all-reduce under way may still take when the oracle is told to stop.
-PATIENCE_SECONDS = 3.0
+PATIENCE_SECONDS = 1.0
 
 
 class Oracle:

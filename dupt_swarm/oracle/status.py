@@ -20,7 +20,9 @@ class Activity:
 
     def __str__(self) -> str:
         """Such as ``evaluating 3 of 18 batches``."""
-        return f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total > 1 else self.name
+        return (
+            f"{self.name} {self.done} of {self.total} {self.unit}".rstrip() if self.total > 1 else self.name
+        )
 
 
 STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity("averaging")

@@ -12,9 +12,16 @@ import torch
 from dupt_swarm.learning.threads import QUIET_SECONDS, ThreadRule, Threads
 
 
+def risen(most: int, draw: float = 0.0) -> ThreadRule:
+    """A rule that was alone until second -1, and has taken all cores by then."""
+    rule = ThreadRule(most, -5.0, lambda: draw)
+    assert [rule.look(float(second), float(most)) for second in range(-4, 0)][-1] == most
+    return rule
+
+
 def numbers(most: int, rooms: list[float], draw: float = 0.0) -> list[int]:
     """What the rule says, looking once a second at these numbers of cores that others leave."""
-    rule = ThreadRule(most, -1.0, lambda: draw)
+    rule = risen(most, draw)
     return [rule.look(float(second), room) for second, room in enumerate(rooms)]
 
 
@@ -37,6 +44,20 @@ def test_it_gives_way_after_two_crowded_seconds(most: int, rooms: list[float], e
     assert numbers(most, rooms) == expected
 
 
+@pytest.mark.parametrize(
+    ("rooms", "expected"),
+    [
+        ([2.0, 2.0, 2.0], [1, 2, 2]),  # alone: all cores after a second
+        ([0.7, 0.7, 0.7], [1, 1, 1]),  # beside others: never more than one
+        ([2.0, 0.7, 2.0, 2.0], [1, 1, 1, 2]),
+    ],
+)
+def test_it_starts_with_one_thread(rooms: list[float], expected: list[int]) -> None:
+    """Nobody is crowded by a first step, and an oracle that is alone soon has all cores."""
+    rule = ThreadRule(2, -1.0, lambda: 0.0)
+    assert [rule.look(float(second), room) for second, room in enumerate(rooms)] == expected
+
+
 @pytest.mark.parametrize(("draw", "waited"), [(0.0, QUIET_SECONDS), (0.5, 1.5 * QUIET_SECONDS)])
 def test_it_takes_cores_back_after_a_quiet_while(draw: float, waited: float) -> None:
     """The while is as long as the constant says, and up to as much again, as drawn."""
@@ -47,9 +68,9 @@ def test_it_takes_cores_back_after_a_quiet_while(draw: float, waited: float) -> 
 
 def test_one_look_at_a_long_step_is_enough() -> None:
     """After a step that others made last for seconds there are fewer threads at once."""
-    rule = ThreadRule(2, 0.0)
+    rule = risen(2)
     assert [rule.look(0.5, 1.0), rule.look(6.5, 0.7)] == [2, 1]
-    assert ThreadRule(2, 0.0).look(6.0, 0.7) == 1
+    assert risen(2).look(6.0, 0.7) == 1
 
 
 def test_a_quiet_while_is_counted_without_breaks() -> None:
@@ -67,7 +88,8 @@ def test_who_took_cores_too_early_waits_twice_as_long_the_next_time() -> None:
             raised.append(second)
     waits = [later - earlier for earlier, later in itertools.pairwise(raised)]
     assert waits == sorted(waits)
-    assert waits[0] >= 2 * QUIET_SECONDS
+    assert waits[0] >= QUIET_SECONDS
+    assert waits[1] >= 2 * QUIET_SECONDS
     assert waits[-1] >= 300
     # After a time that lasted, it is as patient as at first.
     for second in range(2_000, 3_000):
@@ -124,6 +146,8 @@ def test_busy_loops_on_all_cores_leave_one_thread() -> None:
     loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(psutil.cpu_count() or 1)]
     try:
         threads = Threads()
+        threads._rule = risen(2)
+        torch.set_num_threads(2)
         for _ in range(1_000):
             threads.adapt()
             if torch.get_num_threads() == 1:
