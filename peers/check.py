@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 from peers import options
 from peers.checks import report
 from peers.checks.report import Check
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.left_out import TextFiles
 
 
 @click.command("check")
@@ -54,9 +57,13 @@ def run_checks(
     host_maddrs: tuple[str, ...],
     manifest: Path | None,
     swarm_id: str,
+    corpus: str | None,
+    field: str,
+    strict: bool,
     **machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
+    from dupt_swarm.learning.left_out import TextFiles
     from dupt_swarm.node.node import Node
     from peers.checks import initial_peers as swarm
 
@@ -71,7 +78,7 @@ def run_checks(
         *swarm.check_network(checkup),
         *swarm.check_peers(answers),
         misread or about_manifest,
-        *_check_machine(known, **machine),
+        *_check_machine(known, TextFiles(corpus, field, strict) if corpus else None, **machine),
     ]
 
 
@@ -85,16 +92,13 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 
 def _check_machine(
     manifest: Manifest | None,
+    texts: TextFiles | None,
     *,
-    corpus: str | None,
-    field: str,
-    strict: bool,
     device: str,
     batch_size: int,
     max_disk: int | None,
     state_dir: Path | None,
 ) -> list[Check]:
-    from dupt_swarm.learning.left_out import TextFiles
     from peers.checks import machine
     from peers.checks.footprint import estimate_footprint
 
@@ -104,8 +108,8 @@ def _check_machine(
     if kind:
         checks += machine.check_memory(kind, device, footprint)
     text_bytes = 0
-    if corpus is not None:
-        about_corpus, text_bytes = machine.check_corpus(TextFiles(corpus, field, strict))
+    if texts is not None:
+        about_corpus, text_bytes = machine.check_corpus(texts)
         checks.append(about_corpus)
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)
