@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from dupt_swarm.errors import DuptError
@@ -29,22 +30,12 @@ class LocalProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        running = [process for process in self._processes.values() if process.poll() is None]
-        for process in running:
-            process.terminate()
-        for process in running:
-            try:
-                process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        for process in self._processes.values():
-            if process.stdout is not None:
-                process.stdout.close()
+        _end(self._processes.values())
 
     def start(self, name: str, program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start ``program``, which lies beside this Python."""
+        """Start ``program``, which lies beside this Python; an earlier process of this name ends first."""
+        if name in self._processes:
+            _end([self._processes[name]])
         with self._log(name).open("w") as log:
             self._processes[name] = subprocess.Popen(
                 [str(Path(sys.executable).with_name(program)), *arguments],
@@ -91,3 +82,20 @@ class LocalProcesses:
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
+
+
+def _end(processes: Collection[subprocess.Popen[str]]) -> None:
+    """Ask all that run to end, kill what does not in time, and close their pipes."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        process.terminate()
+    for process in running:
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for process in processes:
+        if process.stdout is not None:
+            process.stdout.close()
