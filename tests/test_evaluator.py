@@ -143,5 +143,5 @@ def test_a_model_of_ones_own_cannot_be_measured(corpus: Path) -> None:
     """A swarm whose parameters are not those of the manifest's model is refused with the reason."""
     swarm = fake_swarm(corpus)
     swarm.layout = ((3, 3),)
-    with pytest.raises(ManifestError, match="a model of its own making"):
+    with pytest.raises(ManifestError, match="a custom model that its manifest does not describe"):
         Evaluator(swarm, EvaluatorSettings(corpus, device="cpu"))
