@@ -76,7 +76,8 @@ def run(folder: Path, rounds: int) -> None:
             )
             for path in corpora
         }
-        screen.say(f"the monitor serves {processes.first_line(monitor)}")
+        page = processes.first_line(monitor).removesuffix("metrics")
+        screen.say(f"the swarm's page: {page}")
         screen.follow(address, rounds, lambda: any(oracle.poll() is None for oracle in oracles.values()))
         results = {name: _result(name, processes) for name in oracles}
     screen.sum_up(results)
