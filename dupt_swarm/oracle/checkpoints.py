@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from dupt_swarm.disk.folders import ORACLE_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
@@ -83,8 +84,8 @@ class Checkpoints:
 
     def _write(self, *, final: bool = False) -> None:
         self._go_on(0, 0)  # it begins
-        with self._swarm.folder.new_checkpoint(self._go_on) as path:
-            self._swarm.save_replica(path)
+        with self._swarm.folder.new_checkpoint(self._go_on) as path, ThreadPoolExecutor(1) as beside:
+            replica = beside.submit(self._swarm.save_replica, path)  # the node's work, and at the same time
             write_tree(
                 path / ORACLE_FILE,
                 {
@@ -93,6 +94,7 @@ class Checkpoints:
                     "trainer": self._trainer.state_dict(),
                 },
             )
+            replica.result()
             if final:
                 (path / FINAL_MARK).touch()
         self._swarm.announce_checkpoint()

@@ -104,10 +104,15 @@ class PeerProcess:
         return total
 
     @property
+    def nodes(self) -> list[psutil.Process]:
+        """Its node process; none while that is being replaced."""
+        assert self.popen is not None
+        return psutil.Process(self.popen.pid).children()
+
+    @property
     def node(self) -> psutil.Process:
         """Its node process."""
-        assert self.popen is not None
-        [node] = psutil.Process(self.popen.pid).children()
+        [node] = self.nodes
         return node
 
     @property
