@@ -1,10 +1,11 @@
 import asyncio
 import json
 import os
+from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import PeerID
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
+from hivemind.p2p import P2PContext, PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.daemon import connect
@@ -23,10 +24,11 @@ def blob() -> Blob:
     return Blob.build({"kind": "test"}, SECTIONS)
 
 
+# Their handlers have types because hivemind reads those of the class that is used first.
 class LyingDonor(Exchange):
     """Sends bytes of its own."""
 
-    async def rpc_chunks(self, request, context):
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         async for _ in super().rpc_chunks(request, context):
             yield BytesValue(value=b"lies")
 
@@ -34,7 +36,7 @@ class LyingDonor(Exchange):
 class SilentDonor(Exchange):
     """Never sends anything."""
 
-    async def rpc_chunks(self, request, context):
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         del request, context
         await asyncio.Event().wait()
         yield BytesValue()
@@ -43,7 +45,7 @@ class SilentDonor(Exchange):
 class FailingDonor(Exchange):
     """Raises an exception instead of an answer."""
 
-    async def rpc_chunks(self, request, context):
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         del request, context
         raise RuntimeError("broken")
         yield BytesValue()
@@ -52,7 +54,7 @@ class FailingDonor(Exchange):
 class ForgetfulDonor(Exchange):
     """Knows the blob's index, but not its chunks any more."""
 
-    async def rpc_chunks(self, request, context):
+    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         del context
         return
         yield request
@@ -61,16 +63,16 @@ class ForgetfulDonor(Exchange):
 class OtherDonor(Exchange):
     """Answers every question for an index with that of another blob."""
 
-    async def rpc_index(self, request, context) -> BytesValue:
-        del request, context
+    async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
+        del request
         return BytesValue(value=Blob.build({}, [b"other"]).index.data)
 
 
 class MuteDonor(Exchange):
     """Never answers a question for an index."""
 
-    async def rpc_index(self, request, context) -> BytesValue:
-        del request, context
+    async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
+        del request
         await asyncio.Event().wait()
         return BytesValue()
 
