@@ -1,14 +1,13 @@
 """What needs a network or a disk of its own: a swarm that is cut in two, and a disk that is full."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.swarm import PeerProcess
+from tests.support.chaos.swarm import PeerProcess, end
 from tests.support.namespaces import Host, Net, missing
 from tests.support.waiting import wait_until
 
@@ -65,20 +64,6 @@ class Half:
         """Of the states of round ``number`` here."""
         events = [event for peer in self.oracles for event in peer.events("state")]
         return {event["digest"] for event in events if event["round"] == number}
-
-
-def end(peers: list[PeerProcess]) -> None:
-    """End them all in an orderly way."""
-    for peer in peers:
-        if peer.popen is not None:
-            peer.popen.terminate()
-    for peer in peers:
-        assert peer.popen is not None
-        try:
-            peer.popen.wait(30)
-        except subprocess.TimeoutExpired:
-            peer.signal(signal.SIGKILL)
-            peer.popen.wait()
 
 
 def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:

@@ -105,6 +105,16 @@ def see_each_other(swarms: list[Swarm]) -> None:
     wait_until(lambda: all(ready(swarm) for swarm in swarms))
 
 
+def trained_by(swarms: list[Swarm]) -> tuple[list[GPT], list[CollaborativeOptimizer]]:
+    """A model and an optimizer for each, once all see one another at work."""
+    models = [GPT(swarm.manifest.model) for swarm in swarms]
+    optimizers = [
+        CollaborativeOptimizer(model.parameters(), swarm) for model, swarm in zip(models, swarms, strict=True)
+    ]
+    see_each_other(swarms)
+    return models, optimizers
+
+
 def in_parallel(work: list[Callable[[], None]]) -> None:
     """Run them at the same time, and raise what they raise."""
     with ThreadPoolExecutor(len(work)) as pool:
@@ -151,12 +161,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
     sizes = [4, 8, 12]
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(3)
-        models = [GPT(manifest.model) for _ in swarms]
-        optimizers = [
-            CollaborativeOptimizer(model.parameters(), swarm)
-            for model, swarm in zip(models, swarms, strict=True)
-        ]
-        see_each_other(swarms)
+        models, optimizers = trained_by(swarms)
         start = torch.cat([parameter.detach().reshape(-1) for parameter in models[0].parameters()])
         results = []
         for seed, size in enumerate(sizes):
@@ -198,12 +203,7 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
 
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(2)
-        models = [GPT(manifest.model) for _ in swarms]
-        optimizers = [
-            CollaborativeOptimizer(model.parameters(), swarm)
-            for model, swarm in zip(models, swarms, strict=True)
-        ]
-        see_each_other(swarms)
+        models, optimizers = trained_by(swarms)
         start = swarms[0].anchor.clone()
 
         def train(number: int) -> None:
@@ -262,12 +262,7 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
     manifest = manifest_of(**PLAIN_AVERAGING)
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(2)
-        models = [GPT(manifest.model) for _ in swarms]
-        optimizers = [
-            CollaborativeOptimizer(model.parameters(), swarm)
-            for model, swarm in zip(models, swarms, strict=True)
-        ]
-        see_each_other(swarms)
+        models, optimizers = trained_by(swarms)
         cluster.first.close()
         barrier = threading.Barrier(2)
 

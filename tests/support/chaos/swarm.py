@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,18 +159,7 @@ class ChaosSwarm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        running = [peer for peer in self.peers if peer.alive]
-        for peer in running:
-            peer.signal(signal.SIGCONT)
-            assert peer.popen is not None
-            peer.popen.terminate()
-        for peer in running:
-            assert peer.popen is not None
-            try:
-                peer.popen.wait(30)
-            except subprocess.TimeoutExpired:
-                peer.signal(signal.SIGKILL)
-                peer.popen.wait()
+        end(self.peers)
 
     def oracle(self, name: str) -> PeerProcess:
         """A further oracle, not started yet."""
@@ -216,3 +205,19 @@ class ChaosSwarm:
         )
         made = sum(peer.made for peer in self.peers)
         assert newest["tokens"] <= made
+
+
+def end(peers: Sequence[PeerProcess]) -> None:
+    """End those that run in an orderly way, the suspended ones too, and by force what takes long."""
+    running = [peer for peer in peers if peer.alive]
+    for peer in running:
+        peer.signal(signal.SIGCONT)
+        assert peer.popen is not None
+        peer.popen.terminate()
+    for peer in running:
+        assert peer.popen is not None
+        try:
+            peer.popen.wait(30)
+        except subprocess.TimeoutExpired:
+            peer.signal(signal.SIGKILL)
+            peer.popen.wait()
