@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from dupt_swarm.errors import UsageError
@@ -10,14 +11,17 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files in ``folder`` and below; files that vanish meanwhile do not count."""
-    total = 0
+    """The size of all files in ``folder`` and below; files that vanish meanwhile do not count.
+
+    A file with several names, as in checkpoints that share their replica state, counts once.
+    """
+    sizes: dict[tuple[int, int], int] = {}
     for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
-    return total
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                found = path.lstat()
+                sizes[found.st_dev, found.st_ino] = found.st_size
+    return sum(sizes.values())
 
 
 def format_bytes(amount: float) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from dupt_swarm.disk.folders import ORACLE_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.swarm import REPLICA_FILE, Swarm
 
 FINAL_MARK = "final"
@@ -85,7 +89,7 @@ class Checkpoints:
     def _write(self, *, final: bool = False) -> None:
         self._go_on(0, 0)  # it begins
         with self._swarm.folder.new_checkpoint(self._go_on) as path, ThreadPoolExecutor(1) as beside:
-            replica = beside.submit(self._swarm.save_replica, path)  # the node's work, and at the same time
+            replica = beside.submit(self._save_replica, path)  # the node's work, and at the same time
             write_tree(
                 path / ORACLE_FILE,
                 {
@@ -99,6 +103,15 @@ class Checkpoints:
                 (path / FINAL_MARK).touch()
         self._swarm.announce_checkpoint()
         self._written_at, self._written = time.monotonic(), self._position
+
+    def _save_replica(self, path: Path) -> None:
+        """Between two rounds the replica state stays as it is: then the checkpoint before is linked."""
+        newest = self._swarm.folder.checkpoint
+        if newest is not None and saved_digest(newest / REPLICA_FILE) == self._swarm.state.digest:
+            with contextlib.suppress(OSError):  # not every file system has links
+                os.link(newest / REPLICA_FILE, path / REPLICA_FILE)
+                return
+        self._swarm.save_replica(path)
 
     @property
     def _position(self) -> object:

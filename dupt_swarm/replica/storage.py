@@ -62,3 +62,12 @@ def load_state(path: Path) -> ReplicaState:
             f"{path}: not a valid replica state ({error}); remove it to fetch the state from the swarm"
         ) from error
     return state
+
+
+def saved_digest(path: Path) -> str:
+    """The digest that the file at ``path`` claims, unverified; empty if there is no such file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(json.loads(file.metadata()["replica_state"])["digest"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return ""

@@ -34,10 +34,11 @@ def test_amounts_are_written_in_decimal_units(amount: float, text: str) -> None:
 
 
 def test_a_folder_takes_what_its_files_do(tmp_path: Path) -> None:
-    """Files below count; what a link points to does not."""
+    """Files below count, each once whatever its names."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(bytes(1000))
     (tmp_path / "c").write_bytes(bytes(24))
+    (tmp_path / "same").hardlink_to(tmp_path / "c")
     assert folder_bytes(tmp_path) == 1024
     assert folder_bytes(tmp_path / "nowhere") == 0
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm.disk.folders import ORACLE_FILE
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.interruptible import Look
@@ -17,6 +18,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
+from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 
@@ -66,7 +68,7 @@ def train(folder: Path, corpus: Path, sessions: list[int], identity: Path) -> tu
     manifest, tokenizer = swarm_files(corpus)
     losses: list[float] = []
     own = folder / "oracle" / manifest.swarm_id
-    own.mkdir(parents=True)
+    own.mkdir(parents=True, exist_ok=True)
     if identity.exists():
         (own / "identity").write_bytes(identity.read_bytes())  # the order of the batches follows from it
     parameters = GPT(manifest.model).parameters()
@@ -91,6 +93,18 @@ def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Pa
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_checkpoints_of_one_round_share_their_replica_state(tmp_path: Path, corpus: Path) -> None:
+    """It is most of a checkpoint, and who stops an oracle waits for what is written."""
+    train(tmp_path, corpus, [1, 1], tmp_path / "identity")
+    (older, newer) = sorted(tmp_path.glob("oracle/*/checkpoint-*"))
+    assert (newer / REPLICA_FILE).samefile(older / REPLICA_FILE)
+    assert not (newer / ORACLE_FILE).samefile(older / ORACLE_FILE)
+    train(tmp_path, corpus, [6], tmp_path / "identity")
+    newest = max(tmp_path.glob("oracle/*/checkpoint-*"))
+    assert not (newest / REPLICA_FILE).samefile(newer / REPLICA_FILE)
 
 
 @pytest.mark.usefixtures("nothing_left")

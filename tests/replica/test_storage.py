@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.replica import storage
-from dupt_swarm.replica.storage import load_state, save_state
+from dupt_swarm.replica.storage import load_state, save_state, saved_digest
 
 
 @pytest.fixture
@@ -25,6 +25,13 @@ def test_round_trip(path, state) -> None:
     assert torch.equal(copy.anchor, state.anchor)
     assert torch.equal(copy.buffers["velocity"], state.buffers["velocity"])
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_digest_alone_is_read_without_the_state(path, state) -> None:
+    """What is no saved state has none."""
+    assert saved_digest(path) == state.digest
+    path.write_bytes(b"not a state")
+    assert saved_digest(path) == saved_digest(path.with_name("missing")) == ""
 
 
 def test_overwriting(path, state) -> None:
