@@ -5,6 +5,7 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
+saved_model     `SavedModel`: a model in a folder
 evaluator       measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind

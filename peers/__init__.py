@@ -1,6 +1,8 @@
-"""`dupt-peer`, the program that volunteers and organisers run: one file per command.
+"""`dupt-peer`, the program that volunteers and organisers run, one file per command; `dupt-model` beside it.
 
-cli              the program; imports a command when it runs, so that --help is quick
+cli              the program
+lazy_group       imports a command when it runs, so that --help is quick
+model/           `dupt-model`: take the model away
 new              a manifest, and a tokenizer trained for it
 bootstrap        the first peer
 join             an oracle

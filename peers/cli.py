@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
-from dupt_swarm.command_line.verbosity import with_verbosity
 from dupt_swarm.disk.folders import keep_compiled_kernels
 from dupt_swarm.version import VERSION
+from peers.lazy_group import LazyGroup
 
 COMMANDS = {
     "new": "Write a manifest and train its tokenizer.",
@@ -25,30 +23,9 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Knows its commands' names and first lines without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of first use."""
-        del ctx
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, from the module of that name."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"peers.{cmd_name}").command
-        return with_verbosity(command)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in ``dupt-peer --help``."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(cls=LazyGroup, context_settings={"auto_envvar_prefix": "DUPT_PEER"})
+@click.group(
+    cls=LazyGroup, package="peers", commands=COMMANDS, context_settings={"auto_envvar_prefix": "DUPT_PEER"}
+)
 @click.version_option(VERSION)
 def main() -> None:
     """Train one GPT together: independent peers, private corpora, no central server.

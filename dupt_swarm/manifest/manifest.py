@@ -18,7 +18,17 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
-from dupt_swarm.manifest.tables import Inner, Limits, Model, Outer, Rounds, Schedule, Table, Tokenizer
+from dupt_swarm.manifest.tables import (
+    Inner,
+    Limits,
+    Model,
+    Objective,
+    Outer,
+    Rounds,
+    Schedule,
+    Table,
+    Tokenizer,
+)
 from dupt_swarm.schema.explain import explain_difference, explain_invalid
 from dupt_swarm.schema.toml import render_toml
 
@@ -33,6 +43,7 @@ class Manifest(Table):
     )
     tokenizer: Tokenizer
     model: Model
+    objective: Objective = Objective()
     inner: Inner
     outer: Outer
     schedule: Schedule
@@ -48,10 +59,14 @@ class Manifest(Table):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        if self.model.vocabulary_size != self.tokenizer.vocabulary_size:
+        rows = self.tokenizer.vocabulary_size + self.objective.special_tokens
+        if self.model.vocabulary_size != rows:
             raise ValueError(
-                f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
-                f"tokenizer.vocabulary_size = {self.tokenizer.vocabulary_size}; give both the latter"
+                f"model.vocabulary_size = {self.model.vocabulary_size} is not "
+                f"tokenizer.vocabulary_size + {self.objective.special_tokens} = {rows}; make it so"
+                if self.objective.supervised
+                else f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
+                f"tokenizer.vocabulary_size = {rows}; give both the latter"
             )
         if self.inner.optimizer not in self.strategy.inner_optimizers:
             takes = ", ".join(f"`{name}` takes {traits.inner_choice}" for name, traits in STRATEGIES.items())
@@ -72,8 +87,13 @@ class Manifest(Table):
         return self
 
     def canonical_bytes(self) -> bytes:
-        """The canonical encoding: JSON, sorted keys, no white space."""
+        """The canonical encoding: JSON, sorted keys, no white space.
+
+        What came after version 0.2 is left out where it has its default: older swarms keep their ids.
+        """
         tree = self.model_dump(mode="json")
+        if self.objective == Objective():
+            del tree["objective"]
         return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property

@@ -44,7 +44,9 @@ class Tokenizer(Table):
 class Model(Table):
     """The shape of the decoder: h_0 = U·W_e + W_p, transformer blocks, P(u) = softmax(h_n·W_eᵀ)."""
 
-    vocabulary_size: int = Field(ge=257, le=1 << 24, description="rows of W_e; the tokenizer's")
+    vocabulary_size: int = Field(
+        ge=257, le=1 << 24, description="rows of W_e; the tokenizer's, and 3 for a task"
+    )
     context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
     layers: int = Field(ge=1, le=1024, description="transformer blocks")
     heads: int = Field(ge=1, le=1024, description="attention heads of each block; divides width")
@@ -64,6 +66,47 @@ class Model(Table):
                 f"choose a width that is a multiple of {self.heads}"
             )
         return self
+
+
+class Objective(Table):
+    """What is learned: language alone (L1), or a task besides it: L3 = L2 + λ·L1.
+
+    L2 = Σ log P(y | x¹…x^m), with P(y | x¹…x^m) = softmax(h_l^m·W_y); Radford et al. 2018, section 3.2.
+    """
+
+    kind: Literal["lm", "classification", "entailment", "similarity", "multiple-choice"] = Field(
+        default="lm", description="`lm`, or the task of supervised fine-tuning"
+    )
+    labels: list[str] = Field(
+        default=[], max_length=1000, description="the task's, in the order of W_y; none: a score, a choice"
+    )
+    lm_weight: float = Field(default=0.5, ge=0, le=100, description="λ, the weight of L1 beside a task's L2")
+    head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on h_l^m, before W_y")
+
+    @field_validator("labels")
+    @classmethod
+    def _plain_labels(cls, value: list[str]) -> list[str]:
+        if len(set(value)) != len(value) or not all(value):
+            raise ValueError("each label needs a name of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _labels_fit(self) -> Self:
+        if self.kind in ("lm", "multiple-choice") and self.labels:
+            raise ValueError(f'kind = "{self.kind}" takes no labels; leave them out')
+        if self.kind in ("classification", "entailment") and len(self.labels) < 2:
+            raise ValueError(f'kind = "{self.kind}" needs at least two labels')
+        return self
+
+    @property
+    def supervised(self) -> bool:
+        """Whether there is a task."""
+        return self.kind != "lm"
+
+    @property
+    def special_tokens(self) -> int:
+        """Embeddings beyond the tokenizer's: start, delimiter and extract (section 3.3), for a task."""
+        return 3 if self.supervised else 0
 
 
 class Inner(Table):

@@ -1,0 +1,11 @@
+"""``dupt-model``: take the model away. A file per command.
+
+cli        the program
+pull       the newest model of a swarm
+inspect    what a folder or manifest is
+eval       bits per byte of a text
+generate   continue a text
+export     in Hugging Face format
+finetune   teach it a task
+predict    let it answer
+"""

@@ -1,0 +1,33 @@
+"""``dupt-model``: one command per file of this folder, imported when it runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import click
+
+from dupt_swarm.version import VERSION
+from peers.lazy_group import LazyGroup
+
+COMMANDS = {
+    "pull": "Take the newest model of a swarm, without training.",
+    "inspect": "Say what a model folder or a manifest is.",
+    "eval": "Measure a model on a text: bits per byte, perplexity.",
+    "generate": "Continue a text.",
+    "export": "Write a model in Hugging Face's format.",
+    "finetune": "Teach a model a task from labelled examples.",
+    "predict": "Let a fine-tuned model answer.",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    package="peers.model",
+    commands=COMMANDS,
+    context_settings={"auto_envvar_prefix": "DUPT_MODEL"},
+)
+@click.version_option(VERSION)
+def main() -> None:
+    """Take the model of a swarm away: evaluate it, let it write, export and fine-tune it.
+
+    MODEL is a folder that `dupt-model pull` or `finetune` wrote, or an oracle's checkpoint.
+    Every option can also be set by DUPT_MODEL_<COMMAND>_<OPTION>.
+    """
