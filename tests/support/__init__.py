@@ -2,6 +2,7 @@
 
 waiting          wait until something holds
 loopback         addresses of this machine, free ports, an address where nobody is
+saved_models     model folders with a very small model
 texts            folders of real text to train on
 tiny             manifests and settings of very small swarms
 programs         our programs, started as people do
