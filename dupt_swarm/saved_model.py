@@ -14,7 +14,7 @@ from torch import nn
 
 from dupt_swarm.disk.files import sync_files, sync_folder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -83,7 +83,7 @@ class SavedModel:
     def described(self) -> bool:
         """Whether the manifest describes its model; a swarm may train any module of the library's users."""
         with torch.device("meta"):
-            shapes = [tuple(parameter.shape) for parameter in GPT(self.manifest.model).parameters()]
+            shapes = [tuple(parameter.shape) for parameter in build_model(self.manifest).parameters()]
         return tuple(shapes) == self.state.layout
 
     def build(self, device: torch.device) -> nn.Module:
@@ -97,7 +97,7 @@ class SavedModel:
                 f"{self.folder}: its swarm trained a custom model that the manifest does not describe: "
                 "build it in Python, and fill it with the values of `SavedModel.state`"
             )
-        model = GPT(self.manifest.model)
+        model = build_model(self.manifest)
         unflatten(self.state.anchor, list(model.parameters()))
         return model.to(device).eval()
 

@@ -6,18 +6,19 @@ token but the very first is a target once per epoch. A last block that is not fu
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from dupt_swarm.errors import CheckpointError, CorpusError
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.epochs import Epochs
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.manifest import Manifest
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per row
+Blocks = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, int64 [B, k] each
 
 
 class Batches:
@@ -25,6 +26,10 @@ class Batches:
 
     Iterating gives ``(inputs, targets)``, int64 [batch_size, k] each. An epoch deals out every block exactly
     once; a batch may span two epochs. The state counts blocks, so it fits any batch size.
+
+    Attributes:
+        blocks: how many there are.
+        tokens_per_example: k, the targets of a block.
     """
 
     def __init__(self, split: Split, context_length: int, batch_size: int, seed: int, peer: str) -> None:
@@ -35,29 +40,21 @@ class Batches:
         """
         self.blocks = count_blocks(split, context_length)
         self._split = split
-        self._context_length = context_length
+        self._context_length = self.tokens_per_example = context_length
         self._batch_size = batch_size
-        self._entropy = [seed, int.from_bytes(hashlib.sha256(peer.encode()).digest())]
-        self._start(epoch=0, position=0)
+        self._epochs = Epochs(self.blocks, seed, peer)
 
     def __iter__(self) -> Self:
         """Itself: a second loop continues where the first one stopped."""
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        blocks: list[int] = []
-        while len(blocks) < self._batch_size:
-            if self._position == self.blocks:
-                self._start(self._epoch + 1, 0)
-            part = self._order[self._position : self._position + self._batch_size - len(blocks)]
-            blocks += part.tolist()
-            self._position += len(part)
-        return _read_batch(self._split, blocks, self._context_length)
+        return _read_batch(self._split, self._epochs.take(self._batch_size), self._context_length)
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and how many of its blocks were dealt out; serialisable as JSON."""
-        return {"epoch": self._epoch, "position": self._position}
+        return self._epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after ``state``, with the next epoch if the corpus has become shorter than its position.
@@ -65,22 +62,12 @@ class Batches:
         Raises:
             CheckpointError: ``state`` was not made by `state_dict`.
         """
-        epoch, position = state.get("epoch"), state.get("position")
-        if not (type(epoch) is type(position) is int and epoch >= 0 and position >= 0):
-            raise CheckpointError(f"not a position in a corpus: {state!r}; resume from another checkpoint")
-        self._start(epoch, min(position, self.blocks))
-
-    def _start(self, epoch: int, position: int) -> None:
-        self._epoch, self._position = epoch, position
-        # 8 bytes a block are kept and 16 needed to sort: 160 MB for 10 billion tokens in blocks of 1,024.
-        # numpy guarantees these raw numbers across versions, but not the order that `permutation` gives.
-        random = np.random.Philox(np.random.SeedSequence([*self._entropy, epoch]))
-        self._order = np.argsort(random.random_raw(self.blocks), kind="stable")
+        self._epochs.load_state_dict(state)
 
 
 def held_out_batches(
     split: Split, context_length: int, batch_size: int, max_blocks: int | None = None
-) -> Iterator[Batch]:
+) -> Iterator[Blocks]:
     """The first ``max_blocks`` blocks, or all, in order: ``(inputs, targets)``, int64 [≤ batch_size, k] each.
 
     Raises:
@@ -92,6 +79,11 @@ def held_out_batches(
         _read_batch(split, range(start, min(start + batch_size, blocks)), context_length)
         for start in range(0, blocks, batch_size)
     )
+
+
+def count_examples(batch: Batch) -> int:
+    """How many examples a batch has."""
+    return len(batch[0])
 
 
 def count_blocks(split: Split, context_length: int) -> int:
@@ -108,7 +100,7 @@ def count_blocks(split: Split, context_length: int) -> int:
     return blocks
 
 
-def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Batch:
+def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Blocks:
     tokens = np.empty((len(blocks), context_length + 1), dtype=np.int64)
     for row, block in zip(tokens, blocks, strict=True):
         start = block * context_length

@@ -65,7 +65,7 @@ def test_a_model_folder(model: SavedModel) -> None:
         "matches the manifest",
         "language (L1)",
         "ada, �[2Jeve� <b>",
-        "2.5000 bits/byte, 5.1000 nats on news at round 3 by �[2Jeve� <b>",
+        "2.5000 bits/byte, loss 5.1000 on news at round 3 by �[2Jeve� <b>",
     ):
         assert shown in text, text
 
@@ -100,9 +100,12 @@ def test_manifests(model: SavedModel, tmp_path: Path) -> None:
 def test_a_task(tmp_path: Path) -> None:
     """Its labels and the weight of language beside it."""
     tokenizer = small_tokenizer()
-    changes = {"objective": {"kind": "classification", "labels": ["good", "bad"]}, "model": {}}
-    changes["model"] = {"vocabulary_size": tokenizer.vocabulary_size + 3}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **changes)
+    manifest = tiny_manifest(
+        tokenizer.sha256,
+        tokenizer.vocabulary_size,
+        objective={"kind": "classification", "labels": ["good", "bad"]},
+        model={"vocabulary_size": tokenizer.vocabulary_size + 3},
+    )
     (tmp_path / "run.toml").write_text(manifest.to_toml())
     assert "classification, labels good, bad, lambda 0.5" in inspect(tmp_path / "run.toml")
 
