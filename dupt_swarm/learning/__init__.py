@@ -10,8 +10,10 @@ model           the GPT decoder
 device          which device, which precision, compiled or not
 trainer         inner steps; the optimizer is handed in
 inner           the inner optimizer
+generation/     a model continues a text
 strategies/     inner steps and what a round contributes: DiLoCo, gradient
 evaluation      the loss on held-out text
+rolling         the loss on whole documents, in sliding windows
 held_out        when to evaluate
 interruptible   looking into steps and evaluations, and giving them up
 threads         how many threads compute on a CPU that others use too
