@@ -19,5 +19,6 @@ held_out        when to evaluate
 interruptible   looking into steps and evaluations, and giving them up
 threads         how many threads compute on a CPU that others use too
 stopwatch       how long the phases of a step take
+export/         a model as a folder for other programs
 safe_state      nested structures with tensors in one safetensors file
 """
