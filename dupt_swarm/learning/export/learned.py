@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
+from dupt_swarm.errors import FileError
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -79,3 +83,15 @@ class Format(Protocol):
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write ``content`` to ``path``, for people too."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file as transformers wants it, with each tensor in memory of its own.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    try:
+        save_file(dict(tensors), path, {"format": "pt"})
+    except SafetensorError as error:  # how safetensors reports a full disk
+        raise FileError(f"{path}: cannot be written ({error}); free space there") from error
