@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.batches import Batches
+from dupt_swarm.learning.batches import Batch, Batches
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.learning.trainer import Batch, Trainer
+from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import Codec, build_codec
@@ -33,6 +33,7 @@ class Mixed:
 
     def __init__(self, sources: Sequence[Batches]) -> None:
         self._sources = sources
+        self.tokens_per_example = sources[0].tokens_per_example
 
     def __next__(self) -> Batch:
         """The next ``(inputs, targets)``, int64 [B, T] each."""

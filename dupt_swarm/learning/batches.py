@@ -17,7 +17,8 @@ from dupt_swarm.errors import CheckpointError, CorpusError
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.manifest import Manifest
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per row
+Blocks = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, int64 [B, k] each
 
 
 class Batches:
@@ -25,6 +26,10 @@ class Batches:
 
     Iterating gives ``(inputs, targets)``, int64 [batch_size, k] each. An epoch deals out every block exactly
     once; a batch may span two epochs. The state counts blocks, so it fits any batch size.
+
+    Attributes:
+        blocks: how many there are.
+        tokens_per_example: k, the targets of a block.
     """
 
     def __init__(self, split: Split, context_length: int, batch_size: int, seed: int, peer: str) -> None:
@@ -35,7 +40,7 @@ class Batches:
         """
         self.blocks = count_blocks(split, context_length)
         self._split = split
-        self._context_length = context_length
+        self._context_length = self.tokens_per_example = context_length
         self._batch_size = batch_size
         self._entropy = [seed, int.from_bytes(hashlib.sha256(peer.encode()).digest())]
         self._start(epoch=0, position=0)
@@ -44,7 +49,7 @@ class Batches:
         """Itself: a second loop continues where the first one stopped."""
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
         blocks: list[int] = []
         while len(blocks) < self._batch_size:
@@ -80,7 +85,7 @@ class Batches:
 
 def held_out_batches(
     split: Split, context_length: int, batch_size: int, max_blocks: int | None = None
-) -> Iterator[Batch]:
+) -> Iterator[Blocks]:
     """The first ``max_blocks`` blocks, or all, in order: ``(inputs, targets)``, int64 [≤ batch_size, k] each.
 
     Raises:
@@ -92,6 +97,11 @@ def held_out_batches(
         _read_batch(split, range(start, min(start + batch_size, blocks)), context_length)
         for start in range(0, blocks, batch_size)
     )
+
+
+def count_examples(batch: Batch) -> int:
+    """How many examples a batch has."""
+    return len(batch[0])
 
 
 def count_blocks(split: Split, context_length: int) -> int:
@@ -108,7 +118,7 @@ def count_blocks(split: Split, context_length: int) -> int:
     return blocks
 
 
-def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Batch:
+def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Blocks:
     tokens = np.empty((len(blocks), context_length + 1), dtype=np.int64)
     for row, block in zip(tokens, blocks, strict=True):
         start = block * context_length

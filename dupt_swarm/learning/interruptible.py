@@ -8,16 +8,16 @@ from the model alone, not from a clock: a peer cuts its batches alike each time,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import torch
 from torch import nn
-
-from dupt_swarm.learning.batches import Batch
 
 # Two seconds on two cores of a server, and less than ten where other programs use them too.
 BATCH_FLOP_MAX = 1 << 39
 EVALUATION_FLOP_MAX = 1 << 41
 
+Item = TypeVar("Item")
 Look = Callable[[int, int], object]  # called with how many of how many are done; may raise `Abandoned`
 
 
@@ -25,7 +25,7 @@ class Abandoned(Exception):
     """Whoever looked in wants no more: the work ends without a result, and leaves no trace."""
 
 
-def watched(batches: Iterable[Batch], count: int, look: Look) -> Iterator[Batch]:
+def watched(batches: Iterable[Item], count: int, look: Look) -> Iterator[Item]:
     """``batches``, ``count`` of them, with a look before each."""
     for number, batch in enumerate(batches):
         look(number, count)

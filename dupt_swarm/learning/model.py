@@ -8,8 +8,7 @@ Shapes: B sequences, T tokens each, C = width, V = vocabulary size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,12 +74,19 @@ class GPT(nn.Module):
         return linear_cross_entropy(x.flatten(0, 1), self.wte.weight, targets.flatten())
 
     def hidden(self, inputs: Tensor, cache: Cache | None = None) -> Tensor:
-        """h_n of the ``inputs``, [B, T, C]; with a ``cache``, as they follow on what the model has read.
+        """h_n, what the last block gives (after the last layer norm with norm "pre").
+
+        Args:
+            inputs: int64 [B, T].
+            cache: what the model has read already, on which the inputs follow; they are in it afterwards.
+
+        Returns:
+            [B, T, C].
 
         Raises:
             UsageError: the inputs, with those in the cache, are longer than the context.
         """
-        start = cache.length if cache is not None else 0
+        start = 0 if cache is None else cache.length
         end = start + inputs.size(1)
         if end > self.config.context_length:
             raise UsageError(
@@ -88,8 +94,8 @@ class GPT(nn.Module):
                 "give the model the last ones only"
             )
         x: Tensor = self.drop(self.wte(inputs) + self.wpe.weight[start:end])
-        caches: Iterable[LayerCache | None] = cache.layers if cache is not None else repeat(None)
-        for block, layer in zip(self.h, caches, strict=False):
+        layers: Sequence[LayerCache | None] = [None] * len(self.h) if cache is None else cache.layers
+        for block, layer in zip(self.h, layers, strict=True):
             x = block(x, layer)
         return self.ln_f(x)  # type: ignore[no-any-return]
 
@@ -171,8 +177,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         return F.dropout(probabilities, dropout) @ v
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The mean of −log softmax(x·weightᵀ)[target] over the rows, in nats.
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+    """The mean of −log softmax(x·weightᵀ)[target] over the rows, in nats; with ``shares`` a weighted sum.
 
     Equal to ``F.cross_entropy(F.linear(x, weight), targets)`` in a third of its memory, which makes it
     faster on CPUs: under autocast the logits are kept once, in bf16, and become their own gradient in place,
@@ -180,6 +186,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         x: [N, C], weight: [V, C], targets: int64 [N].
+        shares: fp32 [N], what each row counts for; None: 1 / N.
 
     Returns:
         An fp32 scalar; it can be differentiated once.
@@ -188,12 +195,12 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         x, weight = x.to(dtype), weight.to(dtype)
-    return _LinearCrossEntropy.apply(x, weight, targets)  # type: ignore[no-untyped-call, no-any-return]
+    return _LinearCrossEntropy.apply(x, weight, targets, shares)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None) -> Tensor:
         logits = x @ weight.T
         loss = torch.zeros((), device=x.device)
         rows = _rows_at_a_time(logits)
@@ -202,20 +209,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logp = F.log_softmax(part, dim=-1, dtype=torch.float32)
             here = torch.arange(len(part), device=x.device), target
             target_logp = logp[here]
-            loss -= target_logp.sum()
+            loss -= (target_logp if shares is None else target_logp * shares[start : start + rows]).sum()
             if any(ctx.needs_input_grad):
-                # d loss / d logits = (softmax − one-hot) / N; backward divides by N.
+                # d loss / d logits = (softmax − one-hot) · share; backward multiplies by the share.
                 part.copy_(logp.exp_())
                 part[here] = target_logp.expm1().to(part.dtype)
-        ctx.save_for_backward(logits, x, weight)
-        return loss / targets.numel()
+        ctx.save_for_backward(logits, x, weight, shares)
+        return loss / targets.numel() if shares is None else loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        difference, x, weight = ctx.saved_tensors
-        scale = grad / x.size(0)
-        return (difference @ weight).mul_(scale), (difference.T @ x).mul_(scale), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        difference, x, weight, shares = ctx.saved_tensors
+        if shares is None:
+            scale = grad / x.size(0)
+            return (difference @ weight).mul_(scale), (difference.T @ x).mul_(scale), None, None
+        scale = (grad * shares).unsqueeze(1).to(x.dtype)
+        return (difference @ weight).mul_(scale), difference.T @ (x * scale), None, None
 
 
 def _rows_at_a_time(logits: Tensor) -> int:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError, DeviceError
+from dupt_swarm.learning.batches import Batch, count_examples
 from dupt_swarm.learning.device import autocast, is_out_of_memory
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
-SEQUENCES_MAX = 1 << 30  # no limit until memory runs out
-Batch = tuple[Tensor, Tensor]
+EXAMPLES_MAX = 1 << 30  # no limit until memory runs out
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,12 @@ class Optimizer(Protocol):
 class BatchSource(Protocol):
     """Endless batches, with a position that can be saved."""
 
+    @property
+    def tokens_per_example(self) -> int:
+        """What an example counts for in the swarm's rounds, however long it is."""
+
     def __next__(self) -> Batch:
-        """The next ``(inputs, targets)``, int64 [B, T] each, on the CPU."""
+        """The next batch, on the CPU."""
 
     def state_dict(self) -> dict[str, Any]:
         """The position: which batch comes next."""
@@ -49,8 +53,8 @@ class Step:
     """What one inner step did.
 
     Attributes:
-        loss: mean over the step's tokens in nats, detached, 0-d and still on the device: reading it waits.
-        tokens: how many targets it trained on.
+        loss: mean over the step's examples in nats, detached, 0-d and still on the device: reading it waits.
+        tokens: what its examples count for.
     """
 
     loss: Tensor
@@ -68,7 +72,7 @@ class Trainer:
         device: torch.device,
         micro_batches: int = 1,
     ) -> None:
-        """``model(inputs, targets)`` gives the mean loss; a step takes ``micro_batches`` of ``batches``."""
+        """``model(*batch)`` gives the mean loss of a batch; a step takes ``micro_batches`` of ``batches``."""
         self.model = model
         self.optimizer = optimizer
         self.device = device
@@ -76,7 +80,7 @@ class Trainer:
         self._batches = batches
         self._position = batches.state_dict()
         self._next: list[Batch] = []
-        self._sequences = SEQUENCES_MAX
+        self._examples = EXAMPLES_MAX
         self._watch = Stopwatch()
 
     def observe(self, observer: Observer) -> None:
@@ -84,7 +88,7 @@ class Trainer:
         self._watch = build_stopwatch(self.device, observer)
 
     def step(self, look: Look = lambda *_: None) -> Step:
-        """One inner step: gradients are the mean over all tokens of its micro-batches.
+        """One inner step: gradients are the mean over all examples of its micro-batches.
 
         Args:
             look: called before each micro-batch with how many of how many are done.
@@ -96,12 +100,13 @@ class Trainer:
         watch.start()
         self.model.train()
         step_batches = self._next or self._fetch()
-        tokens = sum(targets.numel() for _, targets in step_batches)
+        sizes = [count_examples(batch) for batch in step_batches]
+        tokens = sum(sizes) * self._batches.tokens_per_example
         watch.lap("data")
         random = _random_state(self.device)
         try:
-            while (loss := self._accumulate(step_batches, tokens, look)) is None:
-                self._shrink(max(len(inputs) for inputs, _ in step_batches))
+            while (loss := self._accumulate(step_batches, sum(sizes), look)) is None:
+                self._shrink(max(sizes))
         except Abandoned:
             self._next = step_batches
             _restore_random_state(random, self.device)
@@ -137,15 +142,15 @@ class Trainer:
         self._batches.load_state_dict(position)
         self._position, self._next = position, []
 
-    def _accumulate(self, step_batches: list[Batch], tokens: int, look: Look) -> Tensor | None:
+    def _accumulate(self, step_batches: list[Batch], examples: int, look: Look) -> Tensor | None:
         """The mean loss, with its gradients in the parameters; None if the memory did not suffice."""
         loss = torch.zeros((), device=self.device)
         pieces = list(self._pieces(step_batches))
         try:
-            for number, (inputs, targets) in enumerate(pieces):
+            for number, piece in enumerate(pieces):
                 look(number, len(pieces))
                 with autocast(self.device):
-                    part = self.model(inputs, targets) * (targets.numel() / tokens)
+                    part = self.model(*piece) * (count_examples(piece) / examples)
                 self._watch.lap("forward")
                 part.backward()
                 loss += part.detach()
@@ -157,12 +162,10 @@ class Trainer:
         return loss
 
     def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
-        for inputs, targets in step_batches:
-            yield from zip(
-                torch.split(inputs, self._sequences), torch.split(targets, self._sequences), strict=True
-            )
+        for batch in step_batches:
+            yield from zip(*(torch.split(tensor, self._examples) for tensor in batch), strict=True)
 
-    def _shrink(self, sequences: int) -> None:
+    def _shrink(self, examples: int) -> None:
         """Halve the micro-batch: the step stays the same, only slower.
 
         Raises:
@@ -171,24 +174,23 @@ class Trainer:
         self.optimizer.zero_grad()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        tried = min(self._sequences, sequences)
+        tried = min(self._examples, examples)
         if tried == 1:
             raise DeviceError(f"{self.device}: out of memory with one sequence; use a larger device")
-        self._sequences = tried // 2
+        self._examples = tried // 2
         logger.warning(
             "out of memory: going on with %d sequences at once (a batch size of %d avoids this)",
-            self._sequences,
-            self._sequences,
+            self._examples,
+            self._examples,
         )
 
     def _fetch(self) -> list[Batch]:
         return [self._to_device(next(self._batches)) for _ in range(self.micro_batches)]
 
     def _to_device(self, batch: Batch) -> Batch:
-        inputs, targets = batch
         if self.device.type == "cuda":  # only copies from pinned memory overlap with computation
-            inputs, targets = inputs.pin_memory(), targets.pin_memory()
-        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+            batch = tuple(tensor.pin_memory() for tensor in batch)
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
 
 
 class LossMeter:

@@ -44,6 +44,8 @@ class KeepGradients:
 class Source:
     """Random batches by number, of the given rows in turn."""
 
+    tokens_per_example = 8
+
     def __init__(self, *rows: int, distinct: int = 1_000) -> None:
         self.rows = rows
         self.distinct = distinct
