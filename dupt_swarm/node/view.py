@@ -121,15 +121,26 @@ class View:
         return sum(loss * weight for loss, weight in known) / total if known else None
 
     @property
+    def evaluators(self) -> tuple[Peer, ...]:
+        """The evaluators that have measured something."""
+        best = self.best
+        return tuple(
+            peer
+            for peer in self.peers
+            if peer.record.role == "evaluator"
+            and peer.record.evaluation is not None
+            # Nobody can have measured a round that the swarm has not reached.
+            and best is not None
+            and peer.record.evaluation.round <= best.record.round
+        )
+
+    @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
         """By dataset, its evaluators' result for the newest round: the median, if there are several."""
-        best = self.best
         newest: dict[str, list[EvaluationRecord]] = {}
-        for peer in self.peers:
-            found = peer.record.evaluation if peer.record.role == "evaluator" else None
-            # Nobody can have measured a round that the swarm has not reached.
-            if found is None or best is None or found.round > best.record.round:
-                continue
+        for peer in self.evaluators:
+            found = peer.record.evaluation
+            assert found is not None
             known = newest.setdefault(found.dataset, [])
             if not known or found.round > known[0].round:
                 known[:] = [found]

@@ -10,5 +10,6 @@ events          its lower part: the last things that happened, in words
 facts           what the panel shows; plain data
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
+download        the progress of a download, for programs that show nothing else
 demo            all oracles of `dupt-peer demo`, and a summary
 """

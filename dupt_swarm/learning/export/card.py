@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Measured, Origin
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import Objective
+from dupt_swarm.manifest import Manifest, Objective
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
