@@ -40,7 +40,7 @@ def test_what_the_model_says_keeps_to_its_line(make_peer: Callable[..., Peer]) -
     judge = make_peer(role="evaluator", name="\x9b31meve", evaluation=evaluation)
     empty, heading, text = sample_lines(View(0.0, (judge,)))
     assert (empty, heading) == ("", "the model at round 0, asked by �31meve:")
-    assert text == "  generated: Once �[2J⟶upon  a� [red]time[/] 👍�"
+    assert text == "  generated: Once �[2J⟶upon   a� [red]time[/] 👍�"
 
 
 def test_a_peer_without_a_name_is_known_by_its_id() -> None:
