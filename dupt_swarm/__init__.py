@@ -10,6 +10,7 @@ saved_model     `SavedModel`: a model in a folder
 pulling         `pull`: takes the newest one from a swarm
 origin          `Origin`: where it came from
 evaluator       measures each new state, trains nothing
+sample          what a state writes after a prompt
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network

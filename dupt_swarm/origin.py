@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,13 +23,20 @@ NAMING_ROLES = ("oracle", "bootstrap")  # they have made the state, or kept it
 class Evaluated(BaseModel):
     """What an evaluator said of a state of the swarm, not necessarily of this one: see ``round``."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     dataset: str = Field(pattern=DATASET_PATTERN)
-    bits_per_byte: float
+    bits_per_byte: float | None = Field(default=None, description="none of a task")
     loss_nats: float
+    accuracy: float | None = Field(default=None, description="of a task's answers")
     round: int
     evaluator: str = Field(description="its name, or the end of its peer id")
+
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
+        bits = "" if self.bits_per_byte is None else f"{self.bits_per_byte:.4f} bits/byte, "
+        figures = f"{accuracy}{bits}loss {self.loss_nats:.4f}"
+        return f"{figures} on {self.dataset} at round {self.round} by {self.evaluator}"
 
 
 class Origin(BaseModel):
@@ -75,9 +82,13 @@ class Origin(BaseModel):
                 f"{path}: not a valid origin ({reason}); remove it, and the model has none"
             ) from error
 
+    def to_json(self) -> dict[str, Any]:
+        """What origin.json says; of an evaluation, what is not known is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
     def to_bytes(self) -> bytes:
-        """The content of origin.json."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=True).encode() + b"\n"
+        """The content of origin.json, in ASCII: names are strangers'."""
+        return json.dumps(self.to_json(), indent=2).encode() + b"\n"
 
 
 def _evaluated(peer: Peer) -> Evaluated:

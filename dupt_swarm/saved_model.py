@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.disk.files import sync_files, sync_folder
-from dupt_swarm.errors import CheckpointError, FileError, ManifestError, UsageError
+from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -121,11 +120,16 @@ def find_model(path: Path) -> Path:
 
 
 def write_shared(folder: Path, manifest: Manifest, tokenizer: bytes, origin: Origin | None) -> None:
-    """Write what a model folder holds beside its replica state."""
-    (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
-    (folder / TOKENIZER_FILE).write_bytes(tokenizer)
-    if origin is not None:
-        (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
+    """Write what a model folder holds beside its replica state.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    with _explained(folder):
+        (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer)
+        if origin is not None:
+            (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
 
 
 def check_vacant(folder: Path) -> None:
@@ -152,22 +156,32 @@ def new_model_folder(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
     try:
-        unfinished.mkdir(parents=True)
+        with _explained(folder):
+            unfinished.mkdir(parents=True)
         yield unfinished
-        sync_files(sorted(unfinished.iterdir()), lambda *_: True)
-        if folder.is_dir():  # somebody may be in it: it stays, and the state comes last
-            for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REPLICA_FILE):
-                path.rename(folder / path.name)
-            sync_folder(folder)
-        else:
-            unfinished.rename(folder)
-        sync_folder(folder.parent)
-    except (OSError, FileError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise CheckpointError(
-            f"{folder}: the model could not be written ({reason or error}); free some space there, "
-            "or choose another folder"
-        ) from error
+        with _explained(folder):
+            sync_files(sorted(unfinished.iterdir()), lambda *_: True)
+            _name(unfinished, folder)
     finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _name(unfinished: Path, folder: Path) -> None:
+    if folder.is_dir():  # somebody may be in it: it stays, and the state comes last
+        for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REPLICA_FILE):
+            path.rename(folder / path.name)
+        sync_folder(folder)
+    else:
+        unfinished.rename(folder)
+    sync_folder(folder.parent)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the model could not be written ({error.strerror or error}); "
+            "free some space there, or choose another folder"
+        ) from error

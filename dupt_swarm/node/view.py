@@ -135,6 +135,12 @@ class View:
         )
 
     @property
+    def latest_sample(self) -> Peer | None:
+        """The evaluator whose sample is of the newest round, if one has any."""
+        shown = [peer for peer in self.evaluators if _sampled_round(peer) is not None]
+        return max(shown, key=lambda peer: (_sampled_round(peer), peer.peer_id), default=None)
+
+    @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
         """By dataset, its evaluators' result for the newest round: the median, if there are several."""
         newest: dict[str, list[EvaluationRecord]] = {}
@@ -192,3 +198,8 @@ class View:
 
     def _rank_of(self, peer: Peer) -> StateRank:
         return self.rank(peer.record.swarm_tokens, peer.record.state_digest)
+
+
+def _sampled_round(peer: Peer) -> int | None:
+    found = peer.record.evaluation
+    return found.round if found is not None and found.sample is not None else None

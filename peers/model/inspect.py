@@ -55,7 +55,7 @@ def about_model(path: Path) -> dict[str, Any]:
         "digest": state.digest,
         "buffers": sorted(state.buffers),
         "custom": not model.described,
-        "origin": model.origin.model_dump(mode="json") if model.origin else None,
+        "origin": model.origin.to_json() if model.origin else None,
     }
 
 
@@ -117,10 +117,10 @@ def _count_parameters(manifest: Manifest) -> int:
     """Of the manifest's model, without the memory that it would take."""
     import torch
 
-    from dupt_swarm.learning.model import GPT
+    from dupt_swarm.learning.objectives import build_model
 
     with torch.device("meta"):
-        return GPT(manifest.model).parameter_count()
+        return sum(parameter.numel() for parameter in build_model(manifest).parameters())
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -157,17 +157,16 @@ def _describe(objective: dict[str, Any]) -> str:
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
 
 
-def _origin_lines(origin: dict[str, Any] | None) -> list[str]:
-    if origin is None:
+def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
+    from dupt_swarm.origin import Origin
+
+    if tree is None:
         return []
+    origin = Origin.model_validate_json(json.dumps(tree))
     lines = [
-        f"  {'taken from':<11} {origin['swarm_id']} at round {origin['round']}, {origin['pulled_at']}, "
-        f"state {origin['state_digest'][:12]}"
+        f"  {'taken from':<11} {origin.swarm_id} at round {origin.round}, {origin.pulled_at}, "
+        f"state {origin.state_digest[:12]}"
     ]
-    if origin["peers"]:
-        lines.append(f"  {'peers':<11} {', '.join(origin['peers'])}")
-    return lines + [
-        f"  {'evaluated':<11} {one['bits_per_byte']:.4f} bits/byte, {one['loss_nats']:.4f} nats on "
-        f"{one['dataset']} at round {one['round']} by {one['evaluator']}"
-        for one in origin["evaluations"]
-    ]
+    if origin.peers:
+        lines.append(f"  {'peers':<11} {', '.join(origin.peers)}")
+    return lines + [f"  {'evaluated':<11} {one}" for one in origin.evaluations]

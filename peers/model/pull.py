@@ -47,7 +47,7 @@ def command(
     interruption.exit_if_received()
     assert model.origin is not None
     if as_json:
-        click.echo(json.dumps({"folder": str(folder), **model.origin.model_dump(mode="json")}))
+        click.echo(json.dumps({"folder": str(folder), **model.origin.to_json()}))
         return
     origin = model.origin
     click.echo(
@@ -55,9 +55,4 @@ def command(
         f"state {origin.state_digest[:12]}"
     )
     for found in origin.evaluations:
-        click.echo(
-            one_line(
-                f"  {found.evaluator} measured {found.bits_per_byte:.4f} bits/byte on {found.dataset} "
-                f"at round {found.round}"
-            )
-        )
+        click.echo(one_line(f"  {found}"))
