@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -26,7 +26,8 @@ from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
-from dupt_swarm.node.record_fields import EvaluationFields
+from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
+from dupt_swarm.sample import Sampler
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -42,6 +43,7 @@ class Measurement:
     evaluation: Evaluation
     time: float
     seconds: float
+    sample: SampleFields | None = None
 
     @property
     def finite(self) -> bool:
@@ -69,7 +71,7 @@ class Evaluator:
             CorpusError: the corpus is not usable.
             DeviceError: the device is not there.
             ManifestError: the swarm trains a model that cannot be built from its manifest.
-            UsageError: the name of the dataset is not usable.
+            UsageError: the name of the dataset or the prompt is not usable.
         """
         manifest = swarm.manifest
         self.dataset = dataset_name(settings)
@@ -95,6 +97,11 @@ class Evaluator:
             )
         self._threads = Threads()
         self._stopping = threading.Event()
+        self._sampler = (
+            None
+            if settings.prompt is None
+            else Sampler(settings, manifest.objective, tokenizer, self._stopping)
+        )
 
     def stop(self) -> None:
         """End soon: after this batch, without a result. May be called from a signal handler."""
@@ -124,7 +131,10 @@ class Evaluator:
             found = evaluate(self._model, self._batches(), self._token_bytes, self._device)
         except Abandoned:
             return None
-        return Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
+        measured = Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
+        if self._sampler is None or not measured.finite:
+            return measured
+        return replace(measured, sample=self._sampler.sample(self._model))
 
     def _measure_and_publish(self, report: Callable[[Measurement], None]) -> None:
         found = self.measure()
@@ -136,6 +146,7 @@ class Evaluator:
             loss_nats=found.evaluation.loss_nats,
             round=found.state.round,
             time=found.time,
+            sample=found.sample,
         )
         self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)

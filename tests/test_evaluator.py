@@ -93,6 +93,7 @@ def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
             "loss_nats": one.evaluation.loss_nats,
             "round": one.state.round,
             "time": one.time,
+            "sample": None,
         }
         for one in found
     ]

@@ -13,7 +13,17 @@ LAYERS = {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
         *("schema", "disk", "timing", "schedule", "command_line"),
     },
-    "composition": {"swarm", "optimizer", "oracle", "evaluator", "saved_model", "fine_tuning"},
+    "composition": {
+        "swarm",
+        "optimizer",
+        "oracle",
+        "evaluator",
+        "saved_model",
+        "fine_tuning",
+        "pulling",
+        "origin",
+        "sample",
+    },
     **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
 }
 BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 
@@ -21,7 +21,23 @@ Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
+SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+
+
+class SampleRecord(BaseModel):
+    """What the model wrote of itself after a prompt; whoever shows it takes control characters out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    prompt: str = Field(description="what the evaluator let it continue")
+    text: str = Field(description="what followed")
+
+    @model_validator(mode="after")
+    def _short(self) -> Self:
+        if len((self.prompt + self.text).encode()) > SAMPLE_BYTES_MAX:
+            raise ValueError(f"prompt and text have more than {SAMPLE_BYTES_MAX} bytes")
+        return self
 
 
 class EvaluationRecord(BaseModel):
@@ -36,6 +52,7 @@ class EvaluationRecord(BaseModel):
     loss_nats: Loss = Field(description="per token")
     round: Count
     time: float = Field(ge=0, le=1e11, description="when it was measured")
+    sample: SampleRecord | None = Field(default=None, description="of that state, if it was asked for one")
 
 
 class PeerRecord(BaseModel):

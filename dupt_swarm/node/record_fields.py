@@ -7,6 +7,13 @@ from typing import TypedDict
 from dupt_swarm.node.record import PeerState, Reach, Role
 
 
+class SampleFields(TypedDict):
+    """A `SampleRecord`, before it is checked."""
+
+    prompt: str
+    text: str
+
+
 class EvaluationFields(TypedDict):
     """An `EvaluationRecord`, before it is checked."""
 
@@ -15,6 +22,7 @@ class EvaluationFields(TypedDict):
     loss_nats: float
     round: int
     time: float
+    sample: SampleFields | None
 
 
 class Whereabouts(TypedDict):

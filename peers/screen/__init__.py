@@ -11,5 +11,6 @@ facts           what the panel shows; plain data
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
 finetuning      `dupt-model finetune`: a bar or lines, and a table of its epochs
+download        the progress of a download, for programs that show nothing else
 demo            all oracles of `dupt-peer demo`, and a summary
 """
