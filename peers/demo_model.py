@@ -22,7 +22,7 @@ def check_place(folder: Path) -> None:
     Raises:
         UsageError: something else is there, or nothing can be written there.
     """
-    from dupt_swarm.disk.new_folder import check_vacant
+    from dupt_swarm.saved_model import check_vacant
 
     if not _of_earlier_demo(folder):
         check_vacant(folder)
