@@ -1,0 +1,53 @@
+"""`export`: a saved model as a folder that other programs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.export.export import FORMATS, choose_format
+from dupt_swarm.learning.export.export import export as write
+from dupt_swarm.learning.export.learned import Learned
+from dupt_swarm.learning.export.origin import Measured, Origin
+from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder
+
+
+def export(model: SavedModel, folder: Path | str, format: str | None = None) -> None:
+    """Write ``model`` into a new folder, with its tokenizer and a card that tells its origin.
+
+    Args:
+        model: of any swarm, or fine-tuned.
+        folder: made; if it is there already, it must be empty.
+        format: ``openai-gpt`` for post-norm models, ``gpt2`` for pre-norm ones, both for `transformers`;
+            ``safetensors``: dupt_swarm's own names. None: the one that fits.
+
+    Raises:
+        UsageError: the folder is not empty, or the format cannot hold such a model.
+        ManifestError: the model is a custom one, or its vocabulary has the name of a task's token.
+        FileError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"there is no format {format}; choose one of {', '.join(FORMATS)}", setting="format")
+    check_vacant(folder)
+    form = choose_format(format, model.manifest.model)
+    built = model.build(torch.device("cpu"))
+    with new_model_folder(folder) as unfinished:
+        write(unfinished, Learned(built, model.manifest, model.tokenizer, origin_of(model)), form)
+
+
+def origin_of(model: SavedModel) -> Origin:
+    """What the card tells: of a checkpoint, only what it is itself."""
+    state, told = model.state, model.origin
+    return Origin(
+        swarm_id=told.swarm_id if told else model.manifest.swarm_id,
+        round=state.round,
+        swarm_tokens=state.swarm_tokens,
+        state_digest=state.digest,
+        peers=told.peers if told else (),
+        evaluations=tuple(Measured(**dict(found)) for found in told.evaluations) if told else (),
+        pulled_at=told.pulled_at if told else "",
+        version=told.version if told else "",
+    )
