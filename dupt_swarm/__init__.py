@@ -7,6 +7,7 @@ swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 saved_model     `SavedModel`: a model in a folder
+fine_tuning     `Finetuner`: a saved model learns a task
 pulling         `pull`: takes the newest one from a swarm
 origin          `Origin`: where it came from
 evaluator       measures each new state, trains nothing

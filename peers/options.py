@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from peers.byte_sizes import BYTES, RATE
+from peers.columns import parse_columns
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -84,6 +85,14 @@ metrics_addr = click.option(
     default=None,
     metavar="HOST:PORT",
     help="Serve metrics for Prometheus at this address, such as 127.0.0.1:9465. [default: nowhere]",
+)
+columns = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    callback=parse_columns,
+    metavar="NAME=COLUMN",
+    help="What one of the task's columns is called in the files, such as text=review. Repeatable.",
 )
 local_name = click.option("--name", default="", help="The peer of this machine with this name.")
 local_role = click.option(

@@ -19,6 +19,7 @@ LAYERS = {
         "oracle",
         "evaluator",
         "saved_model",
+        "fine_tuning",
         "pulling",
         "origin",
         "sample",
