@@ -80,6 +80,7 @@ def _origin(saved: SavedModel) -> Origin:
                 evaluator=found.evaluator,
             )
             for found in told.evaluations
+            if found.bits_per_byte is not None
         ),
         pulled_at=told.pulled_at,
         version=told.version,
