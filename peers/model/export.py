@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,12 +62,13 @@ def _origin(saved: SavedModel) -> Origin:
     from dupt_swarm.learning.export.origin import Measured, Origin
 
     state, told = saved.state, saved.origin
-    known = Origin(saved.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
     if told is None:
-        return known
-    return replace(
-        known,
+        return Origin(saved.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
+    return Origin(
         swarm_id=told.swarm_id,
+        round=told.round,
+        swarm_tokens=told.swarm_tokens,
+        state_digest=told.state_digest,
         peers=told.peers,
         evaluations=tuple(
             Measured(
@@ -84,4 +84,5 @@ def _origin(saved: SavedModel) -> Origin:
         ),
         pulled_at=told.pulled_at,
         version=told.version,
+        fine_tuned_digest="" if told.state_digest == state.digest else state.digest,
     )
