@@ -9,12 +9,12 @@ import torch
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
-from dupt_swarm.learning.export.learned import Learned
+from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Measured, Origin
 from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder
 
 
-def export(model: SavedModel, folder: Path | str, format: str | None = None) -> None:
+def export(model: SavedModel, folder: Path | str, format: str | None = None) -> Format:
     """Write ``model`` into a new folder, with its tokenizer and a card that tells its origin.
 
     Args:
@@ -22,6 +22,9 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
         folder: made; if it is there already, it must be empty.
         format: ``openai-gpt`` for post-norm models, ``gpt2`` for pre-norm ones, both for `transformers`;
             ``safetensors``: dupt_swarm's own names. None: the one that fits.
+
+    Returns:
+        the format.
 
     Raises:
         UsageError: the folder is not empty, or the format cannot hold such a model.
@@ -35,19 +38,23 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
     form = choose_format(format, model.manifest.model)
     built = model.build(torch.device("cpu"))
     with new_model_folder(folder) as unfinished:
-        write(unfinished, Learned(built, model.manifest, model.tokenizer, origin_of(model)), form)
+        write(unfinished, Learned(built, model.manifest, model.tokenizer, _origin(model)), form)
+    return form
 
 
-def origin_of(model: SavedModel) -> Origin:
-    """What the card tells: of a checkpoint, only what it is itself."""
+def _origin(model: SavedModel) -> Origin:
+    """What the folder tells, or of a checkpoint what it is."""
     state, told = model.state, model.origin
+    if told is None:
+        return Origin(model.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
     return Origin(
-        swarm_id=told.swarm_id if told else model.manifest.swarm_id,
-        round=state.round,
-        swarm_tokens=state.swarm_tokens,
-        state_digest=state.digest,
-        peers=told.peers if told else (),
-        evaluations=tuple(Measured(**dict(found)) for found in told.evaluations) if told else (),
-        pulled_at=told.pulled_at if told else "",
-        version=told.version if told else "",
+        swarm_id=told.swarm_id,
+        round=told.round,
+        swarm_tokens=told.swarm_tokens,
+        state_digest=told.state_digest,
+        peers=told.peers,
+        evaluations=tuple(Measured(**dict(found)) for found in told.evaluations),
+        pulled_at=told.pulled_at,
+        version=told.version,
+        fine_tuned_digest="" if told.state_digest == state.digest else state.digest,
     )

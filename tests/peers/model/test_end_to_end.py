@@ -55,7 +55,7 @@ def passages(folder: Path, *modules: str) -> tuple[Path, Path]:
 @ONE_WORKER
 @pytest.mark.usefixtures("nothing_left")
 def test_from_a_swarm_to_an_answer(bootstrap: dict[str, Any], tmp_path: Path) -> None:
-    """A swarm of two, pull, eval, generate, export, transformers, finetune, predict: each takes the last one."""
+    """A swarm of two, then pull, eval, generate, export, transformers, finetune and predict, in a row."""
     address = bootstrap["address"]
     untrained, model, exported, tuned = (
         str(tmp_path / name) for name in ("untrained", "model", "hf", "tuned")
