@@ -12,7 +12,7 @@ from typing import Unpack
 from torch import Tensor
 
 from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
-from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.errors import ManifestError, NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
@@ -26,6 +26,7 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
+INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
@@ -132,6 +133,11 @@ class Swarm:
         try:
             if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
                 first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+                if manifest.initial_digest not in ("", first.digest):
+                    raise ManifestError(
+                        f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
+                        f"to begin with has {first.digest[:12]}…; use the one that was written with it"
+                    )
                 with folder.new_checkpoint() as path:
                     save_state(first, path / REPLICA_FILE)
             checkpoint = folder.checkpoint
