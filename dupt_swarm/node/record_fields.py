@@ -11,8 +11,9 @@ class EvaluationFields(TypedDict):
     """An `EvaluationRecord`, before it is checked."""
 
     dataset: str
-    bits_per_byte: float
+    bits_per_byte: float | None
     loss_nats: float
+    accuracy: float | None
     round: int
     time: float
 
@@ -58,6 +59,7 @@ class RecordFields(TypedDict, total=False):
     rejections: tuple[int, ...]
     checkpoint_round: int | None
     checkpoint_time: float
+    heldout_accuracy: float | None
     evaluation: EvaluationFields | None
     name: str
     version: str

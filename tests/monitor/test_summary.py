@@ -40,17 +40,32 @@ def test_public_shape() -> None:
 
     assert data["api_version"] == 1
     assert keys(data) == {
-        *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
+        *(
+            "api_version",
+            "time",
+            "refreshed",
+            "swarm_id",
+            "name",
+            "manifest_sha256",
+            "model",
+            "join",
+            "objective",
+        ),
         *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "peers", "health", "history"),
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
-    assert keys(data["loss"]) == {"training", "training_min", "training_max", "heldout"}
-    assert keys(data["evaluations"][0]) == {"dataset", "bits_per_byte", "loss_nats", "round", "time"}
+    assert keys(data["loss"]) == {
+        *("training", "training_min", "training_max", "heldout", "heldout_accuracy")
+    }
+    assert keys(data["evaluations"][0]) == {
+        *("dataset", "bits_per_byte", "loss_nats", "accuracy", "round", "time")
+    }
     assert keys(data["peers"]) == {"total", "oracles", "states", "listed", "unlisted"}
     assert keys(data["peers"]["listed"][0]) == {
         *("peer_id", "name", "role", "state", "reach", "round", "rounds_behind", "share", "tokens_total"),
-        *("tokens_per_second", "loss", "heldout_loss", "version", "device", "last_seen"),
+        *("tokens_per_second", "loss", "heldout_loss", "heldout_accuracy", "version", "device"),
+        "last_seen",
     }
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}

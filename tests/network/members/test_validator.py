@@ -68,7 +68,10 @@ def test_good_record(theirs, make_record, mine) -> None:
 
 def test_an_evaluators_record(theirs, make_record, mine) -> None:
     """What an evaluator measured travels in its record."""
-    found = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+    found = {
+        **{"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "accuracy": 0.5},
+        **{"round": 3, "time": get_dht_time()},
+    }
     record = make_record(role="evaluator", evaluation=found)
     assert theirs.validate(record)
     _, parsed = parse_record(owner_tag(mine), MSGPackSerializer.loads(theirs.strip_value(record)))
@@ -95,6 +98,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
             "dataset": "x" * 40,
             "bits_per_byte": 1.1,
             "loss_nats": 1.1,
+            "accuracy": 0.1,
             "round": 2**61,
             "time": get_dht_time(),
         },
@@ -105,6 +109,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         rejections=[2**31] * len(REJECTIONS),
         checkpoint_round=2**61,
         checkpoint_time=1.1e9,
+        heldout_accuracy=0.1,
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
@@ -129,6 +134,7 @@ def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
             "dataset": "x" * 40,
             "bits_per_byte": 1.1,
             "loss_nats": 1.1,
+            "accuracy": 0.1,
             "round": 2**61,
             "time": get_dht_time(),
         },
