@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -60,6 +60,6 @@ class SavedModel:
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights, on ``device``, in evaluation mode."""
-        model = GPT(self.manifest.model)
+        model = build_model(self.manifest)
         unflatten(self.state.anchor, list(model.parameters()))
         return model.to(device).eval()

@@ -7,6 +7,7 @@ shards          token ids on disk, memory-mapped
 corpus          documents to shards, split into training and held-out parts
 batches         shuffled blocks of tokens, resumable
 model           the GPT decoder
+objectives/     what is learned: language, or a task besides it
 device          which device, which precision, compiled or not
 trainer         inner steps; the optimizer is handed in
 inner           the inner optimizer

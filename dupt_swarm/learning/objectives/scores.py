@@ -1,0 +1,105 @@
+"""How good the answers of a task model are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.objectives.answers import build_answer
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.manifest import Objective
+
+TaskBatch = tuple[Tensor, Tensor, Tensor]
+
+
+def score(objective: Objective, logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """The usual figures of these answers by name, from scikit-learn and scipy.
+
+    Accuracy, F1 and Matthews' correlation for labels; accuracy for choices; Pearson's and Spearman's
+    correlations for scores.
+
+    Args:
+        objective: the manifest's.
+        logits: fp32 [N, outputs], as `TaskModel.logits` gives them.
+        labels: [N].
+
+    Raises:
+        UsageError: the library is not installed.
+    """
+    return build_answer(objective).scores(logits, labels)
+
+
+@dataclass(frozen=True)
+class TaskEvaluation:
+    """The answers of a task model to labelled examples.
+
+    Attributes:
+        loss: −L2 ÷ N in nats; the mean squared error of scores.
+        logits: fp32 [N, outputs] on the CPU.
+        labels: [N].
+    """
+
+    objective: Objective
+    loss: float
+    logits: Tensor
+    labels: Tensor
+
+    @property
+    def examples(self) -> int:
+        """How many there were."""
+        return len(self.labels)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers, which needs no library; None for scores."""
+        if self.labels.is_floating_point():
+            return None
+        return int((self.logits.argmax(1) == self.labels).sum()) / self.examples
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """See `score`."""
+        return score(self.objective, self.logits, self.labels)
+
+
+@torch.no_grad()
+def evaluate_task(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) -> TaskEvaluation:
+    """Ask ``model`` about all examples of ``batches``; restores its mode afterwards.
+
+    Args:
+        model: on ``device`` already.
+        batches: ``(tokens, lengths, labels)`` on the CPU; see `TaskModel.forward`.
+        device: where to compute.
+
+    Raises:
+        CorpusError: there are no examples.
+    """
+    found: list[Tensor] = []
+    true: list[Tensor] = []
+    was_training = model.training
+    model.eval()
+    try:
+        for tokens, lengths, labels in batches:
+            with autocast(device):
+                found.append(model.logits(tokens.to(device), lengths.to(device)))
+            true.append(labels)
+    finally:
+        model.train(was_training)
+    if not found:
+        raise CorpusError("there are no labelled examples to evaluate on; give some")
+    logits, labels = join_logits(found), torch.cat(true)
+    return TaskEvaluation(model.objective, float(model.answer.loss(logits, labels)), logits, labels)
+
+
+def join_logits(parts: list[Tensor]) -> Tensor:
+    """All logits in one tensor on the CPU; −∞ where an example has fewer choices than another."""
+    most = max(part.size(1) for part in parts)
+    return torch.cat([F.pad(part.cpu(), (0, most - part.size(1)), value=-math.inf) for part in parts])

@@ -1,0 +1,90 @@
+"""A decoder with a linear head W_y: P(y | x¹…x^m) = softmax(h_l^m·W_y) (section 3.2).
+
+Shapes: B examples of S sequences (their inputs in different forms), T tokens each, C = width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives.answers import build_answer
+from dupt_swarm.learning.objectives.supervised import auxiliary_loss, combined_loss
+from dupt_swarm.learning.objectives.tasks import TASKS
+from dupt_swarm.manifest import Model, Objective
+
+HEAD_SEED = 1 << 32  # added to the model's, or W_y would repeat the first numbers of W_e
+
+
+class TaskModel(nn.Module):
+    """A decoder and W_y, drawn with seed 0 (`init_weights` draws others).
+
+    Attributes:
+        decoder: the language model, with rows of W_e for start, delimiter and extract.
+        head: W_y, with a bias as in the code that was published with GPT-1.
+    """
+
+    def __init__(self, config: Model, objective: Objective) -> None:
+        super().__init__()
+        self.objective = objective
+        self.answer = build_answer(objective)
+        self.task = TASKS[objective.kind]
+        self.decoder = GPT(config)
+        self.head = nn.Linear(config.width, self.answer.outputs)
+        self.init_weights(0)
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Draw the decoder's weights as `GPT.init_weights` does, and W_y from N(0, init_std); zero bias."""
+        self.decoder.init_weights(seed)
+        if self.head.weight.is_meta:
+            return
+        generator = torch.Generator().manual_seed(HEAD_SEED + seed)
+        drawn = torch.empty(self.head.weight.shape).normal_(
+            0.0, self.decoder.config.init_std, generator=generator
+        )
+        self.head.weight.copy_(drawn)
+        self.head.bias.zero_()
+
+    def forward(self, tokens: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+        """−L3 ÷ B: the mean loss of the examples, each of which counts alike.
+
+        Args:
+            tokens: int64 [B, S, T], each sequence from its start to its extract token, then anything.
+            lengths: int64 [B, S], how many tokens are real; 0 for a sequence that is not there.
+            labels: [B], int64 label or choice, or an fp32 score.
+
+        Returns:
+            An fp32 scalar in nats (for a score: its squared error, plus nats).
+        """
+        h = self.decoder.hidden(tokens.flatten(0, 1))
+        answered = self.answer.loss(self._logits(h, lengths), labels)
+        if not self.objective.lm_weight:
+            return answered
+        language = auxiliary_loss(h, self.decoder.wte.weight, tokens, lengths)
+        return combined_loss(answered, language, self.objective.lm_weight)
+
+    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """fp32 [B, labels], [B, choices] (−∞ for one that is not there), or scores [B, 1].
+
+        ``tokens`` and ``lengths`` are as in `forward`.
+        """
+        return self._logits(self.decoder.hidden(tokens.flatten(0, 1)), lengths)
+
+    def _logits(self, h: Tensor, lengths: Tensor) -> Tensor:
+        extract = (lengths.flatten() - 1).clamp(min=0)
+        extracted = h[torch.arange(len(h), device=h.device), extract].view(*lengths.shape, -1)  # [B, S, C]
+        # One mask for all sequences of an example, as in the code that was published with GPT-1.
+        kept = F.dropout(
+            torch.ones_like(extracted[:, :1], dtype=torch.float32),
+            self.objective.head_dropout,
+            self.training,
+        )
+        with torch.autocast(h.device.type, enabled=False):  # small, and its rounding would show in ties
+            return self.task.logits(self.head, extracted.float() * kept, lengths > 0)
+
+    def parameter_count(self) -> int:
+        """How many weights are trained; the tied embedding counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())

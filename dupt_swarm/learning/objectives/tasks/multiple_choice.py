@@ -1,0 +1,46 @@
+"""Multiple choice: ⟨s⟩ context $ choice ⟨e⟩ for each choice, and softmax over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from dupt_swarm.learning.objectives.special import SpecialTokens
+from dupt_swarm.learning.objectives.tasks.text import text_of
+
+CHOICES_MIN = 2
+
+
+class MultipleChoice:
+    """Which of several choices goes with a context; their number may differ from row to row."""
+
+    columns: tuple[str, ...] = ("context", "choices")
+    texts_at_once = 2
+
+    def texts(self, row: Mapping[str, object]) -> list[str]:
+        """The context, then its choices."""
+        return [text_of(row, "context"), *_choices(row["choices"])]
+
+    def sequences(self, texts: list[list[int]], special: SpecialTokens) -> list[list[int]]:
+        """See `Task`."""
+        context, *choices = texts
+        return [special.around(context, choice) for choice in choices]
+
+    def logits(self, head: nn.Linear, extracted: Tensor, real: Tensor) -> Tensor:
+        """h_l^m·W_y of each choice; −∞, that is probability 0, where there is none."""
+        return head(extracted).squeeze(2).masked_fill(~real, float("-inf"))  # type: ignore[no-any-return]
+
+
+def _choices(value: object) -> list[str]:
+    if isinstance(value, str):  # in a CSV file
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"`choices` is not a JSON list of texts ({error})") from error
+    if not isinstance(value, list) or not all(isinstance(choice, str) for choice in value):
+        raise ValueError("`choices` is not a list of texts")
+    if len(value) < CHOICES_MIN:
+        raise ValueError(f"`choices` holds {len(value)} texts, but at least {CHOICES_MIN} are needed")
+    return [text_of({"choices": choice}, "choices") for choice in value]

@@ -1,0 +1,43 @@
+"""Model folders as `dupt-model` takes them, with a very small model of random weights."""
+
+from pathlib import Path
+from typing import Any
+
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
+from dupt_swarm.swarm import REPLICA_FILE
+from tests.support.tiny import tiny_manifest
+
+TEXT = "Der Bär läuft über die Brücke. The bear walks over the bridge, the bridge over the river.\n" * 3
+
+
+def small_tokenizer(vocabulary_size: int = 300) -> Tokenizer:
+    """Trained on a few words with umlauts."""
+    return train_tokenizer([TEXT], vocabulary_size)
+
+
+def write_model(folder: Path, **changes: Any) -> SavedModel:
+    """Write a model folder, weights drawn with the manifest's seed; ``changes`` as in `tiny_manifest`.
+
+    Weights are ten times as large as usual, so that the model has preferences without any training.
+    """
+    changes["model"] = {"init_std": 0.2} | changes.get("model", {})
+    tokenizer = small_tokenizer()
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **changes)
+    model = GPT(manifest.model)
+    model.init_weights(manifest.seed)
+    return write_state(folder, manifest, tokenizer, list(model.parameters()))
+
+
+def write_state(folder: Path, manifest: Manifest, tokenizer: Tokenizer, parameters: list[Any]) -> SavedModel:
+    """Write a model folder with these parameters, as of round 0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
+    tokenizer.save(folder / TOKENIZER_FILE)
+    save_state(ReplicaState.initial(parameters, build_outer(manifest).buffer_names), folder / REPLICA_FILE)
+    return SavedModel.load(folder)
