@@ -6,6 +6,9 @@ left_out        reads a corpus in spite of files that cannot be read
 shards          token ids on disk, memory-mapped
 corpus          documents to shards, split into training and held-out parts
 batches         shuffled blocks of tokens, resumable
+epochs          numbers in a new order in each epoch, resumable
+labelled/       examples of a task: tables read, encoded, dealt out
+finetuning/     learning a task from labelled examples, on one machine
 model           the GPT decoder
 objectives/     what is learned: language, or a task besides it
 device          which device, which precision, compiled or not

@@ -6,14 +6,14 @@ token but the very first is a target once per epoch. A last block that is not fu
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from dupt_swarm.errors import CheckpointError, CorpusError
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.epochs import Epochs
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.manifest import Manifest
 
@@ -42,8 +42,7 @@ class Batches:
         self._split = split
         self._context_length = self.tokens_per_example = context_length
         self._batch_size = batch_size
-        self._entropy = [seed, int.from_bytes(hashlib.sha256(peer.encode()).digest())]
-        self._start(epoch=0, position=0)
+        self._epochs = Epochs(self.blocks, seed, peer)
 
     def __iter__(self) -> Self:
         """Itself: a second loop continues where the first one stopped."""
@@ -51,18 +50,11 @@ class Batches:
 
     def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        blocks: list[int] = []
-        while len(blocks) < self._batch_size:
-            if self._position == self.blocks:
-                self._start(self._epoch + 1, 0)
-            part = self._order[self._position : self._position + self._batch_size - len(blocks)]
-            blocks += part.tolist()
-            self._position += len(part)
-        return _read_batch(self._split, blocks, self._context_length)
+        return _read_batch(self._split, self._epochs.take(self._batch_size), self._context_length)
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and how many of its blocks were dealt out; serialisable as JSON."""
-        return {"epoch": self._epoch, "position": self._position}
+        return self._epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after ``state``, with the next epoch if the corpus has become shorter than its position.
@@ -70,17 +62,7 @@ class Batches:
         Raises:
             CheckpointError: ``state`` was not made by `state_dict`.
         """
-        epoch, position = state.get("epoch"), state.get("position")
-        if not (type(epoch) is type(position) is int and epoch >= 0 and position >= 0):
-            raise CheckpointError(f"not a position in a corpus: {state!r}; resume from another checkpoint")
-        self._start(epoch, min(position, self.blocks))
-
-    def _start(self, epoch: int, position: int) -> None:
-        self._epoch, self._position = epoch, position
-        # 8 bytes a block are kept and 16 needed to sort: 160 MB for 10 billion tokens in blocks of 1,024.
-        # numpy guarantees these raw numbers across versions, but not the order that `permutation` gives.
-        random = np.random.Philox(np.random.SeedSequence([*self._entropy, epoch]))
-        self._order = np.argsort(random.random_raw(self.blocks), kind="stable")
+        self._epochs.load_state_dict(state)
 
 
 def held_out_batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,8 +66,8 @@ def name_of(value: object) -> str:
     Raises:
         ValueError: there is none.
     """
+    if isinstance(value, float) and math.isfinite(value):  # whole where a column has empty cells too
+        return str(int(value) if value.is_integer() else value)
     if isinstance(value, str | int) and str(value):
         return str(value)
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # as a table with empty cells holds them
     raise ValueError("there is no label" if value in (None, "") else f"{value!r} is no label")

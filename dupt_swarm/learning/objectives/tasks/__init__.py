@@ -27,10 +27,12 @@ class Task(Protocol):
     Attributes:
         columns: the names of the inputs.
         texts_at_once: how many texts a sequence holds; they share the context.
+        answers: what they may be: ``label``, ``score`` or ``choice``; see `answers`.
     """
 
     columns: tuple[str, ...]
     texts_at_once: int
+    answers: tuple[str, ...]
 
     def texts(self, row: Mapping[str, object]) -> list[str]:
         """The texts of a row, to be tokenised one by one.

@@ -15,6 +15,7 @@ class Classification:
 
     columns: tuple[str, ...] = ("text",)
     texts_at_once = 1
+    answers: tuple[str, ...] = ("label",)
 
     def texts(self, row: Mapping[str, object]) -> list[str]:
         """See `Task`."""

@@ -18,6 +18,7 @@ class MultipleChoice:
 
     columns: tuple[str, ...] = ("context", "choices")
     texts_at_once = 2
+    answers: tuple[str, ...] = ("choice",)
 
     def texts(self, row: Mapping[str, object]) -> list[str]:
         """The context, then its choices."""

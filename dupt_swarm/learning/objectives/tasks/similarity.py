@@ -15,6 +15,7 @@ class Similarity:
 
     columns: tuple[str, ...] = ("first", "second")
     texts_at_once = 2
+    answers: tuple[str, ...] = ("label", "score")
 
     def texts(self, row: Mapping[str, object]) -> list[str]:
         """See `Task`."""

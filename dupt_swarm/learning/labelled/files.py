@@ -1,0 +1,83 @@
+"""Which tables to read, and which of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.labelled.tables import READERS
+from dupt_swarm.learning.labelled.tables.row import Row
+
+SUPPORTED = ", ".join(READERS)
+LABEL = "label"
+
+
+@dataclass(frozen=True)
+class LabelledFiles:
+    """Labelled examples as tables.
+
+    Attributes:
+        path: a file, or a folder whose files count, in order of their names.
+        columns: what a column is called in the files, by what it is: ``{"text": "review"}``.
+    """
+
+    path: Path
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self) -> list[Path]:
+        """The files.
+
+        Raises:
+            CorpusError: there is none that is supported.
+        """
+        path = Path(self.path).expanduser()
+        if path.is_dir():
+            found = sorted(file for file in path.iterdir() if _kind(file) and file.is_file())
+            if not found:
+                raise CorpusError(f"{path}: there is no table in it; give one of {SUPPORTED}")
+            return found
+        if not path.exists():
+            raise CorpusError(f"{path}: no such file; check the path of the examples")
+        if not _kind(path):
+            raise CorpusError(f"{path}: unsupported file type; use {SUPPORTED}")
+        return [path]
+
+    def rows(self, names: Sequence[str]) -> Iterator[Row]:
+        """All rows, their cells called ``names``.
+
+        Raises:
+            CorpusError: a file cannot be read, or lacks a column; file, row and remedy are named.
+            UsageError: a column is renamed that the task does not have.
+        """
+        self.check_names(names)
+        theirs = {name: self.columns.get(name, name) for name in names}
+        for path in self.find():
+            try:
+                for where, cells in READERS[_kind(path)](path, list(theirs.values())):
+                    yield Row(where, {name: cells[column] for name, column in theirs.items()})
+            except OSError as error:
+                raise CorpusError(
+                    f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk"
+                ) from error
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """See that only columns that the task has are renamed.
+
+        Raises:
+            UsageError: another one is.
+        """
+        known = {*names, LABEL}
+        if unknown := sorted(set(self.columns) - known):
+            raise UsageError(
+                f"the task has no column `{unknown[0]}`: it has {', '.join(f'`{name}`' for name in names)}; "
+                "rename one of those",
+                setting="columns",
+            )
+
+
+def _kind(path: Path) -> str:
+    """The end of its name that says how to read it; empty if there is none."""
+    name = path.name.lower()
+    return next((kind for kind in sorted(READERS, key=len, reverse=True) if name.endswith(kind)), "")

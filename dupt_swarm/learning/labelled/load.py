@@ -1,0 +1,150 @@
+"""Rows of tables to encoded examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.labelled.examples import Examples, Tokens
+from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
+from dupt_swarm.learning.labelled.tables.row import Row
+from dupt_swarm.learning.objectives.answers import Answer, build_answer
+from dupt_swarm.learning.objectives.special import SpecialTokens, room
+from dupt_swarm.learning.objectives.tasks import TASKS, Task
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.manifest import Objective
+
+ROWS_AT_ONCE = 1 << 12  # tokenised together, on all cores
+
+Item = TypeVar("Item")
+
+
+def load_examples(
+    files: LabelledFiles, objective: Objective, tokenizer: Tokenizer, context_length: int
+) -> Examples:
+    """Read, check and encode labelled examples.
+
+    Texts that are too long are cut, rows with an empty text left out; both are counted.
+
+    Raises:
+        CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
+        UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
+    """
+    loader = _Loader(objective, tokenizer, context_length, labelled=True, keep_empty=False)
+    return loader.load(files)
+
+
+def load_questions(
+    files: LabelledFiles,
+    objective: Objective,
+    tokenizer: Tokenizer,
+    context_length: int,
+    *,
+    labelled: bool = False,
+) -> Examples:
+    """As `load_examples`, for predictions: each row becomes an example, and its label may be missing.
+
+    Args:
+        files: which.
+        objective: the model's.
+        tokenizer: the model's.
+        context_length: the model's.
+        labelled: labels are read, and must be there.
+    """
+    loader = _Loader(objective, tokenizer, context_length, labelled=labelled, keep_empty=True)
+    return loader.load(files)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The texts of a row, and its label; the texts of all are tokenised together."""
+
+    texts: list[str]
+    label: float
+
+    @property
+    def empty(self) -> bool:
+        return not all(text.strip() for text in self.texts)
+
+
+class _Loader:
+    """Encodes rows, and counts what had to be cut or left out."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        tokenizer: Tokenizer,
+        context_length: int,
+        *,
+        labelled: bool,
+        keep_empty: bool,
+    ) -> None:
+        self._task: Task = TASKS[objective.kind]
+        self._answer: Answer = build_answer(objective)
+        self._tokenizer = tokenizer
+        self._special = SpecialTokens.after(tokenizer.vocabulary_size)
+        self._room = room(context_length, self._task.texts_at_once)
+        self._context_length = context_length
+        self._labelled, self._keep_empty = labelled, keep_empty
+        self._truncated = self._empty = 0
+
+    def load(self, files: LabelledFiles) -> Examples:
+        """All examples in ``files``."""
+        names = [*self._task.columns, *([LABEL] if self._labelled else [])]
+        sequences: list[tuple[Tokens, ...]] = []
+        labels: list[float] = []
+        rows = 0
+        for batch in _batches(files.rows(names), ROWS_AT_ONCE):
+            questions = [self._read(row) for row in batch]
+            rows += len(questions)
+            self._empty += sum(question.empty for question in questions)
+            kept = [question for question in questions if self._keep_empty or not question.empty]
+            sequences += self._encode(kept)
+            labels += [question.label for question in kept]
+        if not sequences:
+            reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
+            raise CorpusError(f"{files.path}: {reason}; give some examples")
+        return Examples(
+            sequences,
+            torch.tensor(labels, dtype=self._answer.dtype),
+            self._context_length,
+            truncated=self._truncated,
+            empty=self._empty,
+            left_out=rows - len(sequences),
+        )
+
+    def _read(self, row: Row) -> _Question:
+        try:
+            texts = self._task.texts(row.cells)
+        except ValueError as error:
+            raise CorpusError(f"{row.where}: {error}; fix or remove that row", setting="columns") from error
+        if not self._labelled:
+            return _Question(texts, 0)
+        try:
+            return _Question(texts, self._answer.read(row.cells[LABEL], len(texts) - 1))
+        except ValueError as error:
+            raise CorpusError(f"{row.where}: {error}; fix or remove that row") from error
+
+    def _encode(self, questions: list[_Question]) -> Iterator[tuple[Tokens, ...]]:
+        encoded = iter(
+            self._tokenizer.encode_batch([text for question in questions for text in question.texts])
+        )
+        for question in questions:
+            texts = list(islice(encoded, len(question.texts)))
+            self._truncated += any(len(text) > self._room for text in texts)
+            cut = [text[: self._room] for text in texts]
+            yield tuple(
+                np.array(sequence, dtype=np.int32) for sequence in self._task.sequences(cut, self._special)
+            )
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
+        yield batch
