@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import LabelledTask
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective

@@ -22,21 +22,27 @@ DataSettings = OracleSettings | EvaluatorSettings
 
 
 class TrainingObjective(Protocol):
-    """One kind of objective, with data that never leave this machine; a part of them is held out.
+    """One kind of objective, with data that never leave this machine; a part of them is held out."""
 
-    Attributes:
-        size: how much there is to train on, in `unit`.
-        unit: such as ``tokens``.
-        left_out: files that could not be read.
-        notes: what else the owner should know of the data, a sentence each.
-        uniform: whether all batches have one shape; a model is compiled for one.
-    """
+    @property
+    def size(self) -> int:
+        """How much there is to train on, in `unit`."""
 
-    size: int
-    unit: str
-    left_out: Sequence[LeftOut]
-    notes: Sequence[str]
-    uniform: bool
+    @property
+    def unit(self) -> str:
+        """Such as ``tokens``."""
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Files that could not be read."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else the owner should know of the data, a sentence each."""
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all batches have one shape; a model is compiled for one."""
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
@@ -95,4 +101,4 @@ class TrainingObjective(Protocol):
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
-        """The same on all data, for those who train on nothing; ``most`` blocks or examples if that is given."""
+        """The same on all data, for those who train on nothing: on ``most`` blocks or examples at most."""
