@@ -63,6 +63,7 @@ class Swarm:
         state_dir: Path | None = None,
         settings: NodeSettings | None = None,
         on_download: Callable[[Downloading], None] = lambda _: None,
+        check: Callable[[Manifest], None] = lambda _: None,
     ) -> Swarm:
         """Join the swarm that ``initial_peers`` are in, as an oracle unless ``settings`` say otherwise.
 
@@ -74,6 +75,7 @@ class Swarm:
             state_dir: default: the platform's folder for program state.
             settings: role, name, addresses to listen on, the swarm expected.
             on_download: hears how far the download of a state is, in another thread.
+            check: gets the swarm's manifest before anything is fetched or written; it may raise, to stay out.
 
         Raises:
             DuptError: why it is not possible; see `errors`.
@@ -83,7 +85,9 @@ class Swarm:
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
-            return cls._enter(node, _discover(node, wish, state_dir or default_state_dir()), state_dir)
+            wish = _discover(node, wish, state_dir or default_state_dir())
+            check(Manifest.from_bytes(wish.manifest))
+            return cls._enter(node, wish, state_dir)
         except BaseException:
             node.close()
             raise

@@ -155,7 +155,7 @@ def _initial_parameters(manifest: Manifest, path: Path) -> Iterator[Tensor]:
     from dupt_swarm.learning.objectives import build_model
 
     model = build_model(manifest)
-    model.init_weights(manifest.seed)
+    model.init_weights(manifest.seed)  # type: ignore[operator]
     yield from model.parameters()
 
 

@@ -30,6 +30,14 @@ initial_peers_if_any = _initial_peers(required=False)
 field = click.option(
     "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
 )
+columns = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=COLUMN",
+    callback=lambda _context, _option, pairs: dict(_split_column(pair) for pair in pairs),
+    help="Labelled examples: what a column is called in your table, such as text=review. Repeatable.",
+)
 strict = click.option(
     "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
 )
@@ -93,6 +101,13 @@ local_role = click.option(
     help="The peer of this machine with this role. [default: any]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+def _split_column(pair: str) -> tuple[str, str]:
+    name, equals, column = pair.partition("=")
+    if not (name and equals and column):
+        raise click.BadParameter(f"{pair}: write it like text=review")
+    return name, column
 
 
 def host_maddrs(default: tuple[str, ...]) -> Decorator:

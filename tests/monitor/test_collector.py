@@ -72,7 +72,7 @@ def test_all_metrics(scrapes: Scrapes) -> None:
         peer("a", **EVERYTHING),
         *(
             peer(name, role="evaluator", evaluation=found)
-            for name, found in zip("ef", (EVALUATION, OF_A_TASK))
+            for name, found in (("e", EVALUATION), ("f", OF_A_TASK))
         ),
     )
 

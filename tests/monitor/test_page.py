@@ -89,7 +89,7 @@ def test_evaluation() -> None:
 
 
 def test_accuracy_beside_the_loss() -> None:
-    """A swarm that learns a task shows its accuracy, of all oracles and of each; an evaluator's goes first."""
+    """A swarm that learns a task shows its accuracy, of all and of each; an evaluator's goes first."""
     oracles = (peer("a", heldout_loss=0.4, heldout_accuracy=0.5), peer("b", heldout_accuracy=0.76))
     text = " ".join(Tags(site_of(seen(*oracles)).page()).text.split())
     assert "Accuracy 63 % of held-out examples; loss 0.400" in text

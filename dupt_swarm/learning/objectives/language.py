@@ -11,6 +11,7 @@ from typing import Self
 import torch
 from torch import nn
 
+from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.evaluation import evaluate
@@ -45,7 +46,12 @@ class Language:
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         """See `TrainingObjective`."""
-        del manifest
+        if settings.columns:
+            raise UsageError(
+                f"swarm {manifest.swarm_id} learns language, and not a task whose examples have columns; "
+                "leave the columns out",
+                setting="columns",
+            )
         TextFiles(settings.corpus, settings.field, settings.strict).check()
 
     @classmethod

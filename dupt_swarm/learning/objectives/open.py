@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import LabelledTask
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
@@ -26,3 +29,27 @@ def open_objective(
 ) -> TrainingObjective:
     """What the manifest has learnt, with the data in the settings; see `TrainingObjective.open`."""
     return kind_of(manifest).open(manifest, tokenizer, settings, cache, progress)
+
+
+def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None:
+    """Find out quickly whether the data are usable, before anything is fetched or written.
+
+    Args:
+        settings: where the data are.
+        manifest: of the swarm; None: it is not known yet, and the data may be of any kind.
+
+    Raises:
+        CorpusError: they are not.
+        UsageError: the settings do not go with the manifest.
+    """
+    if manifest is not None:
+        kind_of(manifest).check(manifest, settings)
+        return
+    text = TextFiles(settings.corpus, settings.field, settings.strict)
+    try:
+        text.check()
+    except CorpusError as error:
+        try:
+            LabelledFiles(settings.corpus, settings.columns).find()
+        except CorpusError:
+            raise error from None

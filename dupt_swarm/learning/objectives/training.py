@@ -50,6 +50,7 @@ class TrainingObjective(Protocol):
 
         Raises:
             CorpusError: they are not.
+            UsageError: the settings do not go with the manifest.
         """
 
     @classmethod
