@@ -6,6 +6,7 @@ swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 saved_model     `SavedModel`: a model in a folder
+beginning       how a swarm begins from a pretrained model
 evaluator       measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind

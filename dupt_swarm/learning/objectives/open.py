@@ -9,7 +9,7 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives.language import Language
-from dupt_swarm.learning.objectives.task import LabelledTask
+from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -17,7 +17,7 @@ from dupt_swarm.manifest import Manifest
 
 def kind_of(manifest: Manifest) -> type[TrainingObjective]:
     """The class for what ``manifest`` has learnt."""
-    return LabelledTask if manifest.objective.supervised else Language
+    return SupervisedTask if manifest.objective.supervised else Language
 
 
 def open_objective(

@@ -30,7 +30,7 @@ from dupt_swarm.manifest import Manifest
 EXAMPLES_PER_BLOCK = 16
 
 
-class LabelledTask:
+class SupervisedTask:
     """Labelled examples to learn a task from. See `TrainingObjective`.
 
     An example counts for as many tokens as the context has, however long it is: so a step has the manifest's
