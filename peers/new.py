@@ -48,7 +48,7 @@ TASKS = ("classification", "entailment", "similarity", "multiple-choice")
     "--lm-weight",
     type=click.FloatRange(0, 100),
     default=None,
-    help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster. [default: 0.5]",
+    help="Weight of the language model's loss beside the task's (lambda); 0: faster. [default: 0.5]",
 )
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)

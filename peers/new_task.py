@@ -89,7 +89,7 @@ def _advice(manifest: Manifest, path: Path) -> str:
     examples = manifest.rounds.tokens_per_step // manifest.model.context_length
     updates = manifest.schedule.total_updates
     return (
-        f"note: the learning rate falls to {manifest.schedule.final_ratio:g} × its peak over {updates:,} steps of "
-        f"{examples} examples, {EPOCHS} epochs of {updates * examples // EPOCHS:,} examples of each oracle; "
-        f"schedule.total_updates in {path.name} changes that"
+        f"note: the learning rate ends after {updates:,} steps of {examples} examples, {EPOCHS} epochs of "
+        f"{updates * examples // EPOCHS:,} examples of each oracle; schedule.total_updates in {path.name} is "
+        "what to change if they have others"
     )
