@@ -1,13 +1,18 @@
 """Decentralized unsupervised pre-training: independent oracles train one GPT together.
 
-from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
+from dupt_swarm import SavedModel, pull                        to take the model away: see docs/models.md
 
 swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 saved_model     `SavedModel`: a model in a folder
 beginning       how a swarm begins from a pretrained model
+fine_tuning     `Finetuner`: a saved model learns a task
+pulling         `pull`: takes the newest one from a swarm
+origin          `Origin`: where it came from
 evaluator       measures each new state, trains nothing
+sample          what a state writes after a prompt
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
@@ -32,16 +37,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dupt_swarm.learning.model import GPT
     from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+    from dupt_swarm.pulling import pull
+    from dupt_swarm.saved_model import SavedModel
     from dupt_swarm.swarm import Swarm
 
-__all__ = ["GPT", "CollaborativeOptimizer", "Swarm"]
+__all__ = ["GPT", "CollaborativeOptimizer", "SavedModel", "Swarm", "pull"]
+
+# Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
+_HOMES = {
+    "GPT": "learning.model",
+    "CollaborativeOptimizer": "optimizer.collaborative",
+    "SavedModel": "saved_model",
+    "Swarm": "swarm",
+    "pull": "pulling",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
-    homes = {"GPT": "learning.model", "CollaborativeOptimizer": "optimizer.collaborative", "Swarm": "swarm"}
-    if name not in homes:
+    if name not in _HOMES:
         raise AttributeError(f"module 'dupt_swarm' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"dupt_swarm.{homes[name]}"), name)
+    return getattr(import_module(f"dupt_swarm.{_HOMES[name]}"), name)

@@ -7,14 +7,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.objectives.open import open_objective
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
@@ -22,7 +22,8 @@ from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
-from dupt_swarm.node.record_fields import EvaluationFields
+from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
+from dupt_swarm.sample import Sampler
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -38,6 +39,7 @@ class Measurement:
     evaluation: Quality
     time: float
     seconds: float
+    sample: SampleFields | None = None
 
     @property
     def finite(self) -> bool:
@@ -65,7 +67,7 @@ class Evaluator:
             CorpusError: the data are not usable.
             DeviceError: the device is not there.
             ManifestError: the swarm trains a model that cannot be built from its manifest.
-            UsageError: the name of the dataset is not usable.
+            UsageError: the name of the dataset or the prompt is not usable.
         """
         manifest = swarm.manifest
         self.dataset = dataset_name(settings)
@@ -82,6 +84,11 @@ class Evaluator:
             )
         self._threads = Threads()
         self._stopping = threading.Event()
+        self._sampler = (
+            None
+            if settings.prompt is None
+            else Sampler(settings, manifest.objective, tokenizer, self._stopping)
+        )
 
     def stop(self) -> None:
         """End soon: after this batch, without a result. May be called from a signal handler."""
@@ -111,7 +118,10 @@ class Evaluator:
             found = self._measure()
         except Abandoned:
             return None
-        return Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
+        measured = Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
+        if self._sampler is None or not measured.finite:
+            return measured
+        return replace(measured, sample=self._sampler.sample(decoder_of(self._model)))
 
     def _measure_and_publish(self, report: Callable[[Measurement], None]) -> None:
         found = self.measure()
@@ -124,6 +134,7 @@ class Evaluator:
             accuracy=found.evaluation.accuracy,
             round=found.state.round,
             time=found.time,
+            sample=found.sample,
         )
         self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)

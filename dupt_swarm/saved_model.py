@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from dupt_swarm.errors import CheckpointError
+from dupt_swarm.disk.files import sync_files, sync_folder
+from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.origin import ORIGIN_FILE, Origin
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.storage import load_state
+from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.swarm import REPLICA_FILE
 
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
@@ -26,12 +32,14 @@ class SavedModel:
 
     Attributes:
         folder: where its replica state lies.
+        origin: where it was taken from, if that is known.
     """
 
     folder: Path
     manifest: Manifest
     tokenizer: Tokenizer
     state: ReplicaState
+    origin: Origin | None = None
 
     @classmethod
     def load(cls, path: Path) -> SavedModel:
@@ -39,27 +47,141 @@ class SavedModel:
 
         Raises:
             CheckpointError: there is no model, or it is damaged.
-            ManifestError: its manifest or its tokenizer is not valid.
+            ManifestError: its manifest or its tokenizer is not valid, or they do not belong together.
         """
-        newest = max(path.glob("checkpoint-" + 8 * "[0-9]"), default=path)
-        shared = newest if (newest / MANIFEST_FILE).exists() else newest.parent
+        newest = find_model(path)
+        shared = newest if (newest / MANIFEST_FILE).exists() else newest.absolute().parent
         try:
             manifest = Manifest.from_bytes((shared / MANIFEST_FILE).read_bytes(), f"{shared / MANIFEST_FILE}")
-            tokenizer = (shared / TOKENIZER_FILE).read_bytes()
+            data = (shared / TOKENIZER_FILE).read_bytes()
         except OSError as error:
             raise CheckpointError(
                 f"{path}: no model there ({error.strerror}: {error.filename}); "
                 "give a folder that `dupt-model pull` wrote, or a checkpoint"
             ) from error
+        if not (newest / REPLICA_FILE).exists():
+            raise CheckpointError(
+                f"{path}: no model there yet (no {REPLICA_FILE}); "
+                "give a folder that `dupt-model pull` wrote, or a checkpoint"
+            )
+        tokenizer = Tokenizer.from_bytes(data, str(shared / TOKENIZER_FILE))
+        if tokenizer.sha256 != manifest.tokenizer.sha256:
+            raise ManifestError(
+                f"{shared / TOKENIZER_FILE}: its SHA-256 is {tokenizer.sha256[:12]}…, the manifest beside it "
+                f"wants {manifest.tokenizer.sha256[:12]}…; take the model from its swarm again"
+            )
+        origin = newest / ORIGIN_FILE
         return cls(
             newest,
             manifest,
-            Tokenizer.from_bytes(tokenizer, str(shared / TOKENIZER_FILE)),
+            tokenizer,
             load_state(newest / REPLICA_FILE),
+            Origin.load(origin) if origin.exists() else None,
         )
 
+    @property
+    def described(self) -> bool:
+        """Whether the manifest describes its model; a swarm may train any module of the library's users."""
+        with torch.device("meta"):
+            shapes = [tuple(parameter.shape) for parameter in build_model(self.manifest).parameters()]
+        return tuple(shapes) == self.state.layout
+
     def build(self, device: torch.device) -> nn.Module:
-        """The model with its weights, on ``device``, in evaluation mode."""
+        """The model with its weights, on ``device``, in evaluation mode.
+
+        Raises:
+            ManifestError: the swarm trained a model of its own, which its manifest does not describe.
+        """
+        if not self.described:
+            raise ManifestError(
+                f"{self.folder}: its swarm trained a custom model that the manifest does not describe: "
+                "build it in Python, and fill it with the values of `SavedModel.state`"
+            )
         model = build_model(self.manifest)
         unflatten(self.state.anchor, list(model.parameters()))
         return model.to(device).eval()
+
+    def save(self, folder: Path) -> SavedModel:
+        """Write a model folder, all at once, and say what it is now.
+
+        Raises:
+            UsageError: ``folder`` is there already, and not empty.
+            CheckpointError: it cannot be written.
+        """
+        with new_model_folder(folder) as unfinished:
+            write_shared(unfinished, self.manifest, self.tokenizer.to_bytes(), self.origin)
+            save_state(self.state, unfinished / REPLICA_FILE)
+        return replace(self, folder=folder)
+
+
+def find_model(path: Path) -> Path:
+    """``path`` itself, or its newest checkpoint if it is a peer's folder."""
+    return max(path.glob("checkpoint-" + 8 * "[0-9]"), default=path)
+
+
+def write_shared(folder: Path, manifest: Manifest, tokenizer: bytes, origin: Origin | None) -> None:
+    """Write what a model folder holds beside its replica state.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    with _explained(folder):
+        (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer)
+        if origin is not None:
+            (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
+
+
+def check_vacant(folder: Path) -> None:
+    """See beforehand whether a model can be written to ``folder``.
+
+    Raises:
+        UsageError: it is no empty folder, nor can it become one.
+    """
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{folder}: already there, and not an empty folder; choose another, or remove it")
+
+
+@contextmanager
+def new_model_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write a model into; it becomes ``folder`` if all goes well, and else is gone.
+
+    Raises:
+        UsageError: see `check_vacant`.
+        CheckpointError: it cannot be written.
+    """
+    check_vacant(folder)
+    folder = folder.resolve()
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    try:
+        with _explained(folder):
+            unfinished.mkdir(parents=True)
+        yield unfinished
+        with _explained(folder):
+            sync_files(sorted(unfinished.iterdir()), lambda *_: True)
+            _name(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _name(unfinished: Path, folder: Path) -> None:
+    if folder.is_dir():  # somebody may be in it: it stays, and the state comes last
+        for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REPLICA_FILE):
+            path.rename(folder / path.name)
+        sync_folder(folder)
+    else:
+        unfinished.rename(folder)
+    sync_folder(folder.parent)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the model could not be written ({error.strerror or error}); "
+            "free some space there, or choose another folder"
+        ) from error

@@ -101,6 +101,8 @@ class EvaluatorSettings:
         batch_size: sequences at once.
         blocks: measure on so many sequences or examples at most; None: on the whole corpus.
         strict: as an oracle's.
+        prompt: let each state continue this text, for all to read; None: let it write nothing.
+        sample_tokens: how much it writes at most.
     """
 
     corpus: Path
@@ -111,3 +113,5 @@ class EvaluatorSettings:
     batch_size: int = 16
     blocks: int | None = None
     strict: bool = False
+    prompt: str | None = None
+    sample_tokens: int = 64

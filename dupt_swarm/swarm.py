@@ -80,8 +80,7 @@ class Swarm:
         Raises:
             DuptError: why it is not possible; see `errors`.
         """
-        if not initial_peers:
-            raise UsageError("joining takes the address of at least one peer", setting="initial_peers")
+        check_some(initial_peers)
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
@@ -273,6 +272,16 @@ class Averaging:
         if result.state is not None:
             self._swarm.state = result.state
         return result
+
+
+def check_some(initial_peers: Sequence[str]) -> None:
+    """Refuse to look for a swarm without any address.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not initial_peers:
+        raise UsageError("it takes the address of at least one peer of the swarm", setting="initial_peers")
 
 
 def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dupt_swarm.command_line.printable import printable
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState
 from dupt_swarm.node.view import Peer, View
@@ -70,6 +71,16 @@ class EvaluationSummary(_Part):
     time: float
 
 
+class SampleSummary(_Part):
+    """What the model wrote of itself: nobody wrote or checked it, and an evaluator chose the prompt."""
+
+    prompt: str
+    text: str = Field(description="what the model wrote after it; may have line breaks")
+    round: int = Field(description="of the state that wrote it")
+    evaluator: str = Field(description="name or peer id of who asked for it")
+    time: float
+
+
 class PeerSummary(_Part):
     """One peer, as it describes itself; losses in nats per token, or per example of a task."""
 
@@ -118,6 +129,7 @@ class Summary(_Part):
     tokens_per_second: float
     loss: LossSummary
     evaluations: list[EvaluationSummary]
+    sample: SampleSummary | None = Field(description="of the newest state that has one; null: none")
     peers: PeersSummary
     health: list[Check]
     history: dict[str, list[int | float | None]] = Field(
@@ -150,6 +162,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             heldout_accuracy=point.heldout_accuracy,
         ),
         evaluations=_evaluations(view),
+        sample=_sample(view),
         peers=_peers(view, speeds),
         health=check_health(snapshot, view, now),
         history=columns(history.points),
@@ -183,6 +196,20 @@ def _evaluations(view: View) -> list[EvaluationSummary]:
         EvaluationSummary(**record.model_dump(include=set(EvaluationSummary.model_fields)))
         for _, record in newest
     ]
+
+
+def _sample(view: View) -> SampleSummary | None:
+    peer = view.latest_sample
+    found = peer.record.evaluation if peer else None
+    if peer is None or found is None or found.sample is None:
+        return None
+    return SampleSummary(
+        prompt=printable(found.sample.prompt),
+        text=printable(found.sample.text),
+        round=found.round,
+        evaluator=clean(peer.record.name) or peer.peer_id,
+        time=found.time,
+    )
 
 
 def _peers(view: View, speeds: dict[str, float]) -> PeersSummary:

@@ -18,6 +18,7 @@ demo             a whole swarm on this machine
 options          options that several commands share
 address_options  where a peer listens, and which addresses it announces
 byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
+columns          `--column text=review` as an option
 interruption     Ctrl-C and SIGTERM
 left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent

@@ -43,6 +43,19 @@ if TYPE_CHECKING:
     help="Measure on at most this many sequences or examples; compare like with like. "
     "[default: the whole corpus]",
 )
+@click.option(
+    "--prompt",
+    default=None,
+    metavar="TEXT",
+    help="Also let each state continue this text, for all to read on the monitor's page. [default: no]",
+)
+@click.option(
+    "--sample-tokens",
+    type=click.IntRange(1, 1000),
+    default=64,
+    show_default=True,
+    help="How much of it, at most; records have room for some 500 characters.",
+)
 @click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
 @options.host_maddrs(LISTEN_EVERYWHERE)
@@ -64,12 +77,14 @@ def command(
         from dupt_swarm.evaluator import Evaluator, dataset_name
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
+        from dupt_swarm.sample import check_prompt
         from dupt_swarm.swarm import Swarm
 
         chosen["name"] = chosen["name"] or socket.gethostname()
         own = options.pick(EvaluatorSettings, chosen)
         check_data(own)
         dataset_name(own)
+        check_prompt(own)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
@@ -98,8 +113,10 @@ def _print(found: Measurement, as_json: bool) -> None:
             f"{words.figure(evaluation, decimals=4)}  loss {evaluation.loss_nats:.4f}  "
             f"({count:,} {unit} in {found.seconds:.1f} s)"
         )
+        if found.sample is not None:
+            click.echo(f"          {words.sample(found.sample['prompt'], found.sample['text'])}")
         return
-    line = {
+    line: dict[str, Any] = {
         "dataset": found.dataset,
         "round": state.round,
         "state_digest": state.digest,
@@ -112,4 +129,6 @@ def _print(found: Measurement, as_json: bool) -> None:
         "time": found.time,
         "seconds": found.seconds,
     }
+    if found.sample is not None:
+        line["sample"] = found.sample
     click.echo(json.dumps(line))

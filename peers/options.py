@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from peers.byte_sizes import BYTES, RATE
+from peers.columns import parse_columns
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -29,14 +30,6 @@ initial_peers = _initial_peers(required=True)
 initial_peers_if_any = _initial_peers(required=False)
 field = click.option(
     "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
-)
-columns = click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="NAME=COLUMN",
-    callback=lambda _context, _option, pairs: dict(_split_column(pair) for pair in pairs),
-    help="Labelled examples: what a column is called in your table, such as text=review. Repeatable.",
 )
 strict = click.option(
     "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
@@ -93,6 +86,14 @@ metrics_addr = click.option(
     metavar="HOST:PORT",
     help="Serve metrics for Prometheus at this address, such as 127.0.0.1:9465. [default: nowhere]",
 )
+columns = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    callback=parse_columns,
+    metavar="NAME=COLUMN",
+    help="What one of the task's columns is called in the files, such as text=review. Repeatable.",
+)
 local_name = click.option("--name", default="", help="The peer of this machine with this name.")
 local_role = click.option(
     "--role",
@@ -101,13 +102,6 @@ local_role = click.option(
     help="The peer of this machine with this role. [default: any]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-
-
-def _split_column(pair: str) -> tuple[str, str]:
-    name, equals, column = pair.partition("=")
-    if not (name and equals and column):
-        raise click.BadParameter(f"{pair}: write it like text=review")
-    return name, column
 
 
 def host_maddrs(default: tuple[str, ...]) -> Decorator:

@@ -16,6 +16,7 @@ from dupt_swarm.errors import UsageError
 from peers import options
 from peers.control.client import find_peer
 from peers.control.health import show_health
+from peers.screen import words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,6 +74,8 @@ def command(
         f"{summary['tokens_total']:,} tokens"
     )
     console.print(peer_table(view))
+    for line in sample_lines(view):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def peer_table(view: View) -> Table:
@@ -87,6 +90,20 @@ def peer_table(view: View) -> Table:
     for peer in view.peers:
         table.add_row(*(escape(one_line(cell)) for cell in _cells(peer)))
     return table
+
+
+def sample_lines(view: View) -> list[str]:
+    """What the model says, if an evaluator has asked it, after an empty line."""
+    peer = view.latest_sample
+    found = peer.record.evaluation if peer else None
+    if peer is None or found is None or found.sample is None:
+        return []
+    asked = one_line(peer.record.name) or peer.peer_id[-8:]
+    return [
+        "",
+        f"the model at round {found.round}, asked by {asked}:",
+        f"  {words.sample(found.sample.prompt, found.sample.text)}",
+    ]
 
 
 def _cells(peer: Peer) -> tuple[str, ...]:

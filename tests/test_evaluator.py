@@ -94,6 +94,7 @@ def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
             "accuracy": None,
             "round": one.state.round,
             "time": one.time,
+            "sample": None,
         }
         for one in found
     ]

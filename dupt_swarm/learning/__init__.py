@@ -14,12 +14,15 @@ objectives/     what is learned: language, or a task besides it
 device          which device, which precision, compiled or not
 trainer         inner steps; the optimizer is handed in
 inner           the inner optimizer
+generation/     a model continues a text
 strategies/     inner steps and what a round contributes: DiLoCo, gradient
 evaluation      the loss on held-out text
+rolling         the loss on whole documents, in sliding windows
 held_out        when to evaluate
 quality         what is measured of a model: its loss, bits per byte, accuracy
 interruptible   looking into steps and evaluations, and giving them up
 threads         how many threads compute on a CPU that others use too
 stopwatch       how long the phases of a step take
+export/         a model as a folder for other programs
 safe_state      nested structures with tensors in one safetensors file
 """

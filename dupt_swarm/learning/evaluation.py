@@ -30,6 +30,14 @@ class Evaluation:
     tokens: int
     bytes: int
 
+    @property
+    def perplexity(self) -> float:
+        """exp(nats per token); infinite where that is too large for a float."""
+        try:
+            return math.exp(self.loss_nats)
+        except OverflowError:
+            return math.inf
+
 
 @torch.no_grad()
 def evaluate(

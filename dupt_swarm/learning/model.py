@@ -8,7 +8,8 @@ Shapes: B sequences, T tokens each, C = width, V = vocabulary size.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Model
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.generation.cache import Cache, LayerCache
 
 
 class GPT(nn.Module):
@@ -69,26 +73,30 @@ class GPT(nn.Module):
             return F.linear(x, self.wte.weight)
         return linear_cross_entropy(x.flatten(0, 1), self.wte.weight, targets.flatten())
 
-    def hidden(self, inputs: Tensor) -> Tensor:
+    def hidden(self, inputs: Tensor, cache: Cache | None = None) -> Tensor:
         """h_n, what the last block gives (after the last layer norm with norm "pre").
 
         Args:
-            inputs: int64 [B, T], T at most context_length.
+            inputs: int64 [B, T].
+            cache: what the model has read already, on which the inputs follow; they are in it afterwards.
 
         Returns:
             [B, T, C].
 
         Raises:
-            UsageError: the inputs are longer than the context.
+            UsageError: the inputs, with those in the cache, are longer than the context.
         """
-        if inputs.size(1) > self.config.context_length:
+        start = 0 if cache is None else cache.length
+        end = start + inputs.size(1)
+        if end > self.config.context_length:
             raise UsageError(
-                f"{inputs.size(1)} tokens are more than the context of {self.config.context_length}; "
+                f"{end} tokens are more than the context of {self.config.context_length}; "
                 "give the model the last ones only"
             )
-        x: Tensor = self.drop(self.wte(inputs) + self.wpe.weight[: inputs.size(1)])
-        for block in self.h:
-            x = block(x)
+        x: Tensor = self.drop(self.wte(inputs) + self.wpe.weight[start:end])
+        layers: Sequence[LayerCache | None] = [None] * len(self.h) if cache is None else cache.layers
+        for block, layer in zip(self.h, layers, strict=True):
+            x = block(x, layer)
         return self.ln_f(x)  # type: ignore[no-any-return]
 
     def parameter_count(self) -> int:
@@ -107,12 +115,12 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(config.width)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         """[B, T, C] to [B, T, C]."""
         if self.norm == "post":
-            x = self.ln_1(x + self.attn(x))
+            x = self.ln_1(x + self.attn(x, cache))
             return self.ln_2(x + self.mlp(x))  # type: ignore[no-any-return]
-        x = x + self.attn(self.ln_1(x))
+        x = x + self.attn(self.ln_1(x), cache)
         return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
 
 
@@ -127,14 +135,17 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(config.width, config.width)
         self.resid_dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, C] to [B, T, C]; position t sees positions ≤ t."""
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        """[B, T, C] to [B, T, C]; position t sees positions ≤ t, and all those in the cache."""
         B, T, C = x.shape
         q, k, v = (
             part.view(B, T, self.heads, C // self.heads).transpose(1, 2)
             for part in self.c_attn(x).split(C, dim=2)
         )
-        y = causal_attention(q, k, v, self.dropout if self.training else 0.0)
+        if cache is None:
+            y = causal_attention(q, k, v, self.dropout if self.training else 0.0)
+        else:
+            y = cache.attend(q, k, v)
         y = self.c_proj(y.transpose(1, 2).reshape(B, T, C))
         return self.resid_dropout(y)  # type: ignore[no-any-return]
 

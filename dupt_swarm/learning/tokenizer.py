@@ -26,6 +26,10 @@ MIN_VOCABULARY_SIZE = 1 + 256
 TRAINING_CHARACTERS = 1 << 28
 # One character stands for each byte in tokenizer.json, as in GPT-2.
 ALPHABET = frozenset(pre_tokenizers.ByteLevel.alphabet())
+# Bytes that print in Latin-1 are their own characters; the others get those from U+0100 on, in order.
+_PRINTING = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (byte for byte in range(0x100) if byte not in _PRINTING)
+_BYTES = {chr(byte): byte for byte in _PRINTING} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
 
 
 class Tokenizer:
@@ -82,6 +86,17 @@ class Tokenizer:
             lengths[index] = len(token)
         lengths[self.end_of_text] = 0
         return lengths
+
+    def bytes_of(self, index: int) -> bytes:
+        """The bytes of text that the id stands for, perhaps parts of characters; see `decode`.
+
+        Raises:
+            UsageError: there is no such id.
+        """
+        token = self._backend.id_to_token(index)
+        if token is None:
+            raise UsageError(f"there is no token {index}: the tokenizer has {self.vocabulary_size}")
+        return END_OF_TEXT.encode() if index == self.end_of_text else bytes(map(_BYTES.__getitem__, token))
 
     def to_bytes(self) -> bytes:
         """The content of tokenizer.json, which Hugging Face's libraries read too."""

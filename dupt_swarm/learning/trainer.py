@@ -71,8 +71,12 @@ class Trainer:
         batches: BatchSource,
         device: torch.device,
         micro_batches: int = 1,
+        examples_at_once: int = EXAMPLES_MAX,
     ) -> None:
-        """``model(*batch)`` gives the mean loss of a batch; a step takes ``micro_batches`` of ``batches``."""
+        """A step takes ``micro_batches`` of ``batches``, and cuts them to ``examples_at_once`` if need be.
+
+        ``model(*batch)`` gives the mean loss of a batch's examples.
+        """
         self.model = model
         self.optimizer = optimizer
         self.device = device
@@ -80,7 +84,7 @@ class Trainer:
         self._batches = batches
         self._position = batches.state_dict()
         self._next: list[Batch] = []
-        self._examples = EXAMPLES_MAX
+        self._examples = examples_at_once
         self._watch = Stopwatch()
 
     def observe(self, observer: Observer) -> None:

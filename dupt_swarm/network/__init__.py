@@ -6,6 +6,7 @@ host            that process as the node sees it, and background work
 service         `NodeService`: carries out the commands
 observer        `Observer`: a node that only looks
 participant     `Participant`: a node that holds the state, averages and serves; puts the rooms below together
+pulling         fetching a state for an observer
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and their validator, membership, liveness, neighbours

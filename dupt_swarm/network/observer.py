@@ -1,20 +1,24 @@
-"""A node that only looks: it publishes nothing, holds no state, and accepts no connections."""
+"""A node that only looks: it publishes nothing, serves nobody, and accepts no connections."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection
-from dupt_swarm.node.messages import Joined
+from dupt_swarm.network.pulling import pull
+from dupt_swarm.node.commands import Pull
+from dupt_swarm.node.messages import Joined, Pulled
 from dupt_swarm.node.view import View
 
 
 @dataclass(frozen=True)
 class Observer:
-    """The node of `dupt-peer status`, of the monitor, and of others that only look."""
+    """The node of `dupt-peer status`, `dupt-model pull` and the monitor, which only look."""
 
     connection: Connection
+    host: Host
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -39,3 +43,7 @@ class Observer:
         if not await self.connection.p2p.list_peers():
             raise NodeError("no peer of the swarm can be reached")
         return view
+
+    async def pull(self, order: Pull) -> Pulled:
+        """Fetch a replica state; see `Pull`."""
+        return await pull(self.connection, self.host, order)

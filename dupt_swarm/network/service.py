@@ -23,6 +23,7 @@ from dupt_swarm.node.commands import (
     EndRound,
     Join,
     Publish,
+    Pull,
     ReadView,
     Save,
 )
@@ -59,6 +60,8 @@ class NodeService:
                 return command.reply(await self._join(command))
             case ReadView():
                 return command.reply(await self._joined.view())
+            case Pull():
+                return command.reply(await self._observer.pull(command))
             case Publish(fields, now):
                 self._participant.connection.membership.update(now=now, **fields)
                 return command.reply(None)
@@ -87,7 +90,7 @@ class NodeService:
             logger.info("started again, because the node before %s", order.predecessor.ending)
         async with AsyncExitStack() as stack:
             connection = await connect_to_swarm(settings, self._host, stack, alone=alone)
-            node: Observer | Participant = Observer(connection)
+            node: Observer | Participant = Observer(connection, self._host)
             if settings.role != "observer":
                 node = await take_part(connection, order, self._host, stack)
             joined = await node.joined()
@@ -100,6 +103,13 @@ class NodeService:
         if self._node is None:
             raise NodeError("this node has not joined a swarm yet")
         return self._node
+
+    @property
+    def _observer(self) -> Observer:
+        node = self._joined
+        if not isinstance(node, Observer):
+            raise NodeError("only an observer fetches a state without taking part")
+        return node
 
     @property
     def _participant(self) -> Participant:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dupt_swarm.node.messages import Checkup, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import Checkup, Joined, Pulled, RoundResult, StateName
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
@@ -115,6 +115,19 @@ class Save(Command[StateName]):
     """Write the current replica state to ``path``."""
 
     path: Path
+
+
+@dataclass(frozen=True)
+class Pull(Command[Pulled]):
+    """Fetch a replica state without taking part, and write it to ``path``; for observers.
+
+    Attributes:
+        path: of the file.
+        round: the state after so many rounds; None: the newest that the swarm agrees on.
+    """
+
+    path: Path
+    round: int | None
 
 
 @dataclass(frozen=True)

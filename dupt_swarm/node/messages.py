@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
 
 
@@ -39,6 +40,21 @@ class StateName:
     round: int
     swarm_tokens: int
     digest: str
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A replica state was fetched, and written to disk.
+
+    Attributes:
+        tokenizer: tokenizer.json.
+        state: which one it is.
+        view: the peers at that time.
+    """
+
+    tokenizer: bytes
+    state: StateName
+    view: View
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dupt_swarm.node.commands import (
     LogTo,
     Predecessor,
     Publish,
+    Pull,
     ReadView,
     Save,
 )
@@ -36,6 +37,7 @@ from dupt_swarm.node.messages import (
     Checkup,
     Downloading,
     Joined,
+    Pulled,
     RoundResult,
     StateName,
 )
@@ -178,6 +180,15 @@ class Node(Hearing):
             CheckpointError: it cannot be written.
         """
         return self._call(Save(path), WRITE_STATE_SECONDS)
+
+    def pull(self, path: Path, round: int | None) -> Pulled:
+        """Have the node of an observer fetch a replica state, and write it to ``path``; see `Pull`.
+
+        Raises:
+            NodeError: nobody could give it.
+            CheckpointError: it cannot be written.
+        """
+        return self._call(Pull(path, round), JOIN_SECONDS)
 
     def refresh(self) -> View:
         """Read the records of all peers now.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 
@@ -23,7 +23,23 @@ Accuracy = Annotated[float, Field(ge=0, le=1)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
+SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+
+
+class SampleRecord(BaseModel):
+    """What the model wrote of itself after a prompt; whoever shows it takes control characters out."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    prompt: str = Field(description="what the evaluator let it continue")
+    text: str = Field(description="what followed")
+
+    @model_validator(mode="after")
+    def _short(self) -> Self:
+        if len((self.prompt + self.text).encode()) > SAMPLE_BYTES_MAX:
+            raise ValueError(f"prompt and text have more than {SAMPLE_BYTES_MAX} bytes")
+        return self
 
 
 class EvaluationRecord(BaseModel):
@@ -39,6 +55,7 @@ class EvaluationRecord(BaseModel):
     accuracy: Accuracy | None = Field(default=None, description="of a task's answers; none of text")
     round: Count
     time: float = Field(ge=0, le=1e11, description="when it was measured")
+    sample: SampleRecord | None = Field(default=None, description="of that state, if it was asked for one")
 
     @property
     def figure(self) -> float:

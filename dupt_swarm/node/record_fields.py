@@ -7,6 +7,13 @@ from typing import TypedDict
 from dupt_swarm.node.record import PeerState, Reach, Role
 
 
+class SampleFields(TypedDict):
+    """A `SampleRecord`, before it is checked."""
+
+    prompt: str
+    text: str
+
+
 class EvaluationFields(TypedDict):
     """An `EvaluationRecord`, before it is checked."""
 
@@ -16,6 +23,7 @@ class EvaluationFields(TypedDict):
     accuracy: float | None
     round: int
     time: float
+    sample: SampleFields | None
 
 
 class Whereabouts(TypedDict):

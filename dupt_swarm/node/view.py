@@ -121,15 +121,32 @@ class View:
         return sum(loss * weight for loss, weight in known) / total if known else None
 
     @property
+    def evaluators(self) -> tuple[Peer, ...]:
+        """The evaluators that have measured something."""
+        best = self.best
+        return tuple(
+            peer
+            for peer in self.peers
+            if peer.record.role == "evaluator"
+            and peer.record.evaluation is not None
+            # Nobody can have measured a round that the swarm has not reached.
+            and best is not None
+            and peer.record.evaluation.round <= best.record.round
+        )
+
+    @property
+    def latest_sample(self) -> Peer | None:
+        """The evaluator whose sample is of the newest round, if one has any."""
+        shown = [peer for peer in self.evaluators if _sampled_round(peer) is not None]
+        return max(shown, key=lambda peer: (_sampled_round(peer), peer.peer_id), default=None)
+
+    @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
         """By dataset, its evaluators' result for the newest round: the median, if there are several."""
-        best = self.best
         newest: dict[str, list[EvaluationRecord]] = {}
-        for peer in self.peers:
-            found = peer.record.evaluation if peer.record.role == "evaluator" else None
-            # Nobody can have measured a round that the swarm has not reached.
-            if found is None or best is None or found.round > best.record.round:
-                continue
+        for peer in self.evaluators:
+            found = peer.record.evaluation
+            assert found is not None
             known = newest.setdefault(found.dataset, [])
             if not known or found.round > known[0].round:
                 known[:] = [found]
@@ -181,3 +198,8 @@ class View:
 
     def _rank_of(self, peer: Peer) -> StateRank:
         return self.rank(peer.record.swarm_tokens, peer.record.state_digest)
+
+
+def _sampled_round(peer: Peer) -> int | None:
+    found = peer.record.evaluation
+    return found.round if found is not None and found.sample is not None else None

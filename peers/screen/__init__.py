@@ -1,4 +1,4 @@
-"""What `dupt-peer join` shows while it runs, and the demo.
+"""What `dupt-peer join`, the demo and `dupt-model finetune` show while they run.
 
 screen          `Screen`, where an oracle's progress goes: to a panel on a terminal, else to a log
 log             lines now and then
@@ -10,5 +10,7 @@ events          its lower part: the last things that happened, in words
 facts           what the panel shows; plain data
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
+finetuning      `dupt-model finetune`: a bar or lines, and a table of its epochs
+download        the progress of a download, for programs that show nothing else
 demo            all oracles of `dupt-peer demo`, and a summary
 """

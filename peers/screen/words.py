@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from dupt_swarm.command_line.printable import one_line
+
 if TYPE_CHECKING:
     from dupt_swarm.learning.quality import Quality
     from dupt_swarm.node.messages import Downloading
@@ -69,6 +71,11 @@ def last_round(status: Status) -> str:
 def company(others: int) -> str:
     """``alone``, ``with 1 other``, ``with 2 others``."""
     return f"with {plural(others, 'other')}" if others else "alone"
+
+
+def sample(prompt: str, text: str) -> str:
+    """What the model wrote after the prompt, on one line, fit for a terminal."""
+    return one_line(f"generated: {prompt}⟶{text}")
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.history import History, Point
@@ -17,6 +17,13 @@ from monitor.site import Site
 from monitor.watcher import Snapshot
 
 EVIL = "<script>alert(1)</script>"
+# Markup, what a terminal would obey, changes of direction, emoji, stacked accents, a word without an end.
+EVIL_SAMPLE = (
+    "</span></blockquote></script><script>alert(2)</script><img src=x onerror=alert(3)>\n\n"
+    "{{ 7 * 7 }} &lt;b&gt; \x1b[31m\x9b2J\x00 \u202eevil\u2066 \u05d0\u05d1 👩‍🚀🏳️‍🌈 Z\u0351\u0352\u0353"
+    + "﷽" * 8
+    + "W" * 200
+)
 NOW = 1_000_000.0
 MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
 ADDRESS = "/ip4/203.0.113.7/tcp/31330/p2p/QmTm2ZWAGpQd4bE2Yx1v64kaztjyrmr6akKCtddWHuhXN3"
@@ -58,8 +65,15 @@ class TrainedSwarm:
             )
             for number, name in enumerate(names)
         ]
-        evaluation = EvaluationRecord(dataset="w" * 40, bits_per_byte=1.2, loss_nats=3.4, round=3, time=NOW)
-        judge = peer("QmJudge", role="evaluator", evaluation=evaluation)
+        evaluation = EvaluationRecord(
+            dataset="w" * 40,
+            bits_per_byte=1.2,
+            loss_nats=3.4,
+            round=3,
+            time=NOW,
+            sample=SampleRecord(prompt=EVIL, text=EVIL_SAMPLE),
+        )
+        judge = peer("QmJudge", role="evaluator", name=EVIL, evaluation=evaluation)
         self.view = View(NOW, (*oracles, judge))
         self.snapshot = Snapshot(MANIFEST, self.view).succeeded(self.view, 0.1)
         self.history: History = remembered(

@@ -14,7 +14,16 @@ LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
 
 def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    with start(*arguments, popen=Program, **environment) as process:
+    return _run("dupt-peer", *arguments, **environment)
+
+
+def dupt_model(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return _run("dupt-model", *arguments, **environment)
+
+
+def _run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    with start(*arguments, popen=Program, program=program, **environment) as process:
         try:
             output, errors = process.communicate(timeout=300)
         finally:
@@ -23,11 +32,14 @@ def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProces
 
 
 def start(
-    *arguments: str, popen: type[subprocess.Popen[Any]] = Program, **environment: str
+    *arguments: str,
+    popen: type[subprocess.Popen[Any]] = Program,
+    program: str = "dupt-peer",
+    **environment: str,
 ) -> subprocess.Popen[str]:
     """Start it, and let it run; ``popen`` is `subprocess.Popen` where the start itself matters."""
     return popen(
-        [str(BIN / "dupt-peer"), *arguments],
+        [str(BIN / program), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -206,9 +206,11 @@ def _take(targets: dict[int, int]) -> None:
 def _look_new(start: dict[str, Any]) -> None:
     """Environment, folder, signals and modules as a new process has them."""
     import logging
+    import tempfile
 
     os.environ.clear()
     os.environ.update(start["environment"])
+    tempfile.tempdir = None  # the nursery's may be that of a test that is over
     os.chdir(start["cwd"])
     sys.orig_argv = list(start["command"])
     signal.signal(signal.SIGINT, signal.default_int_handler)

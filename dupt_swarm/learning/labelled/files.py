@@ -49,9 +49,7 @@ class LabelledFiles:
 
         Raises:
             CorpusError: a file cannot be read, or lacks a column; file, row and remedy are named.
-            UsageError: a column is renamed that the task does not have.
         """
-        self.check_names(names)
         theirs = {name: self.columns.get(name, name) for name in names}
         for path in self.find():
             try:

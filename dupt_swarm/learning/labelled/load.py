@@ -96,6 +96,7 @@ class _Loader:
 
     def load(self, files: LabelledFiles) -> Examples:
         """All examples in ``files``."""
+        files.check_names(self._task.columns)
         names = [*self._task.columns, *([LABEL] if self._labelled else [])]
         sequences: list[tuple[Tokens, ...]] = []
         labels: list[float] = []

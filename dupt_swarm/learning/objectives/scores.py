@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,7 +72,7 @@ class TaskEvaluation:
 
 @torch.no_grad()
 def evaluate_task(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) -> TaskEvaluation:
-    """Ask ``model`` about all examples of ``batches``; restores its mode afterwards.
+    """Compare what ``model`` answers with the labels; restores its mode afterwards.
 
     Args:
         model: on ``device`` already.
@@ -82,24 +82,36 @@ def evaluate_task(model: TaskModel, batches: Iterable[TaskBatch], device: torch.
     Raises:
         CorpusError: there are no examples.
     """
-    found: list[Tensor] = []
     true: list[Tensor] = []
+
+    def noted() -> Iterator[TaskBatch]:
+        for batch in batches:
+            true.append(batch[2])
+            yield batch
+
+    logits = ask(model, noted(), device)
+    labels = torch.cat(true)
+    return TaskEvaluation(model.objective, float(model.answer.loss(logits, labels)), logits, labels)
+
+
+@torch.no_grad()
+def ask(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) -> Tensor:
+    """The logits of all examples, fp32 [N, outputs] on the CPU; arguments as for `evaluate_task`.
+
+    Raises:
+        CorpusError: there are no examples.
+    """
+    found: list[Tensor] = []
     was_training = model.training
     model.eval()
     try:
-        for tokens, lengths, labels in batches:
+        for tokens, lengths, _ in batches:
             with autocast(device):
                 found.append(model.logits(tokens.to(device), lengths.to(device)))
-            true.append(labels)
     finally:
         model.train(was_training)
     if not found:
         raise CorpusError("there are no labelled examples to evaluate on; give some")
-    logits, labels = join_logits(found), torch.cat(true)
-    return TaskEvaluation(model.objective, float(model.answer.loss(logits, labels)), logits, labels)
-
-
-def join_logits(parts: list[Tensor]) -> Tensor:
-    """All logits in one tensor on the CPU; −∞ where an example has fewer choices than another."""
-    most = max(part.size(1) for part in parts)
-    return torch.cat([F.pad(part.cpu(), (0, most - part.size(1)), value=-math.inf) for part in parts])
+    # An example may have fewer choices than another.
+    most = max(logits.size(1) for logits in found)
+    return torch.cat([F.pad(logits.cpu(), (0, most - logits.size(1)), value=-math.inf) for logits in found])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.replica.state import Layout
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.state import Layout, ReplicaState
 
 STATE_SECONDS = 60.0
 SEARCH_SECONDS = 0.5
@@ -73,7 +75,7 @@ async def get_first_state(
     """Give the store its first state; if the swarm has a newer one, that follows later.
 
     It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best that can
-    be had: after a claim that proves empty comes what the initial peers hold, then the next best claim.
+    be had.
 
     Raises:
         NodeError: no state is available.
@@ -87,18 +89,30 @@ async def get_first_state(
     if checkpoint is not None:
         await store.load(checkpoint)
         return
+    store.replace(await find_state(store, member, introduction, lambda view: view.best))
+
+
+async def find_state(
+    store: StateStore, member: Membership, introduction: Handshake, choose: Callable[[View], Peer | None]
+) -> ReplicaState:
+    """Fetch the state of the peer that ``choose`` picks from each view, until one can be had.
+
+    After a claim that proves empty comes what the initial peers hold, then the next choice.
+
+    Raises:
+        NodeError: no state is available.
+    """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     while time.monotonic() < deadline:
         view = await member.refresh()
-        best = view.best
+        chosen = choose(view)
         claims: list[tuple[str, int | None]] = [(introduction.state_digest, None)]
-        if best is not None:
-            claims.insert(0, (best.record.state_digest, best.record.swarm_tokens))
+        if chosen is not None:
+            claims.insert(0, (chosen.record.state_digest, chosen.record.swarm_tokens))
         for digest, tokens in claims:
             try:
                 donors = partial(member.holders, digest, introduction.peer_ids)
-                store.replace(await store.fetch(digest, donors, tokens))
-                return
+                return await store.fetch(digest, donors, tokens)
             except NodeError as error:
                 problem = str(error)  # the swarm may have moved on meanwhile: look again
                 deadline = max(deadline, store.last_arrival + STATE_SECONDS)

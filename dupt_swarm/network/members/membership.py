@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
+import msgpack
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
@@ -14,7 +15,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import parse_record, peers_key
+from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
@@ -76,7 +77,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=self._record.published(),
+            value=_published(self._record),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 
@@ -132,6 +133,15 @@ class Membership:
             and record.time > self._suspected.get(peer.peer_id, 0.0)
             and not self._distrust.applies(peer.peer_id, _claim_of(peer))
         )
+
+
+def _published(record: PeerRecord) -> dict[str, Any]:
+    """What is stored: without the sample where it would make the record longer than others accept."""
+    value = record.published()
+    evaluation = value.get("evaluation", {})
+    if "sample" in evaluation and len(msgpack.packb(value)) > RECORD_BYTES_MAX:
+        del evaluation["sample"]
+    return value
 
 
 def _claim_of(peer: Peer) -> Claim:

@@ -33,6 +33,11 @@ class BlobCache:
         self._blobs = {digest: self._blobs[digest] for digest in older[-LINGERING_MAX:]} | latest
         self._asked = {digest: when for digest, when in self._asked.items() if digest in self._blobs}
 
+    @property
+    def blobs(self) -> list[Blob]:
+        """All of them."""
+        return list(self._blobs.values())
+
     def get(self, digest: str) -> Blob | None:
         """The blob if it is here; it then stays for a while."""
         blob = self._blobs.get(digest)

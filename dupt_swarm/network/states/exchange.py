@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
+from dupt_swarm.replica.state import KIND
 
 HELLO_SECONDS = 10.0
 INDEX_SECONDS = 10.0
@@ -31,13 +33,16 @@ NEXT_DONOR_SECONDS = 1.0
 # A downloader that reads a chunk more slowly than this is dropped.
 SEND_SECONDS = 30.0
 REQUEST_CHUNKS_MAX = 64
+STATES_MAX = 16  # read of those that a hello names
+_STATE = re.compile(r"(?P<round>[0-9]{1,18}):(?P<digest>[0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
 class Hello:
     """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON.
 
-    ``time`` is its clock when it answers, seconds since the epoch; empty if it does not tell.
+    ``time`` is its clock when it answers, seconds since the epoch, and ``states`` names the replica states
+    that it gives then, each as ``round:digest``; both are empty if it does not tell.
     """
 
     version: str
@@ -46,6 +51,7 @@ class Hello:
     tokenizer_blob: str
     state_digest: str
     time: str = field(default="", compare=False)
+    states: str = field(default="", compare=False)
 
     @property
     def clock(self) -> float:
@@ -55,6 +61,12 @@ class Hello:
         except ValueError:
             return 0.0
         return clock if math.isfinite(clock) else 0.0
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """The round of each state that it gives, by digest."""
+        found = map(_STATE.fullmatch, self.states.split()[:STATES_MAX])
+        return {match["digest"]: int(match["round"]) for match in found if match}
 
     @classmethod
     def parse(cls, data: bytes) -> Hello:
@@ -100,7 +112,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """Our own hello; empty until we have one."""
         if self._hello is None:
             return BytesValue()
-        return BytesValue(value=json.dumps(asdict(self._hello) | {"time": str(time.time())}).encode())
+        now = {"time": str(time.time()), "states": " ".join(self._states())}
+        return BytesValue(value=json.dumps(asdict(self._hello) | now).encode())
 
     async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
         """The index of a blob, or nothing if we do not hold it."""
@@ -131,6 +144,11 @@ class Exchange(ServicerBase):  # type: ignore[misc]
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
                 with _time_limit(SEND_SECONDS):
                     yield BytesValue(value=chunk)
+
+    def _states(self) -> Iterator[str]:
+        for blob in self._cache.blobs:
+            if blob.index.header.get("kind") == KIND:
+                yield f"{blob.index.header['round']}:{blob.digest}"
 
     async def hello(self, peer: PeerID) -> Hello:
         """Ask ``peer`` who it is.

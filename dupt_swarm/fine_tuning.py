@@ -1,0 +1,251 @@
+"""`Finetuner`: a saved model learns a task, and becomes another saved model."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+
+from dupt_swarm.disk.files import sync_files, sync_folder
+from dupt_swarm.errors import CheckpointError, CorpusError, FileError, UsageError
+from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.finetuning.loop import Epoch, FineTuning, Moment
+from dupt_swarm.learning.finetuning.progress import Progress, check_same
+from dupt_swarm.learning.finetuning.settings import FinetuningSettings
+from dupt_swarm.learning.interruptible import Abandoned
+from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.labels import learn_labels
+from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.objectives.libraries import scikit_learn, scipy_stats
+from dupt_swarm.learning.objectives.start import begin_from, task_manifest
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.objectives.tasks import TASKS
+from dupt_swarm.manifest import Objective
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
+from dupt_swarm.swarm import REPLICA_FILE
+from dupt_swarm.version import VERSION
+
+FINETUNING_FILE = "finetuning.json"
+COPIED = ("origin.json",)  # of the base, where it has them
+
+Kind = Literal["classification", "entailment", "similarity", "multiple-choice"]
+
+
+@dataclass(frozen=True)
+class LabelledTask:
+    """What is to be learnt, and from what.
+
+    Attributes:
+        kind: as in the manifest's objective.
+        train: labelled examples to learn from.
+        valid: labelled examples by which the best epoch is chosen.
+        labels: in the order of W_y; none: those of ``train``.
+        lm_weight: λ, the weight of L1 beside L2.
+    """
+
+    kind: Kind
+    train: LabelledFiles
+    valid: LabelledFiles
+    labels: tuple[str, ...] = ()
+    lm_weight: float = 0.5
+
+    def objective(self) -> Objective:
+        """The manifest's objective; its labels are learnt from the training examples if need be.
+
+        Raises:
+            CorpusError: they cannot be learnt.
+            UsageError: the columns, the labels or λ do not go with the task.
+        """
+        task = TASKS[self.kind]
+        for files in (self.train, self.valid):
+            files.check_names(task.columns)
+        labels = list(self.labels) or learn_labels(self.train, task)
+        try:
+            return Objective(kind=self.kind, labels=labels, lm_weight=self.lm_weight)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise UsageError(f"{self.kind}: {reason}", setting=("labels", "lm_weight")) from error
+
+
+class Finetuner:
+    """Fine-tunes a saved model into a new folder; killed at any time, it goes on where it was.
+
+    Until the result is complete, all lies in ``<out>.unfinished``.
+
+    Attributes:
+        manifest: of the result.
+        train: the training examples.
+        valid: the validation examples.
+        device: where it computes.
+        report: the content of the result's finetuning.json; None until it is complete.
+    """
+
+    def __init__(
+        self,
+        base: SavedModel,
+        task: LabelledTask,
+        out: Path,
+        settings: FinetuningSettings | None = None,
+        device: str = "auto",
+    ) -> None:
+        """Read and check everything; nothing is written yet.
+
+        Raises:
+            DuptError: what cannot be used, and the remedy.
+        """
+        scikit_learn(), scipy_stats()  # not to be missed after an hour of training
+        self._base, self._task = base, task
+        self._settings = settings or FinetuningSettings()
+        self.device = choose_device(device)
+        self.manifest = task_manifest(base.manifest, task.objective())
+        self.train, self.valid = self._load(task.train), self._load(task.valid)
+        self._check_variety()
+        self._begun_with = self._describe()
+        self._out = out.expanduser().absolute()
+        self._progress = Progress(self._out.with_name(f"{self._out.name}.unfinished"), self._begun_with)
+        self.report = self._read_report()
+
+    def run(self, on_moment: Callable[[Moment], object] = lambda _: None) -> bool:
+        """Train to the end, and write the result; whether it was not stopped before.
+
+        Args:
+            on_moment: called before each micro-batch; may raise `Abandoned` to stop and save.
+
+        Raises:
+            DuptError: another process is at it, the disk is full, or the loss is not finite.
+        """
+        if self.report is None:
+            with self._progress.locked():
+                learning = self._begin()
+                try:
+                    best = learning.run(on_moment, self._progress.save)
+                except Abandoned:
+                    self._progress.save(learning.state_dict())
+                    return False
+                assert learning.best_parameters is not None
+                self._write(learning.best_parameters, learning.epochs, best)
+        shutil.rmtree(self._progress.folder, ignore_errors=True)
+        return True
+
+    def _begin(self) -> FineTuning:
+        """The model as it is at the start, or as it was saved."""
+        base = self._base.build(torch.device("cpu"))
+        model = begin_from(base, self.manifest, self._settings.seed).to(self.device)
+        assert isinstance(model, TaskModel)
+        learning = FineTuning(model, self.train, self.valid, self._settings, self.device)
+        if state := self._progress.load():
+            learning.load_state_dict(state)
+        return learning
+
+    def _load(self, files: LabelledFiles) -> Examples:
+        manifest = self.manifest
+        return load_examples(files, manifest.objective, self._base.tokenizer, manifest.model.context_length)
+
+    def _check_variety(self) -> None:
+        """A head that sees one label only learns to say that, whatever it is asked."""
+        labels = self.manifest.objective.labels
+        if labels and len(found := set(self.train.labels.tolist())) < 2:
+            raise CorpusError(
+                f"{self._task.train.path}: each of the {len(self.train)} rows has the label "
+                f"{labels[found.pop()]!r}; there is nothing to tell apart: give examples of another too"
+            )
+
+    def _describe(self) -> dict[str, Any]:
+        """What decides on the result, in words for messages."""
+        objective, settings = self.manifest.objective, self._settings
+        return {
+            "base model": self._base.state.digest,
+            "task": objective.kind,
+            "labels": ", ".join(objective.labels) or "none",
+            "λ": objective.lm_weight,
+            "epochs": settings.epochs,
+            "learning rate": settings.learning_rate,
+            "batch size": settings.batch_size,
+            "seed": settings.seed,
+            "training examples": self.train.digest(),
+            "validation examples": self.valid.digest(),
+            "manifest": self.manifest.sha256,
+            "other settings": json.dumps(asdict(settings)),
+        }
+
+    def _read_report(self) -> dict[str, Any] | None:
+        """That of a result which is there already.
+
+        Raises:
+            UsageError: there is something else.
+        """
+        try:
+            if not self._out.exists() or (self._out.is_dir() and not any(self._out.iterdir())):
+                return None
+            report: dict[str, Any] = json.loads((self._out / FINETUNING_FILE).read_bytes())
+            check_same(report["begun_with"], self._begun_with, self._out)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{self._out}: there is something already; choose another folder", setting="out"
+            ) from error
+        return report
+
+    def _write(self, parameters: torch.Tensor, epochs: list[Epoch], best: Epoch) -> None:
+        """Put the result into a folder, which becomes ``out`` when it is complete."""
+        state = self._base.state
+        layout = tuple(tuple(parameter.shape) for parameter in self._shapes())
+        result = ReplicaState(state.round, state.swarm_tokens, layout, parameters, {})
+        report = {
+            "version": VERSION,
+            "base": {
+                "swarm_id": self._base.manifest.swarm_id,
+                "round": state.round,
+                "swarm_tokens": state.swarm_tokens,
+                "state_digest": state.digest,
+            },
+            "objective": self.manifest.objective.model_dump(mode="json"),
+            "settings": asdict(self._settings),
+            "columns": dict(self._task.train.columns),
+            "examples": {"train": _counts(self.train), "valid": _counts(self.valid)},
+            "epochs": [_plain(epoch) for epoch in epochs],
+            "best_epoch": best.number,
+            "begun_with": self._begun_with,
+        }
+        folder = self._progress.folder / "model"
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            (folder / MANIFEST_FILE).write_bytes(self.manifest.canonical_bytes())
+            (folder / TOKENIZER_FILE).write_bytes(self._base.tokenizer.to_bytes())
+            for name in COPIED:
+                if (self._base.folder / name).is_file():
+                    shutil.copyfile(self._base.folder / name, folder / name)
+            (folder / FINETUNING_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            save_state(result, folder / REPLICA_FILE)
+            sync_files(sorted(folder.iterdir()), lambda *_: True)
+            folder.rename(self._out)
+            sync_folder(self._out.parent)
+        except (OSError, CheckpointError) as error:
+            raise FileError(
+                f"{self._out}: cannot be written ({error}); free space there, and start again: it goes on"
+            ) from error
+        self.report = report
+
+    def _shapes(self) -> list[torch.Tensor]:
+        with torch.device("meta"):
+            return list(TaskModel(self.manifest.model, self.manifest.objective).parameters())
+
+
+def _counts(examples: Examples) -> dict[str, int]:
+    return {"examples": len(examples), "truncated": examples.truncated, "left_out": examples.left_out}
+
+
+def _plain(epoch: Epoch) -> dict[str, Any]:
+    """As JSON can hold it: without numbers that are none."""
+    scores = {name: None if math.isnan(value) else value for name, value in epoch.scores.items()}
+    return asdict(epoch) | {"scores": scores}

@@ -1,0 +1,14 @@
+"""A model as a folder of files that other programs read, written without those programs.
+
+export         the formats, and writing a folder
+learned        what is exported, and what a format does with it
+names          parameters under our names and others'
+architecture   what Hugging Face's architectures share
+openai_gpt     post-norm decoders, for transformers
+gpt2           pre-norm decoders, for transformers
+plain          our own names, for every model
+tokenizer      the same ids in transformers, for any text
+card           README.md: what it is and where it comes from
+examples       code for the card
+origin         where a model comes from
+"""

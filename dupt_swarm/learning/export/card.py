@@ -1,0 +1,161 @@
+"""README.md: what the model is, how to use it, and where it comes from.
+
+The first lines are YAML, which Hugging Face's hub reads. What other peers said is escaped and bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.export.learned import Format, Learned
+from dupt_swarm.learning.export.origin import Measured, Origin
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import Objective
+
+CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+
+TASKS = {
+    "lm": "text-generation",
+    "classification": "text-classification",
+    "entailment": "text-classification",
+    "similarity": "sentence-similarity",
+    "multiple-choice": "multiple-choice",
+}
+"""What Hugging Face's hub calls the objectives."""
+
+INPUTS = {
+    "classification": "Input: `<|start|>` text `<|extract|>`.",
+    "entailment": "Input: `<|start|>` premise `<|delimiter|>` hypothesis `<|extract|>`.",
+    "similarity": "Input: `<|start|>` first `<|delimiter|>` second `<|extract|>`, and the same with the texts\n"
+    "exchanged; the two hidden states are added.",
+    "multiple-choice": "Input, for each choice: `<|start|>` context `<|delimiter|>` choice `<|extract|>`; one\n"
+    "output each, softmax over the choices.",
+}
+"""Radford et al. 2018, figure 1."""
+
+
+def render_card(learned: Learned, form: Format) -> str:
+    """The card of a model, as it is written in this format."""
+    manifest, origin = learned.manifest, learned.origin
+    parts = [
+        _front_matter(manifest, form),
+        f"# {plain_text(origin.swarm_id)}, round {origin.round:,}",
+        _what_it_is(learned),
+        "## Use",
+        f"In this folder:\n\n```python\n{form.example(manifest)}\n```",
+        *_task(manifest.objective, form),
+        "## Origin",
+        _origin(manifest, learned.tokenizer.sha256, origin),
+        "## Evaluations",
+        _evaluations(origin.evaluations),
+        "## Manifest",
+        "What all peers of the swarm shared:",
+        f"```toml\n{manifest.to_toml()}```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain_text(text: str) -> str:
+    """``text`` from a stranger as Markdown that shows it as it is: on one line, and not too long."""
+    line = one_line(text).strip()
+    if len(line) > CHARACTERS_MAX:
+        line = line[: CHARACTERS_MAX - 1] + "…"
+    return PUNCTUATION.sub(r"\\\1", line)
+
+
+def _front_matter(manifest: Manifest, form: Format) -> str:
+    lines = [
+        "---",
+        f"library_name: {form.library}",
+        f"pipeline_tag: {TASKS[manifest.objective.kind]}",
+        "tags:",
+        *(f"- {tag}" for tag in ("dupt_swarm", form.name, manifest.objective.kind)),
+        "---",
+    ]
+    return "\n".join(lines)
+
+
+def _what_it_is(learned: Learned) -> str:
+    shape = learned.manifest.model
+    weights = sum(parameter.numel() for parameter in learned.model.parameters())
+    return (
+        f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} heads, "
+        f"{shape.norm}-norm, a context of {shape.context_length:,} tokens. A swarm of independent peers trained\n"
+        "it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts stayed on its machine,\n"
+        "so nobody can say what all of them were."
+    )
+
+
+def _task(objective: Objective, form: Format) -> list[str]:
+    if not objective.supervised:
+        return []
+    sentences = [
+        f"Fine-tuned for {objective.kind}, by L3 = L2 + λ·L1 with λ = {objective.lm_weight:g} (Radford et al.\n"
+        "2018, section 3.2). The answer is computed from the last layer's hidden state at `<|extract|>`, by the\n"
+        "linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
+        INPUTS[objective.kind],
+        f"A text too long for the context was truncated. W_y is in {_head_file(objective, form)}.",
+    ]
+    if objective.labels:
+        sentences.append(f"The outputs are, in this order: {_listed(objective.labels)}.")
+    return ["## Task", *sentences]
+
+
+def _head_file(objective: Objective, form: Format) -> str:
+    if form.library != "transformers":
+        return "`model.safetensors`, as `head`"
+    if objective.kind == "multiple-choice":
+        return "`model.safetensors`, where the double-heads model expects it"
+    return "`head.safetensors`, because no class of transformers has such a head with a bias"
+
+
+def _origin(manifest: Manifest, tokenizer_sha256: str, origin: Origin) -> str:
+    rows = [
+        ("swarm", plain_text(origin.swarm_id)),
+        ("round", f"{origin.round:,}"),
+        ("tokens seen", f"{origin.swarm_tokens:,}"),
+        ("state digest", plain_text(origin.state_digest)),
+        ("manifest, SHA-256", manifest.sha256),
+        ("tokenizer, SHA-256", tokenizer_sha256),
+        ("peers with a name", _listed(origin.peers) or "none that is known"),
+    ]
+    if origin.pulled_at:
+        rows.append(("taken from the swarm", plain_text(origin.pulled_at)))
+    if origin.version:
+        rows.append(("dupt_swarm", plain_text(origin.version)))
+    return _table(("what", "value"), rows)
+
+
+def _evaluations(evaluations: Sequence[Measured]) -> str:
+    if not evaluations:
+        return "None that is known."
+    rows = [
+        (
+            plain_text(found.dataset),
+            f"{found.bits_per_byte:.4f}",
+            f"{found.loss_nats:.4f}",
+            f"{found.round:,}",
+            plain_text(found.evaluator),
+        )
+        for found in evaluations[:ROWS_MAX]
+    ]
+    left_out = len(evaluations) - len(rows)
+    return (
+        _table(("dataset", "bits per byte", "nats per token", "round", "evaluator"), rows)
+        + (f"\n\nAnd {left_out:,} more." if left_out else "")
+        + "\n\nEach evaluator published its own figure; nobody else has checked it."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(plain_text(name) for name in names[:NAMES_MAX])
+    left_out = len(names) - NAMES_MAX
+    return f"{shown} and {left_out:,} more" if left_out > 0 else shown
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,113 @@
+"""Python code for the card: how to use the folder, run inside it."""
+
+from __future__ import annotations
+
+from dupt_swarm.manifest import Model
+from dupt_swarm.manifest.tables import Objective
+
+
+def continuation(model: Model) -> str:
+    """A language model writes on."""
+    return f"""\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".")
+prompt = tokenizer("The", return_tensors="pt")
+written = model.generate(**prompt, max_new_tokens={min(40, model.context_length // 2)}, do_sample=True)
+print(tokenizer.decode(written[0]))"""
+
+
+_TASK = """\
+start, delimiter, extract = tokenizer.convert_tokens_to_ids(["<|start|>", "<|delimiter|>", "<|extract|>"])
+
+
+def tokens(*texts):
+    ids = [start, *tokenizer.encode(texts[0])]
+    for text in texts[1:]:
+        ids += [delimiter, *tokenizer.encode(text)]
+    return [*ids, extract]
+"""
+
+_STATE = {
+    "classification": 'state("a text")',
+    "entailment": 'state("a premise", "a hypothesis")',
+    "similarity": 'state("a text", "another") + state("another", "a text")',
+}
+
+
+def answer(objective: Objective) -> str:
+    """A task's model answers, with W_y from a file of its own."""
+    printed = (
+        "for number, probability in enumerate(answer.softmax(0).tolist()):\n"
+        "    print(model.config.id2label[number], probability)"
+        if objective.labels
+        else "print(answer.item())"
+    )
+    return f"""\
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".")
+head = load_file("head.safetensors")
+{_TASK}
+
+@torch.no_grad()
+def state(*texts):
+    return model.transformer(torch.tensor([tokens(*texts)])).last_hidden_state[0, -1]
+
+
+answer = head["weight"] @ ({_STATE[objective.kind]}) + head["bias"]
+{printed}"""
+
+
+def choice(double_heads: str) -> str:
+    """A model for multiple choice answers."""
+    return f"""\
+import torch
+from transformers import AutoTokenizer, {double_heads}
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = {double_heads}.from_pretrained(".")
+{_TASK}
+
+@torch.no_grad()
+def score(*texts):
+    ids = torch.tensor([[tokens(*texts)]])
+    last = torch.tensor([[ids.size(-1) - 1]])
+    return model(ids, mc_token_ids=last).mc_logits[0, 0]
+
+
+answer = torch.stack([score("a context", choice) for choice in ("one choice", "another")])
+print(answer.softmax(0).tolist())"""
+
+
+def plain(objective: Objective) -> str:
+    """Parameters into a model of ours."""
+    build = "TaskModel(shape, objective)" if objective.supervised else "GPT(shape)"
+    imports = (
+        "from dupt_swarm.learning.objectives.task_model import TaskModel\n"
+        "from dupt_swarm.manifest.tables import Model, Objective"
+        if objective.supervised
+        else "from dupt_swarm import GPT\nfrom dupt_swarm.manifest import Model"
+    )
+    tables = 'shape = Model(**config["model"])' + (
+        '\nobjective = Objective(**config["objective"])' if objective.supervised else ""
+    )
+    return f"""\
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+{imports}
+from dupt_swarm.learning.tokenizer import Tokenizer
+
+config = json.loads(Path("config.json").read_text())
+{tables}
+tokenizer = Tokenizer.from_bytes(Path("tokenizer.json").read_bytes())
+model = {build}
+model.load_state_dict(load_file("model.safetensors"))
+model.eval()"""

@@ -1,0 +1,42 @@
+"""Writing a model into a folder, in the format that is asked for or that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.export.card import render_card
+from dupt_swarm.learning.export.gpt2 import GPT2
+from dupt_swarm.learning.export.learned import Format, Learned
+from dupt_swarm.learning.export.openai_gpt import OPENAI_GPT
+from dupt_swarm.learning.export.plain import Plain
+from dupt_swarm.manifest import Model
+
+FORMATS: dict[str, Format] = {form.name: form for form in (OPENAI_GPT, GPT2, Plain())}
+"""The first one that can hold a model fits it best."""
+
+
+def choose_format(name: str | None, model: Model) -> Format:
+    """The format of this name, or the one that fits a model of this shape.
+
+    Raises:
+        UsageError: the format cannot hold such a model.
+    """
+    fitting = next(form for form in FORMATS.values() if not form.problem(model))
+    form = FORMATS[name] if name else fitting
+    if problem := form.problem(model):
+        raise UsageError(
+            f"the model cannot be exported as {form.name}: {problem}; export it as {fitting.name}",
+            setting="format",
+        )
+    return form
+
+
+def export(folder: Path, learned: Learned, form: Format) -> None:
+    """Write the model and its card into ``folder``, which is there and empty.
+
+    Raises:
+        ManifestError: the vocabulary has the name of one of the task's tokens.
+    """
+    form.write(folder, learned)
+    (folder / "README.md").write_text(render_card(learned, form), encoding="utf-8")

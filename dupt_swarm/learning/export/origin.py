@@ -1,0 +1,41 @@
+"""Where a model comes from, as its card tells it; names and figures are what other peers said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an evaluator published.
+
+    Attributes:
+        round: of the state that it measured, not necessarily the one at hand.
+        evaluator: its name, or the end of its peer id.
+    """
+
+    dataset: str
+    bits_per_byte: float
+    loss_nats: float
+    round: int
+    evaluator: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The swarm and its state, and who had a part in it.
+
+    Attributes:
+        peers: names of those that gave one.
+        pulled_at: when it was taken from the swarm, UTC, ISO 8601; empty: it is a checkpoint.
+        version: of dupt_swarm, which took it.
+    """
+
+    swarm_id: str
+    round: int
+    swarm_tokens: int
+    state_digest: str
+    peers: tuple[str, ...] = ()
+    evaluations: tuple[Measured, ...] = ()
+    pulled_at: str = ""
+    version: str = ""

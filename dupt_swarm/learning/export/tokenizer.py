@@ -1,0 +1,53 @@
+"""The tokenizer's files: in `transformers` it gives the ids that ours gives, for any text.
+
+`AutoTokenizer` would otherwise choose a class by the model's type, and build another tokenizer from the
+vocabulary. And it would read `<|endoftext|>` in a text as the special token; to us it is text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tokenizers
+
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.learning.export.learned import write_json
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer
+from dupt_swarm.manifest import Manifest
+
+TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+"""In the order of their rows in W_e; section 3.3 of Radford et al. 2018."""
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> None:
+    """Write tokenizer.json, the swarm's own unless there is a task, and tokenizer_config.json.
+
+    Raises:
+        ManifestError: the vocabulary has the name of one of the task's tokens.
+    """
+    special = TASK_TOKENS[: manifest.objective.special_tokens]
+    (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,  # a document begins after the end of another
+        "eos_token": END_OF_TEXT,
+        "additional_special_tokens": list(special),
+        "split_special_tokens": True,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        # OpenAI GPT would add the embeddings of token_type_ids, as if they were tokens.
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": manifest.model.context_length,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def _with_tokens(tokenizer: Tokenizer, special: tuple[str, ...]) -> bytes:
+    if not special:
+        return tokenizer.to_bytes()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_bytes().decode())
+    if backend.add_special_tokens(list(special)) != len(special):
+        raise ManifestError(
+            f"the tokenizer's vocabulary has {' or '.join(special)} already; export the model as safetensors"
+        )
+    return backend.to_str(pretty=True).encode()

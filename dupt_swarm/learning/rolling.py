@@ -1,0 +1,221 @@
+"""The loss on whole documents: every token of a document is predicted once, in windows that slide over it.
+
+The windows are those of EleutherAI's lm-evaluation-harness (`get_rolling_token_windows` in its utils), and so
+is the meaning of the figures: a document begins after `end_of_text`, which is not predicted itself. The first
+window predicts as many tokens as the context holds; each later one predicts the next ``stride`` tokens, the
+last one fewer, and sees as many before them as the context has room for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.documents import Piece
+from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
+from dupt_swarm.learning.model import GPT, linear_cross_entropy
+from dupt_swarm.learning.tokenizer import Tokenizer
+
+# Encoded at once, on all cores.
+ENCODED_CHARACTERS = 1 << 20
+ENCODED_PIECES = 1 << 12
+POOL_BATCHES = 32  # sorted by length at once, so that windows of a batch need little padding
+
+
+class Window(NamedTuple):
+    """Tokens of one document that follow on each other."""
+
+    tokens: list[int]  # context_length + 1 at most; the last one is not read
+    predicted: int  # how many of them are, at the end
+
+
+def evaluate_documents(
+    model: GPT,
+    tokenizer: Tokenizer,
+    documents: Iterable[str],
+    *,
+    stride: int | None,
+    batch_size: int,
+    device: torch.device,
+    look: Look | None = None,
+) -> Evaluation:
+    """`evaluate_pieces` of documents that are whole."""
+    pieces = (Piece(text, True, True, 0) for text in documents)
+    return evaluate_pieces(
+        model, tokenizer, pieces, stride=stride, batch_size=batch_size, device=device, look=look
+    )
+
+
+@torch.no_grad()
+def evaluate_pieces(
+    model: GPT,
+    tokenizer: Tokenizer,
+    pieces: Iterable[Piece],
+    *,
+    stride: int | None,
+    batch_size: int,
+    device: torch.device,
+    look: Look | None = None,
+) -> Evaluation:
+    """The loss over all tokens of all documents, every token weighted equally; in fp32, summed up in fp64.
+
+    The text is read as it is needed, so it may be of any length. Restores the model's mode afterwards.
+
+    Args:
+        model: on ``device``.
+        tokenizer: the model's.
+        pieces: the documents; see `read_pieces`.
+        stride: tokens that each window predicts, but for the first of a document: 1 to context_length. None:
+            context_length, which is fastest; a smaller one gives predictions more to see.
+        batch_size: full windows at once at most, or shorter ones of as many tokens together.
+        device: where to compute.
+        look: called before each batch with the bytes of text that are predicted, and read, so far; it may
+            raise `Abandoned`.
+
+    Raises:
+        UsageError: the stride is out of range.
+        CorpusError: there is no text.
+    """
+    context = model.config.context_length
+    size = sequences_at_once(batch_size, parameter_count(model), context, device) * context
+    text = _Encoded(tokenizer, pieces)
+    windows = _windows(text, Sliding(context, context if stride is None else stride, tokenizer.end_of_text))
+    token_bytes = torch.from_numpy(tokenizer.token_bytes())
+    nats, tokens, text_bytes = 0.0, 0, 0
+    was_training = model.training
+    model.eval()
+    try:
+        for inputs, targets, predicted in _batches(windows, size):
+            if look is not None:
+                look(text_bytes, text.bytes_read)
+            found = targets[predicted]
+            h = model.hidden(inputs.to(device))[predicted.to(device)]
+            nats += len(found) * linear_cross_entropy(h, model.wte.weight, found.to(device)).item()
+            tokens += len(found)
+            text_bytes += int(token_bytes[found].sum())
+    finally:
+        model.train(was_training)
+    if not text_bytes:
+        raise CorpusError("there is no text to evaluate on; give some")
+    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+
+
+class Sliding:
+    """Cuts documents into windows."""
+
+    def __init__(self, context_length: int, stride: int, beginning: int) -> None:
+        """``beginning``: the token that a document begins after.
+
+        Raises:
+            UsageError: the stride is not 1 to ``context_length``.
+        """
+        if not 1 <= stride <= context_length:
+            raise UsageError(
+                f"a stride of {stride} is impossible; use 1 to {context_length}, the length of the context",
+                setting="stride",
+            )
+        self._context, self._stride, self._beginning = context_length, stride, beginning
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held = [self._beginning]
+        self._predicted = 1  # of those held; what is not predicted comes after it
+        self._next = self._context
+
+    def read(self, ids: Sequence[int], *, last: bool) -> Iterator[Window]:
+        """The windows that are complete with these tokens of a document; ``last``: it ends here."""
+        self._held += ids
+        while (waiting := len(self._held) - self._predicted) >= self._next or (last and waiting):
+            size = min(waiting, self._next)
+            self._predicted += size
+            self._next = self._stride
+            start = max(0, self._predicted - self._context - 1)
+            yield Window(self._held[start : self._predicted], size)
+        if last:
+            self._begin()
+        else:  # the next window predicts one token at least
+            del self._held[: max(0, self._predicted - self._context)]
+            self._predicted = min(self._predicted, self._context)
+
+
+class _Encoded:
+    """The tokens of pieces, encoded many at a time.
+
+    Attributes:
+        bytes_read: their text so far, in UTF-8.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pieces: Iterable[Piece]) -> None:
+        self._tokenizer, self._pieces = tokenizer, pieces
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[tuple[list[int], bool]]:
+        """The tokens of each piece, and whether it ends its document."""
+        for batch in self._together():
+            texts = [piece.text for piece in batch]
+            encoded = self._tokenizer.encode_batch(texts)
+            self.bytes_read += sum(len(text.encode()) for text in texts)
+            for piece, ids in zip(batch, encoded, strict=True):
+                yield ids, piece.last
+
+    def _together(self) -> Iterator[list[Piece]]:
+        batch: list[Piece] = []
+        characters = 0
+        for piece in self._pieces:
+            batch.append(piece)
+            characters += len(piece.text)
+            if characters >= ENCODED_CHARACTERS or len(batch) >= ENCODED_PIECES:
+                yield batch
+                batch, characters = [], 0
+        yield batch
+
+
+def _windows(text: Iterable[tuple[list[int], bool]], sliding: Sliding) -> Iterator[Window]:
+    for ids, last in text:
+        yield from sliding.read(ids, last=last)
+
+
+def _batches(windows: Iterable[Window], size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Windows of similar lengths together, with at most ``size`` tokens to read, padding included.
+
+    Yields:
+        inputs and targets, int64 [B, T]; and which of the targets are predicted, bool [B, T].
+    """
+    for pool in _pools(windows, POOL_BATCHES * size):
+        pool.sort(key=lambda window: len(window.tokens), reverse=True)
+        start = 0
+        while start < len(pool):
+            longest = len(pool[start].tokens) - 1
+            end = start + max(1, size // longest)
+            yield _padded(pool[start:end])
+            start = end
+
+
+def _pools(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
+    pool: list[Window] = []
+    tokens = 0
+    for window in windows:
+        pool.append(window)
+        tokens += len(window.tokens) - 1
+        if tokens >= size:
+            yield pool
+            pool, tokens = [], 0
+    yield pool
+
+
+def _padded(windows: Sequence[Window]) -> tuple[Tensor, Tensor, Tensor]:
+    longest = len(windows[0].tokens)
+    tokens = torch.zeros(len(windows), longest, dtype=torch.int64)
+    predicted = torch.zeros(len(windows), longest, dtype=torch.bool)
+    for row, window in enumerate(windows):
+        end = len(window.tokens)
+        tokens[row, :end] = torch.tensor(window.tokens)
+        predicted[row, end - window.predicted : end] = True
+    # Padding comes last, where a causal model sees it in no prediction that counts.
+    return tokens[:, :-1], tokens[:, 1:], predicted[:, 1:]

@@ -1,0 +1,109 @@
+"""Fetching a state of the swarm without taking part in it: nothing is published, nobody is served."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from functools import partial
+
+from hivemind.p2p import P2P, PeerID
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.joining.connection import Connection
+from dupt_swarm.network.joining.entry import find_state
+from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.commands import Pull
+from dupt_swarm.node.messages import Pulled
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+
+# Of the peers of a large swarm: as many can give chunks at once, and more need not be asked what they hold.
+DIALLED_MAX = 16
+ASKED_MAX = 64
+
+
+async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
+    """Fetch the state that ``order`` names, checked by its digest, and write it to disk.
+
+    Raises:
+        NodeError: nobody could give it.
+        CheckpointError: it cannot be written.
+    """
+    tokenizer = await get_tokenizer(connection.exchange, connection.settings, connection.handshake)
+    store = StateStore(connection.manifest, connection.exchange, host.tell)
+    membership = connection.membership
+    async with background(_meet(connection.p2p, await membership.refresh())):
+        if order.round is None:
+            # A single peer that claims the newest state must not choose what people take away.
+            state = await find_state(store, membership, connection.handshake, lambda view: view.agreed)
+        else:
+            state = await _state_after(order.round, store, connection)
+    await asyncio.to_thread(save_state, state, order.path)
+    return Pulled(tokenizer, name_of(state), membership.view)
+
+
+async def _meet(p2p: P2P, view: View) -> None:
+    """Dial peers that publish an address: who is behind a relay is not found by its id alone."""
+    known = {str(peer.peer_id) for peer in await p2p.list_peers()}
+    far = [peer for peer in view.peers if peer.peer_id not in known and peer.record.addresses]
+    chosen = random.sample(far, min(DIALLED_MAX, len(far)))
+    ways = [str(Address(way, peer.peer_id)) for peer in chosen for way in peer.record.addresses]
+    await asyncio.gather(*(dial(p2p, way) for way in ways))
+
+
+async def _state_after(round: int, store: StateStore, connection: Connection) -> ReplicaState:
+    """A state after so many rounds, of several that of most holders; what they say is checked.
+
+    Raises:
+        NodeError: nobody holds one; says which rounds can be had.
+    """
+    holders = await _states_held(connection)
+    found = [(digest, peers) for (number, digest), peers in holders.items() if number == round]
+    problem = "nobody holds it"
+    for digest, peers in sorted(found, key=lambda entry: -len(entry[1])):
+        try:
+            state = await store.fetch(digest, partial(connection.membership.holders, digest, peers))
+        except NodeError as error:
+            problem = str(error)
+            continue
+        if state.round == round:
+            return state
+        problem = f"{', '.join(peers)} gave another"
+    rounds = ", ".join(map(str, sorted({number for number, _ in holders}))) or "none"
+    raise NodeError(
+        f"the state of round {round} is not to be had ({problem}); peers keep the newest states only, "
+        f"now of rounds: {rounds}",
+        setting="round",
+    )
+
+
+async def _states_held(connection: Connection) -> dict[tuple[int, str], list[str]]:
+    """Which peers say that they give which state, by its round and digest."""
+    peers = (await connection.membership.refresh()).peers
+    asked = dict.fromkeys([*connection.handshake.peer_ids, *(peer.peer_id for peer in peers)])
+    hellos = await asyncio.gather(*(_hello(connection, peer) for peer in list(asked)[:ASKED_MAX]))
+    holders: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for peer_id, rounds in [*map(_recorded, peers), *hellos]:
+        for digest, number in rounds.items():
+            if peer_id not in holders[number, digest]:
+                holders[number, digest].append(peer_id)
+    return dict(holders)
+
+
+def _recorded(peer: Peer) -> tuple[str, dict[str, int]]:
+    return peer.peer_id, {peer.record.state_digest: peer.record.round}
+
+
+async def _hello(connection: Connection, peer_id: str) -> tuple[str, dict[str, int]]:
+    """What a peer says that it gives; nothing if it does not answer."""
+    try:
+        return peer_id, (await connection.exchange.hello(PeerID.from_base58(peer_id))).rounds
+    except Exception:
+        # It may fail in any way that libp2p knows.
+        return peer_id, {}

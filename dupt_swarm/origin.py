@@ -1,0 +1,98 @@
+"""`Origin`: where a model in a folder came from, kept beside it in origin.json."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.messages import StateName
+from dupt_swarm.node.record import DATASET_PATTERN
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.version import VERSION
+
+ORIGIN_FILE = "origin.json"
+NAMING_ROLES = ("oracle", "bootstrap")  # they have made the state, or kept it
+
+
+class Evaluated(BaseModel):
+    """What an evaluator said of a state of the swarm, not necessarily of this one: see ``round``."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dataset: str = Field(pattern=DATASET_PATTERN)
+    bits_per_byte: float | None = Field(default=None, description="none of a task")
+    loss_nats: float
+    accuracy: float | None = Field(default=None, description="of a task's answers")
+    round: int
+    evaluator: str = Field(description="its name, or the end of its peer id")
+
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
+        bits = "" if self.bits_per_byte is None else f"{self.bits_per_byte:.4f} bits/byte, "
+        figures = f"{accuracy}{bits}loss {self.loss_nats:.4f}"
+        return f"{figures} on {self.dataset} at round {self.round} by {self.evaluator}"
+
+
+class Origin(BaseModel):
+    """The swarm and the state that a model was taken from. Names are what peers call themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    swarm_id: str
+    round: int = Field(ge=0)
+    swarm_tokens: int = Field(ge=0)
+    state_digest: str
+    peers: tuple[str, ...] = Field(default=(), description="oracles and first peers that gave a name")
+    evaluations: tuple[Evaluated, ...] = ()
+    pulled_at: str = Field(description="UTC, ISO 8601")
+    version: str = VERSION
+
+    @classmethod
+    def of(cls, manifest: Manifest, state: StateName, view: View) -> Self:
+        """The origin of ``state``, taken now, with the peers of ``view``."""
+        names = {peer.record.name for peer in view.peers if peer.record.role in NAMING_ROLES}
+        return cls(
+            swarm_id=manifest.swarm_id,
+            round=state.round,
+            swarm_tokens=state.swarm_tokens,
+            state_digest=state.digest,
+            peers=tuple(sorted(names - {""})),
+            evaluations=tuple(map(_evaluated, view.evaluators)),
+            pulled_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read origin.json.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+            raise CheckpointError(
+                f"{path}: not a valid origin ({reason}); remove it, and the model has none"
+            ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """What origin.json says; of an evaluation, what is not known is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_bytes(self) -> bytes:
+        """The content of origin.json, in ASCII: names are strangers'."""
+        return json.dumps(self.to_json(), indent=2).encode() + b"\n"
+
+
+def _evaluated(peer: Peer) -> Evaluated:
+    record = peer.record.evaluation
+    assert record is not None
+    known = record.model_dump(exclude={"time", "sample"}, exclude_none=True)
+    return Evaluated(**known, evaluator=peer.record.name or peer.peer_id[-8:])

@@ -1,0 +1,28 @@
+"""The decoder of a model folder, ready to read and write text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from dupt_swarm.learning.model import GPT
+    from dupt_swarm.saved_model import SavedModel
+
+
+def load_decoder(path: Path, device: torch.device) -> tuple[SavedModel, GPT]:
+    """The model at ``path`` and its decoder on ``device``; that of a task's model reads and writes too.
+
+    Raises:
+        CheckpointError, ManifestError: see `SavedModel.load`.
+    """
+    from dupt_swarm.learning.model import GPT
+    from dupt_swarm.saved_model import SavedModel
+
+    saved = SavedModel.load(path)
+    model = saved.build(device)
+    decoder = model if isinstance(model, GPT) else model.decoder
+    assert isinstance(decoder, GPT)
+    return saved, decoder

@@ -1,0 +1,163 @@
+"""``dupt-model eval``: measure a model on a text."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from peers import options
+from peers.left_out import sentences
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from dupt_swarm.learning.documents import Piece, Source
+    from dupt_swarm.learning.evaluation import Evaluation
+    from dupt_swarm.learning.left_out import LeftOut, TextFiles
+    from dupt_swarm.saved_model import SavedModel
+
+
+@click.command("eval")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--corpus",
+    required=True,
+    metavar="PATH",
+    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz.",
+)
+@click.option(
+    "--stride",
+    type=int,
+    default=None,
+    help="Tokens that each window predicts; fewer see more before them, and take longer. "
+    "[default: the context's length]",
+)
+@options.field
+@options.strict
+@options.batch_size
+@options.device
+@options.threads
+@options.as_json
+@command_errors
+def command(model: Path, corpus: str, field: str, strict: bool, as_json: bool, **chosen: Any) -> None:
+    """Measure MODEL on a text: bits per byte, nats per token, perplexity.
+
+    Each document begins anew, and each of its tokens is predicted once, in windows of the context's length
+    that slide over it, as lm-evaluation-harness does it. Compare figures of one and the same text.
+    """
+    from dupt_swarm.learning.device import choose_device
+    from dupt_swarm.learning.left_out import TextFiles
+    from dupt_swarm.learning.rolling import evaluate_pieces
+    from dupt_swarm.learning.threads import Threads
+    from peers.model.decoder import load_decoder
+
+    text = Text(TextFiles(corpus, field, strict))
+    device = choose_device(chosen["device"])
+    saved, decoder = load_decoder(model, device)
+    threads = Threads(chosen["threads"])
+    with _progress() as progress:
+        task = progress.add_task("evaluating", total=text.size)
+
+        def look(predicted: int, read: int) -> None:
+            threads.adapt()
+            progress.update(task, completed=text.bytes_read * predicted / max(1, read))
+
+        found = evaluate_pieces(
+            decoder,
+            saved.tokenizer,
+            text.pieces(),
+            stride=chosen["stride"],
+            batch_size=chosen["batch_size"],
+            device=device,
+            look=look,
+        )
+    for sentence in sentences(text.left_out):
+        click.echo(sentence, err=True)
+    show = _print_json if as_json else _print
+    show(saved, found, text)
+
+
+class Text:
+    """The documents to measure on, counted as they are read.
+
+    Attributes:
+        size: bytes of all files.
+        bytes_read: of the files, so far.
+        documents: read so far.
+        left_out: files that could not be read.
+    """
+
+    def __init__(self, files: TextFiles) -> None:
+        """Find the files.
+
+        Raises:
+            CorpusError: there is no text.
+        """
+        files.check()
+        self._files = files
+        self._sources: list[Source] = files.find()
+        self.size = sum(source.size for source in self._sources)
+        self.bytes_read = self.documents = 0
+        self.left_out: list[LeftOut] = []
+
+    def pieces(self) -> Iterator[Piece]:
+        """The documents."""
+        for piece in self._files.read(self._sources, self.left_out.append):
+            self.bytes_read = piece.bytes_read
+            self.documents += piece.last
+            yield piece
+
+
+def _progress() -> Progress:
+    """A bar on stderr, if that is a terminal; it disappears at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    return Progress(
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _print(saved: SavedModel, found: Evaluation, text: Text) -> None:
+    click.echo(
+        f"{saved.manifest.swarm_id}, round {saved.state.round}\n"
+        f"bits per byte   {found.bits_per_byte:.4f}\n"
+        f"nats per token  {found.loss_nats:.4f}\n"
+        f"perplexity      {found.perplexity:.2f}\n"
+        f"tokens          {found.tokens:,}\n"
+        f"bytes           {found.bytes:,}\n"
+        f"documents       {text.documents:,}"
+    )
+
+
+def _print_json(saved: SavedModel, found: Evaluation, text: Text) -> None:
+    line = {
+        "swarm_id": saved.manifest.swarm_id,
+        "round": saved.state.round,
+        "state_digest": saved.state.digest,
+        "bits_per_byte": _finite(found.bits_per_byte),
+        "loss_nats": _finite(found.loss_nats),
+        "perplexity": _finite(found.perplexity),
+        "tokens": found.tokens,
+        "bytes": found.bytes,
+        "documents": text.documents,
+        "left_out": [one.path for one in text.left_out],
+    }
+    click.echo(json.dumps(line))
+
+
+def _finite(value: float) -> float | None:
+    """JSON cannot represent non-finite numbers."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,137 @@
+"""``dupt-model finetune``: teach a model a task from labelled examples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from peers import options
+from peers.interruption import Interruption
+from peers.screen.words import plural
+
+if TYPE_CHECKING:
+    from dupt_swarm.fine_tuning import Finetuner
+    from dupt_swarm.learning.finetuning.loop import Moment
+    from dupt_swarm.learning.labelled.examples import Examples
+    from peers.screen.log import Log
+
+TASKS = ("classification", "entailment", "similarity", "multiple-choice")
+FILE = click.Path(exists=True, path_type=Path)
+
+
+@click.command("finetune")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--task", "kind", type=click.Choice(TASKS), required=True)
+@click.option("--train", type=FILE, required=True, help="Labelled examples: .csv, .jsonl (or .gz), .parquet.")
+@click.option("--valid", type=FILE, required=True, help="Others, by which the best epoch is chosen.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the result, a model like MODEL."
+)
+@options.columns
+@click.option("--labels", default="", metavar="A,B,…", help="In this order. [default: those in --train]")
+@click.option(
+    "--lm-weight",
+    type=click.FloatRange(0, 100),
+    default=0.5,
+    show_default=True,
+    help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster.",
+)
+@click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=6.25e-5, show_default=True)
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Examples of an update."
+)
+@click.option("--seed", type=click.IntRange(0, (1 << 31) - 1), default=0, show_default=True)
+@options.device
+@options.as_json
+@command_errors
+def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
+    """Teach MODEL a task, and write the result to a new folder.
+
+    Columns: classification has text and label; entailment premise, hypothesis, label; similarity first,
+    second, label (or a number); multiple-choice context, choices (a list, in JSON), label (an index from 0).
+    --column names them otherwise. Killed or stopped, the same command goes on where it was.
+    `dupt-model predict --score` measures the result on further examples.
+    """
+    from peers.screen.log import Log
+
+    log = Log()
+    with Interruption() as interruption:
+        from dupt_swarm.fine_tuning import Finetuner, LabelledTask
+        from dupt_swarm.learning.finetuning.settings import FinetuningSettings
+        from dupt_swarm.learning.labelled.files import LabelledFiles
+        from dupt_swarm.saved_model import SavedModel
+
+        columns = chosen["columns"]
+        task = options.pick(
+            LabelledTask,
+            chosen
+            | {
+                "train": LabelledFiles(chosen["train"], columns),
+                "valid": LabelledFiles(chosen["valid"], columns),
+                "labels": tuple(filter(None, map(str.strip, labels.split(",")))),
+            },
+        )
+        settings = options.pick(FinetuningSettings, chosen)
+        finetuner = Finetuner(SavedModel.load(model), task, chosen["out"], settings, chosen["device"])
+        _announce(finetuner, task.kind, log)
+        done = _run(finetuner, interruption)
+    if done:
+        _print(finetuner, chosen["out"], log, as_json)
+    else:
+        log.say("stopped; the same command goes on from here")
+    interruption.exit_if_received()
+
+
+def _announce(finetuner: Finetuner, kind: str, log: Log) -> None:
+    """What will be learnt from what; and what of the examples could not be used as it is."""
+    labels = finetuner.manifest.objective.labels
+    answers = (
+        f"labels {', '.join(labels)}" if labels else "a choice" if kind == "multiple-choice" else "a score"
+    )
+    log.say(f"{kind}, {answers}, on {finetuner.device}")
+    for name, examples in (("training", finetuner.train), ("validation", finetuner.valid)):
+        log.say(f"{name}: {plural(len(examples), 'example')}{_shortcomings(examples)}")
+
+
+def _shortcomings(examples: Examples) -> str:
+    parts = []
+    if examples.truncated:
+        parts.append(f"{examples.truncated} cut to the model's context")
+    if examples.left_out:
+        parts.append(f"{plural(examples.left_out, 'row')} with an empty text left out")
+    return "".join(f", {part}" for part in parts)
+
+
+def _run(finetuner: Finetuner, interruption: Interruption) -> bool:
+    """Whether it came to its end."""
+    from dupt_swarm.learning.interruptible import Abandoned
+    from peers.screen.finetuning import show_finetuning
+
+    stopped: list[bool] = []
+    interruption.on_stop(lambda: stopped.append(True))
+    with show_finetuning() as show:
+
+        def on_moment(now: Moment) -> None:
+            if stopped:
+                raise Abandoned
+            show(now)
+
+        return finetuner.run(on_moment)
+
+
+def _print(finetuner: Finetuner, out: Path, log: Log, as_json: bool) -> None:
+    from peers.screen.finetuning import table_of_epochs
+
+    report = finetuner.report
+    assert report is not None
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        for line in table_of_epochs(report["epochs"], report["best_epoch"]):
+            click.echo(line)
+    log.say(f"wrote {out}, as it was after epoch {report['best_epoch']}")

@@ -1,0 +1,172 @@
+"""``dupt-model inspect``: what a model folder, a checkpoint, a peer's folder or a manifest is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
+from peers import options
+
+if TYPE_CHECKING:
+    from dupt_swarm.manifest import Manifest
+    from dupt_swarm.saved_model import SavedModel
+
+
+@click.command("inspect")
+@click.argument("path", type=click.Path(path_type=Path))
+@options.as_json
+@command_errors
+def command(path: Path, as_json: bool) -> None:
+    """Say what PATH is: a model folder, a checkpoint, a peer's folder, or a manifest.
+
+    Its state is read and checked against its digest, its tokenizer against the manifest.
+    """
+    found = about_manifest(path) if path.is_file() else about_model(path)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for line in _lines(found):
+        click.echo(one_line(line))
+
+
+def about_model(path: Path) -> dict[str, Any]:
+    """What the model at ``path`` is.
+
+    Raises:
+        DuptError: there is none, or it is damaged.
+    """
+    from dupt_swarm.saved_model import SavedModel, find_model
+
+    model = SavedModel.load(path)
+    state = model.state
+    return {
+        "path": str(path),
+        "kind": _kind(path, find_model(path)),
+        **_shape(model.manifest, state.anchor.numel()),
+        "tokenizer": _tokenizer(model.manifest, model.tokenizer.sha256),
+        "bytes": sum(file.stat().st_size for file in _files(model)),
+        "round": state.round,
+        "tokens": state.swarm_tokens,
+        "digest": state.digest,
+        "buffers": sorted(state.buffers),
+        "custom": not model.described,
+        "origin": model.origin.to_json() if model.origin else None,
+    }
+
+
+def about_manifest(path: Path) -> dict[str, Any]:
+    """What the manifest at ``path`` describes.
+
+    Raises:
+        ManifestError: it is not valid.
+    """
+    from dupt_swarm.manifest import Manifest
+
+    manifest = (
+        Manifest.from_bytes(path.read_bytes(), str(path)) if path.suffix == ".json" else Manifest.load(path)
+    )
+    beside = path.with_name("tokenizer.json")
+    return {
+        "path": str(path),
+        "kind": "manifest",
+        **_shape(manifest, _count_parameters(manifest)),
+        "tokenizer": _tokenizer(manifest, _sha256(beside) if beside.exists() else None),
+        "bytes": path.stat().st_size,
+    }
+
+
+def _kind(path: Path, newest: Path) -> str:
+    if newest != path:
+        return f"peer's folder, {newest.name}"
+    return "model folder" if (path / "manifest.json").exists() else "checkpoint"
+
+
+def _files(model: SavedModel) -> list[Path]:
+    return [path for path in model.folder.iterdir() if path.is_file()]
+
+
+def _shape(manifest: Manifest, parameters: int) -> dict[str, Any]:
+    objective = manifest.objective
+    return {
+        "name": manifest.name,
+        "swarm_id": manifest.swarm_id,
+        "manifest_sha256": manifest.sha256,
+        "model": {**manifest.model.model_dump(), "parameters": parameters},
+        "objective": objective.model_dump() if objective.supervised else {"kind": objective.kind},
+    }
+
+
+def _tokenizer(manifest: Manifest, found: str | None) -> dict[str, Any]:
+    """The manifest's; whether the one beside it has that hash, null if there is none."""
+    wanted = manifest.tokenizer
+    return {**wanted.model_dump(), "matches": None if found is None else found == wanted.sha256}
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _count_parameters(manifest: Manifest) -> int:
+    """Of the manifest's model, without the memory that it would take."""
+    import torch
+
+    from dupt_swarm.learning.objectives import build_model
+
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_model(manifest).parameters())
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    model, objective, tokenizer = found["model"], found["objective"], found["tokenizer"]
+    matches = {True: "matches the manifest", False: "is NOT the manifest's", None: "is not there"}
+    facts = {
+        "kind": found["kind"],
+        "swarm": found["swarm_id"],
+        "model": f"{model['layers']} layers, {model['heads']} heads, width {model['width']}, "
+        f"context {model['context_length']}, vocabulary {model['vocabulary_size']}",
+        "parameters": f"{model['parameters']:,}",
+        "norm": f"{model['norm']}, as in {'GPT-2' if model['norm'] == 'pre' else 'GPT-1'}",
+        "objective": _describe(objective),
+        "tokenizer": f"{tokenizer['sha256'][:12]}, {tokenizer['vocabulary_size']} ids; "
+        f"tokenizer.json {matches[tokenizer['matches']]}",
+        "on disk": f"{found['bytes']:,} bytes",
+    }
+    if "digest" in found:
+        facts |= {
+            "round": f"{found['round']}, {found['tokens']:,} tokens",
+            "digest": f"{found['digest']} (verified)",
+        }
+    if found.get("custom"):
+        facts["parameters"] += ", of a custom model that the manifest does not describe"
+    lines = [str(found["path"]), *(f"  {key:<11} {value}" for key, value in facts.items())]
+    return lines + _origin_lines(found.get("origin"))
+
+
+def _describe(objective: dict[str, Any]) -> str:
+    if objective["kind"] == "lm":
+        return "language (L1)"
+    labels = f", labels {', '.join(objective['labels'])}" if objective["labels"] else ""
+    return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
+
+
+def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
+    from dupt_swarm.origin import Origin
+
+    if tree is None:
+        return []
+    origin = Origin.model_validate_json(json.dumps(tree))
+    lines = [
+        f"  {'taken from':<11} {origin.swarm_id} at round {origin.round}, {origin.pulled_at}, "
+        f"state {origin.state_digest[:12]}"
+    ]
+    if origin.peers:
+        lines.append(f"  {'peers':<11} {', '.join(origin.peers)}")
+    return lines + [f"  {'evaluated':<11} {one}" for one in origin.evaluations]

@@ -1,0 +1,58 @@
+"""``dupt-model pull``: the newest model of a swarm, without training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.settings import NodeSettings
+from peers import options
+from peers.interruption import Interruption
+
+
+@click.command("pull")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@options.initial_peers
+@click.option(
+    "--round",
+    type=click.IntRange(0),
+    default=None,
+    help="The state after so many rounds, while a peer still gives it. [default: the newest]",
+)
+@options.swarm_id
+@options.max_download
+@options.as_json
+@command_errors
+def command(
+    folder: Path, initial_peers: tuple[str, ...], round: int | None, as_json: bool, **chosen: Any
+) -> None:
+    """Fetch the newest model that a swarm agrees on into DIR, checked by its digest.
+
+    It comes from all peers that hold it at once. Nothing is published and no port is needed; DIR must be
+    empty or not there yet.
+    """
+    from peers.screen.download import show_download
+
+    with Interruption() as interruption:
+        from dupt_swarm.pulling import pull
+
+        settings = options.pick(NodeSettings, chosen, role="observer")
+        with show_download("fetching the model") as show:
+            model = pull(initial_peers, folder, round, settings, show)
+    interruption.exit_if_received()
+    assert model.origin is not None
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), **model.origin.to_json()}))
+        return
+    origin = model.origin
+    click.echo(
+        f"{folder}: swarm {origin.swarm_id} at round {origin.round}, {origin.swarm_tokens:,} tokens, "
+        f"state {origin.state_digest[:12]}"
+    )
+    for found in origin.evaluations:
+        click.echo(one_line(f"  {found}"))
