@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,22 @@ def _say(folder: Path, form: Format, manifest: Manifest) -> None:
 
 
 def _origin(saved: SavedModel) -> Origin:
-    from dupt_swarm.learning.export.origin import Origin
+    """What the folder tells, or of a checkpoint what it is."""
+    from dupt_swarm.learning.export.origin import Measured, Origin
 
-    state = saved.state
-    return Origin(saved.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
+    state, told = saved.state, saved.origin
+    known = Origin(saved.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
+    if told is None:
+        return known
+    return replace(
+        known,
+        swarm_id=told.swarm_id,
+        peers=told.peers,
+        evaluations=tuple(
+            Measured(found.dataset, found.bits_per_byte, found.loss_nats, found.round, found.evaluator)
+            for found in told.evaluations
+            if found.bits_per_byte is not None
+        ),
+        pulled_at=told.pulled_at,
+        version=told.version,
+    )
