@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from dupt_swarm.disk.files import sync_files, sync_folder
-from dupt_swarm.errors import CheckpointError, CorpusError, FileError, UsageError
+from dupt_swarm.disk.new_folder import check_vacant
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.finetuning.loop import Epoch, FineTuning, Moment
 from dupt_swarm.learning.finetuning.progress import Progress, check_same
@@ -31,12 +31,11 @@ from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.manifest import Objective
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
+from dupt_swarm.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.swarm import REPLICA_FILE
 from dupt_swarm.version import VERSION
 
 FINETUNING_FILE = "finetuning.json"
-COPIED = ("origin.json",)  # of the base, where it has them
 
 Kind = Literal["classification", "entailment", "similarity", "multiple-choice"]
 
@@ -184,14 +183,16 @@ class Finetuner:
         Raises:
             UsageError: there is something else.
         """
+        report_file = self._out / FINETUNING_FILE
+        if not (report_file.exists() and (self._out / REPLICA_FILE).exists()):
+            check_vacant(self._out)
+            return None
         try:
-            if not self._out.exists() or (self._out.is_dir() and not any(self._out.iterdir())):
-                return None
-            report: dict[str, Any] = json.loads((self._out / FINETUNING_FILE).read_bytes())
+            report: dict[str, Any] = json.loads(report_file.read_bytes())
             check_same(report["begun_with"], self._begun_with, self._out)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{self._out}: there is something already; choose another folder", setting="out"
+                f"{report_file}: cannot be read ({error}); choose another folder", setting="out"
             ) from error
         return report
 
@@ -216,24 +217,10 @@ class Finetuner:
             "best_epoch": best.number,
             "begun_with": self._begun_with,
         }
-        folder = self._progress.folder / "model"
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            (folder / MANIFEST_FILE).write_bytes(self.manifest.canonical_bytes())
-            (folder / TOKENIZER_FILE).write_bytes(self._base.tokenizer.to_bytes())
-            for name in COPIED:
-                if (self._base.folder / name).is_file():
-                    shutil.copyfile(self._base.folder / name, folder / name)
+        with new_model_folder(self._out) as folder:
+            write_shared(folder, self.manifest, self._base.tokenizer.to_bytes(), self._base.origin)
             (folder / FINETUNING_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
             save_state(result, folder / REPLICA_FILE)
-            sync_files(sorted(folder.iterdir()), lambda *_: True)
-            folder.rename(self._out)
-            sync_folder(self._out.parent)
-        except (OSError, CheckpointError) as error:
-            raise FileError(
-                f"{self._out}: cannot be written ({error}); free space there, and start again: it goes on"
-            ) from error
         self.report = report
 
     def _shapes(self) -> list[torch.Tensor]:

@@ -47,9 +47,15 @@ FILE = click.Path(exists=True, path_type=Path)
 )
 @click.option("--seed", type=click.IntRange(0, (1 << 31) - 1), default=0, show_default=True)
 @options.device
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=None,
+    help="Compute with so many threads on a CPU; other numbers round differently. [default: all cores]",
+)
 @options.as_json
 @command_errors
-def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
+def command(model: Path, labels: str, threads: int | None, as_json: bool, **chosen: Any) -> None:
     """Teach MODEL a task, and write the result to a new folder.
 
     Columns: classification has text and label; entailment premise, hypothesis, label; similarity first,
@@ -61,11 +67,15 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
 
     log = Log()
     with Interruption() as interruption:
+        import torch
+
         from dupt_swarm.fine_tuning import Finetuner, LabelledTask
         from dupt_swarm.learning.finetuning.settings import FinetuningSettings
         from dupt_swarm.learning.labelled.files import LabelledFiles
         from dupt_swarm.saved_model import SavedModel
 
+        if threads is not None:
+            torch.set_num_threads(threads)
         columns = chosen["columns"]
         task = options.pick(
             LabelledTask,

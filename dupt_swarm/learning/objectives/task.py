@@ -76,8 +76,8 @@ class SupervisedTask:
     def notes(self) -> list[str]:
         """What was done to examples that did not fit."""
         truncated, left_out = self.examples.truncated, self.examples.left_out
-        cut = f"{truncated} of {len(self.examples)} examples have a text that is too long, and was cut"
-        without = f"{left_out} examples left out: a text of theirs is empty"
+        cut = f"examples with a text that was too long, and was cut: {truncated} of {len(self.examples)}"
+        without = f"examples left out, for a text of theirs is empty: {left_out}"
         return [*([cut] if truncated else []), *([without] if left_out else [])]
 
     def batches(self, sequences: int, peer: str) -> tuple[LabelledBatches, int]:

@@ -15,7 +15,7 @@ from dupt_swarm.learning.objectives.supervised import auxiliary_loss, combined_l
 from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.manifest import Model, Objective
 
-HEAD_SEED = 1 << 32  # added to the model's, or W_y would repeat the first numbers of W_e
+HEAD_SEED = 1 << 31  # added to the model's, or W_y would repeat W_e; PyTorch reads 32 bits of a seed
 
 
 class TaskModel(nn.Module):
