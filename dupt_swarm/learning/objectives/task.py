@@ -54,7 +54,9 @@ class SupervisedTask:
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         """See `TrainingObjective`."""
         files = LabelledFiles(settings.corpus, settings.columns)
-        if next(files.rows([*TASKS[manifest.objective.kind].columns, LABEL]), None) is None:
+        columns = TASKS[manifest.objective.kind].columns
+        files.check_names(columns)
+        if next(files.rows([*columns, LABEL]), None) is None:
             raise CorpusError(f"{settings.corpus}: there are no rows; give some examples")
 
     @classmethod
@@ -68,6 +70,7 @@ class SupervisedTask:
     ) -> Self:
         """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
         del cache, progress
+        cls.check(manifest, settings)
         files = LabelledFiles(settings.corpus, settings.columns)
         context_length = manifest.model.context_length
         return cls(manifest, load_examples(files, manifest.objective, tokenizer, context_length))

@@ -65,7 +65,7 @@ def test_sequences_of_an_example_share_the_batch_size(tmp_path: Path) -> None:
     assert micro_batches == 64 // 16 // 2
 
 
-def test_a_task_is_measured_on_examples_held_out(languages: Path, tmp_path: Path) -> None:
+def test_a_task_is_measured_on_examples_held_out(languages: Path) -> None:
     """L2 and accuracy are those of the examples that are not trained on; an evaluator's, of all examples."""
     opened, model = task_of(LANGUAGES, languages)
     train, held_out = opened.examples.split(1)
@@ -117,7 +117,7 @@ def test_columns_are_called_as_the_table_calls_them(tmp_path: Path) -> None:
     opened, _ = task_of(LANGUAGES, table, columns={"text": "review"})
     assert len(opened.examples) == 40
     manifest, _ = small_task(LANGUAGES)
-    with pytest.raises(CorpusError, match="there is no column `text`"):
+    with pytest.raises(CorpusError, match="no column `text`: it has `review`, `label`"):
         check_data(OracleSettings(table), manifest)
     with pytest.raises(UsageError, match="the task has no column `premise`"):
         check_data(OracleSettings(table, columns={"premise": "review"}), manifest)
