@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dupt_swarm.disk.new_folder import check_vacant, new_folder
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.node import Node
 from dupt_swarm.origin import Origin
-from dupt_swarm.saved_model import SavedModel, write_shared
+from dupt_swarm.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import REPLICA_FILE, check_some
 
@@ -39,7 +38,7 @@ def pull(
 
     Raises:
         UsageError: the folder is not empty.
-        FileError: it cannot be written.
+        CheckpointError: it cannot be written.
         UnreachableError: none of the initial peers answers.
         NodeError: no peer could give the state, or nobody has that round's any more.
         DuptError: other reasons; see `errors`.
@@ -47,12 +46,10 @@ def pull(
     folder = Path(folder)
     check_some(initial_peers)
     wish = replace(settings or NodeSettings("observer"), role="observer", initial_peers=tuple(initial_peers))
-    check_vacant(folder)
-    with Node(on_download) as node:
+    with new_model_folder(folder) as unfinished, Node(on_download) as node:
         manifest = Manifest.from_bytes(node.join(wish).manifest)
-        with new_folder(folder, last=REPLICA_FILE) as unfinished:
-            pulled = node.pull(unfinished / REPLICA_FILE, round)
-            origin = Origin.of(manifest, pulled.state, pulled.view)
-            write_shared(unfinished, manifest, pulled.tokenizer, origin)
-            model = SavedModel.load(unfinished)
+        pulled = node.pull(unfinished / REPLICA_FILE, round)
+        origin = Origin.of(manifest, pulled.state, pulled.view)
+        write_shared(unfinished, manifest, pulled.tokenizer, origin)
+        model = SavedModel.load(unfinished)
     return replace(model, folder=folder)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from dupt_swarm.disk.new_folder import new_folder
-from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.disk.files import sync_files, sync_folder
+from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -102,9 +106,9 @@ class SavedModel:
 
         Raises:
             UsageError: ``folder`` is there already, and not empty.
-            FileError: it cannot be written.
+            CheckpointError: it cannot be written.
         """
-        with new_folder(folder, last=REPLICA_FILE) as unfinished:
+        with new_model_folder(folder) as unfinished:
             write_shared(unfinished, self.manifest, self.tokenizer.to_bytes(), self.origin)
             save_state(self.state, unfinished / REPLICA_FILE)
         return replace(self, folder=folder)
@@ -119,9 +123,65 @@ def write_shared(folder: Path, manifest: Manifest, tokenizer: bytes, origin: Ori
     """Write what a model folder holds beside its replica state.
 
     Raises:
-        OSError: it cannot be written.
+        CheckpointError: it cannot be written.
     """
-    (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
-    (folder / TOKENIZER_FILE).write_bytes(tokenizer)
-    if origin is not None:
-        (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
+    with _explained(folder):
+        (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
+        (folder / TOKENIZER_FILE).write_bytes(tokenizer)
+        if origin is not None:
+            (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
+
+
+def check_vacant(folder: Path) -> None:
+    """See beforehand whether a model can be written to ``folder``.
+
+    Raises:
+        UsageError: it is no empty folder, nor can it become one.
+    """
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{folder}: already there, and not an empty folder; choose another, or remove it")
+
+
+@contextmanager
+def new_model_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write a model into; it becomes ``folder`` if all goes well, and else is gone.
+
+    Raises:
+        UsageError: see `check_vacant`.
+        CheckpointError: it cannot be written.
+    """
+    check_vacant(folder)
+    folder = folder.resolve()
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    try:
+        with _explained(folder):
+            unfinished.mkdir(parents=True)
+        yield unfinished
+        with _explained(folder):
+            sync_files(sorted(unfinished.iterdir()), lambda *_: True)
+            _name(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _name(unfinished: Path, folder: Path) -> None:
+    if folder.is_dir():  # somebody may be in it: it stays, and the state comes last
+        for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REPLICA_FILE):
+            path.rename(folder / path.name)
+        sync_folder(folder)
+    else:
+        unfinished.rename(folder)
+    sync_folder(folder.parent)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: the model could not be written ({error.strerror or error}); "
+            "free some space there, or choose another folder"
+        ) from error

@@ -9,13 +9,12 @@ import torch
 
 from dupt_swarm import SavedModel
 from dupt_swarm.disk.folders import SwarmFolder
-from dupt_swarm.disk.new_folder import check_vacant
-from dupt_swarm.errors import CheckpointError, FileError, ManifestError, UsageError
+from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.origin import ORIGIN_FILE, Origin
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE
+from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.saved_models import small_tokenizer, write_model, write_state
 from tests.support.tiny import tiny_manifest
@@ -71,15 +70,15 @@ def test_what_is_there_is_not_overwritten(model: SavedModel, tmp_path: Path) -> 
 def test_a_disk_that_fails_leaves_nothing(model: SavedModel, tmp_path: Path) -> None:
     """The error names the folder, and what was written is removed."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileError, match=r"file/model: cannot be written \("):
+    with pytest.raises(CheckpointError, match=r"file/model: the model could not be written \("):
         model.save(tmp_path / "file" / "model")
 
     def fail(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dupt_swarm.disk.new_folder.sync_files", fail)
-        with pytest.raises(FileError, match="No space left on device"):
+        patched.setattr("dupt_swarm.saved_model.sync_files", fail)
+        with pytest.raises(CheckpointError, match="No space left on device"):
             model.save(tmp_path / "new")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "file"}
 

@@ -36,16 +36,15 @@ def command(model: Path, folder: Path, format: str | None) -> None:
     with Interruption():
         import torch
 
-        from dupt_swarm.disk.new_folder import check_vacant, new_folder
         from dupt_swarm.learning.export.export import choose_format, export
         from dupt_swarm.learning.export.learned import Learned
-        from dupt_swarm.saved_model import SavedModel
+        from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder
 
         check_vacant(folder)
         saved = SavedModel.load(model)
         form = choose_format(format, saved.manifest.model)
         built = saved.build(torch.device("cpu"))
-        with new_folder(folder, last="model.safetensors") as unfinished:
+        with new_model_folder(folder) as unfinished:
             export(unfinished, Learned(built, saved.manifest, saved.tokenizer, _origin(saved)), form)
     _say(folder, form, saved.manifest)
 
@@ -72,7 +71,14 @@ def _origin(saved: SavedModel) -> Origin:
         swarm_id=told.swarm_id,
         peers=told.peers,
         evaluations=tuple(
-            Measured(found.dataset, found.bits_per_byte, found.loss_nats, found.round, found.evaluator)
+            Measured(
+                dataset=found.dataset,
+                bits_per_byte=found.bits_per_byte,
+                loss_nats=found.loss_nats,
+                accuracy=found.accuracy,
+                round=found.round,
+                evaluator=found.evaluator,
+            )
             for found in told.evaluations
             if found.bits_per_byte is not None
         ),

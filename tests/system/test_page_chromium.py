@@ -211,7 +211,8 @@ CONTRASTS = """() => {
             if (!/^rgba\\(.*, [\\d.]+\\)$/.test(color)) return color;
         }
     };
-    const texts = ".sample, .prompt, h1, h2, small, dt, dd b, .note, .hint, td, th, .role, button, code, nav a, .legend li, a";
+    const texts = "h1, h2, small, dt, dd b, .note, .hint, td, th, .role, button, code, nav a, .legend li, a, "
+        + ".sample, .prompt";
     return [...document.querySelectorAll(texts)].map((element) => {
         const colors = [getComputedStyle(element).color, behind(element)];
         const [a, b] = colors.map(luminance).sort((a, b) => b - a);

@@ -135,8 +135,9 @@ def _evaluations(evaluations: Sequence[Measured]) -> str:
     rows = [
         (
             plain_text(found.dataset),
-            f"{found.bits_per_byte:.4f}",
-            f"{found.loss_nats:.4f}",
+            _figure(found.bits_per_byte),
+            _figure(found.loss_nats),
+            _figure(found.accuracy),
             f"{found.round:,}",
             plain_text(found.evaluator),
         )
@@ -144,10 +145,14 @@ def _evaluations(evaluations: Sequence[Measured]) -> str:
     ]
     left_out = len(evaluations) - len(rows)
     return (
-        _table(("dataset", "bits per byte", "nats per token", "round", "evaluator"), rows)
+        _table(("dataset", "bits per byte", "nats per token", "accuracy", "round", "evaluator"), rows)
         + (f"\n\nAnd {left_out:,} more." if left_out else "")
         + "\n\nEach evaluator published its own figure; nobody else has checked it."
     )
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """What an evaluator published.
+    """What an evaluator published; a figure is None where it gave none.
 
     Attributes:
+        accuracy: of a task's answers, from 0 to 1.
         round: of the state that it measured, not necessarily the one at hand.
         evaluator: its name, or the end of its peer id.
     """
 
     dataset: str
-    bits_per_byte: float
-    loss_nats: float
+    bits_per_byte: float | None
+    loss_nats: float | None
+    accuracy: float | None
     round: int
     evaluator: str
 
