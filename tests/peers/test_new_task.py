@@ -1,7 +1,6 @@
 """A swarm that fine-tunes a model, as people begin it, join it and watch it."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -91,19 +90,12 @@ def test_a_task_needs_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_first_peer_needs_the_state_of_round_0(base: Path, tmp_path: Path) -> None:
-    """It is refused when it is missing, and when it belongs to another manifest."""
-    run, other = begun(base, tmp_path), tmp_path / "other" / "run.toml"
-    assert new(other, "--from", str(base), *TASK, "--seed", "9").startswith("0:")
-    for replacement, message in (
-        (None, "the state that the swarm begins with is missing; `dupt-peer new --from` writes it"),
-        (other.with_name(INITIAL_FILE), "`initial_digest` is"),
-    ):
-        run.with_name(INITIAL_FILE).unlink(missing_ok=True)
-        if replacement:
-            shutil.copy(replacement, run.with_name(INITIAL_FILE))
-        done = dupt_peer("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "state"))
-        assert done.returncode == 10
-        assert message in done.stderr
+    """Without it there is no swarm; who writes it is named."""
+    run = begun(base, tmp_path)
+    run.with_name(INITIAL_FILE).unlink()
+    done = dupt_peer("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "state"))
+    assert done.returncode == 10
+    assert "the state that the swarm begins with is missing; `dupt-peer new --from` writes it" in done.stderr
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -121,11 +113,10 @@ def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
     own = ("--initial-peers", address, *data, *LISTEN, "--state-dir", str(tmp_path / "own"))
     oracle = start("join", *own, "--json")
     wait_for_line(oracle, "accuracy")
-    wait_for_line(oracle, "last round averaged alone")
     shown = json.loads(dupt_peer("status", "--initial-peers", address, "--json").stdout)
+    wait_for_line(oracle, "round 5")
     oracle.terminate()
     summary = json.loads(oracle.communicate(timeout=60)[0])
-    again = dupt_peer("join", *own, "--json", "--rounds", "3")
     judged = dupt_peer("evaluate", "--initial-peers", address, *data, *LISTEN, "--once", "--json",
                        "--state-dir", str(tmp_path / "judge"))  # fmt: skip
     first.terminate()
@@ -133,11 +124,8 @@ def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
 
     assert [peer["heldout_bits_per_byte"] for peer in shown["peers"]] == [None, None]
     assert any(peer["heldout_accuracy"] is not None for peer in shown["peers"])
-    assert again.returncode == 0, again.stderr
-    after = json.loads(again.stdout)
-    assert after["tokens_total"] > summary["tokens_total"] > 0
-    assert after["accuracy_after"] > 0.9
-    assert after["bits_per_byte_after"] is None
+    assert summary["accuracy_after"] > 0.9 > summary["accuracy_before"]
+    assert summary["bits_per_byte_after"] is None
     found = json.loads(judged.stdout)
     assert (found["examples"], found["bits_per_byte"]) == (120, None)
     assert found["accuracy"] > 0.9
