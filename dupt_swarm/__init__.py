@@ -9,6 +9,7 @@ swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 saved_model     `SavedModel`: a model in a folder
+beginning       how a swarm begins from a pretrained model
 fine_tuning     `Finetuner`: a saved model learns a task
 pulling         `pull`: takes the newest one from a swarm
 exporting       `export`: a saved model in Hugging Face's format

@@ -19,6 +19,7 @@ LAYERS = {
         "oracle",
         "evaluator",
         "saved_model",
+        "beginning",
         "fine_tuning",
         "pulling",
         "exporting",
