@@ -22,6 +22,7 @@ LAYERS = {
         "beginning",
         "fine_tuning",
         "pulling",
+        "exporting",
         "origin",
         "sample",
     },

@@ -41,7 +41,9 @@ FILE = click.Path(exists=True, path_type=Path)
     help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster.",
 )
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), default=6.25e-5, show_default=True)
+@click.option(
+    "--learning-rate", type=click.FloatRange(0, 100, min_open=True), default=6.25e-5, show_default=True
+)
 @click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Examples of an update."
 )

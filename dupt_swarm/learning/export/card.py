@@ -52,7 +52,9 @@ def render_card(learned: Learned, form: Format) -> str:
         "## Evaluations",
         _evaluations(origin.evaluations),
         "## Manifest",
-        "What all peers of the swarm shared:",
+        "What all peers of the swarm shared:"
+        if manifest.swarm_id == origin.swarm_id
+        else "Of this model, which was fine-tuned from the swarm's:",
         f"```toml\n{manifest.to_toml()}```",
     ]
     return "\n\n".join(parts) + "\n"
@@ -118,6 +120,7 @@ def _origin(manifest: Manifest, tokenizer_sha256: str, origin: Origin) -> str:
         ("round", f"{origin.round:,}"),
         ("tokens seen", f"{origin.swarm_tokens:,}"),
         ("state digest", plain_text(origin.state_digest)),
+        *([("after fine-tuning", origin.fine_tuned_digest)] if origin.fine_tuned_digest else []),
         ("manifest, SHA-256", manifest.sha256),
         ("tokenizer, SHA-256", tokenizer_sha256),
         ("peers with a name", _listed(origin.peers) or "none that is known"),

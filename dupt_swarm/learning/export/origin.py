@@ -28,9 +28,11 @@ class Origin:
     """The swarm and its state, and who had a part in it.
 
     Attributes:
+        swarm_id: of the swarm that the model was taken from, whatever was made of it since.
         peers: names of those that gave one.
         pulled_at: when it was taken from the swarm, UTC, ISO 8601; empty: it is a checkpoint.
         version: of dupt_swarm, which took it.
+        fine_tuned_digest: what the state became; empty: it is as it was.
     """
 
     swarm_id: str
@@ -41,3 +43,4 @@ class Origin:
     evaluations: tuple[Measured, ...] = ()
     pulled_at: str = ""
     version: str = ""
+    fine_tuned_digest: str = ""

@@ -107,6 +107,16 @@ def test_a_checkpoint_knows_less() -> None:
     card = card_of(PRE)
     assert "| peers with a name | none that is known |" in card
     assert "## Evaluations\n\nNone that is known.\n" in card
+    assert "What all peers of the swarm shared:" in card
+    assert "after fine-tuning" not in card
+
+
+def test_what_was_made_of_it() -> None:
+    """A fine-tuned model tells which state of which swarm it was made from, and that it is another."""
+    origin = Origin("other-0123456789ab", 5, 6, "a" * 64, fine_tuned_digest="b" * 64)
+    card = card_of(PRE, origin=origin, kind="multiple-choice")
+    assert f"| state digest | {'a' * 64} |\n| after fine-tuning | {'b' * 64} |\n" in card
+    assert "Of this model, which was fine-tuned from the swarm's:" in card
 
 
 def test_strangers_write_nothing() -> None:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dupt_swarm.errors import ManifestError
@@ -66,6 +66,7 @@ def check(theirs: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50)
 @given(text=st.text())
 def test_any_text(kind: str, text: str) -> None:
     """Any Unicode text has our ids, and comes back."""
@@ -73,6 +74,7 @@ def test_any_text(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50)
 @given(parts=st.lists(st.sampled_from(AWKWARD)))
 def test_awkward_text(kind: str, parts: list[str]) -> None:
     """So has text that spells special tokens, and white space, control and combining characters."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.objectives.answers import build_answer
 from dupt_swarm.learning.objectives.scores import TaskEvaluation, ask, evaluate_task, score
 from dupt_swarm.manifest import Objective
@@ -63,8 +64,9 @@ def test_answers_in_words() -> None:
 
 
 @pytest.mark.parametrize("objective", [TWO, CHOICE, NUMBER], ids=lambda objective: objective.kind)
-def test_evaluation(objective: Objective) -> None:
+def test_evaluation(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss is L2's over all examples, whatever the batches; the model's mode is restored."""
+    monkeypatch.setattr(device_module, "_cpu_has_bf16", lambda: False)
     _, model = small_task(objective, model={"init_std": 0.3})
     sequences = {"classification": 1, "multiple-choice": 3, "similarity": 2}[objective.kind]
     tokens = torch.randint(300, (5, sequences, 6), generator=torch.Generator().manual_seed(1))
@@ -81,7 +83,7 @@ def test_evaluation(objective: Objective) -> None:
     model.eval()
     with torch.no_grad():
         expected = model.answer.loss(model.logits(tokens, lengths), labels)
-    assert found.loss == pytest.approx(expected.item(), rel=2e-2)  # products may be in bf16
+    assert found.loss == pytest.approx(expected.item(), rel=1e-5)
     assert found.examples == 5
     assert found.accuracy == found.scores.get("accuracy")
 

@@ -54,13 +54,13 @@ def test_it_needs_no_transformers(tmp_path: Path) -> None:
 
 
 def test_the_origin_is_told(tmp_path: Path) -> None:
-    """What `pull` wrote into origin.json is in the card; the state's own figures are the state's."""
+    """What `pull` wrote into origin.json is in the card, and what the state became since."""
     saved = write_model(tmp_path / "plain")
     evaluated = Evaluated(dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, round=7, evaluator="judge")
     origin = Origin(
         swarm_id=saved.manifest.swarm_id,
         round=99,
-        swarm_tokens=99,
+        swarm_tokens=9900,
         state_digest="0" * 64,
         peers=("Ada", "<b>"),
         evaluations=(evaluated,),
@@ -70,8 +70,10 @@ def test_the_origin_is_told(tmp_path: Path) -> None:
     replace(saved, origin=origin).save(tmp_path / "model")
     assert dupt_model("export", str(tmp_path / "model"), str(tmp_path / "out")).returncode == 0
     found = card(tmp_path / "out")
-    assert f"# {saved.manifest.swarm_id}, round 0\n" in found
-    assert f"| state digest | {saved.state.digest} |" in found
+    assert f"# {saved.manifest.swarm_id}, round 99\n" in found
+    assert "| tokens seen | 9,900 |" in found
+    assert f"| state digest | {'0' * 64} |" in found
+    assert f"| after fine-tuning | {saved.state.digest} |" in found
     assert r"| peers with a name | Ada, \<b\> |" in found
     assert "| wiki | 1.5000 | 3.0000 | – | 7 | judge |" in found
     assert r"| taken from the swarm | 2026-01-02T03\:04\:05Z |" in found
