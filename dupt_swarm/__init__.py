@@ -1,7 +1,9 @@
 """Decentralized unsupervised pre-training: independent oracles train one GPT together.
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
-from dupt_swarm import SavedModel, pull                        to take the model away: see docs/models.md
+from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
+from dupt_swarm import evaluate_documents, continue_text, Sampling, export                 to use it
+from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
 
 swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
@@ -9,6 +11,7 @@ oracle/         a trainer, a corpus and a swarm
 saved_model     `SavedModel`: a model in a folder
 fine_tuning     `Finetuner`: a saved model learns a task
 pulling         `pull`: takes the newest one from a swarm
+exporting       `export`: a saved model in Hugging Face's format
 origin          `Origin`: where it came from
 evaluator       measures each new state, trains nothing
 sample          what a state writes after a prompt
@@ -34,20 +37,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dupt_swarm.exporting import export
+    from dupt_swarm.fine_tuning import Finetuner, LabelledTask
+    from dupt_swarm.learning.generation.sampling import Sampling
+    from dupt_swarm.learning.generation.text import continue_text
+    from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.model import GPT
+    from dupt_swarm.learning.rolling import evaluate_documents
     from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
     from dupt_swarm.pulling import pull
     from dupt_swarm.saved_model import SavedModel
     from dupt_swarm.swarm import Swarm
 
-__all__ = ["GPT", "CollaborativeOptimizer", "SavedModel", "Swarm", "pull"]
+__all__ = [
+    "GPT",
+    "CollaborativeOptimizer",
+    "Finetuner",
+    "LabelledFiles",
+    "LabelledTask",
+    "Sampling",
+    "SavedModel",
+    "Swarm",
+    "continue_text",
+    "evaluate_documents",
+    "export",
+    "pull",
+]
 
 # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
 _HOMES = {
     "GPT": "learning.model",
     "CollaborativeOptimizer": "optimizer.collaborative",
+    "Finetuner": "fine_tuning",
+    "LabelledFiles": "learning.labelled.files",
+    "LabelledTask": "fine_tuning",
+    "Sampling": "learning.generation.sampling",
     "SavedModel": "saved_model",
     "Swarm": "swarm",
+    "continue_text": "learning.generation.text",
+    "evaluate_documents": "learning.rolling",
+    "export": "exporting",
     "pull": "pulling",
 }
 

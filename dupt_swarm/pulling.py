@@ -38,6 +38,7 @@ def pull(
 
     Raises:
         UsageError: the folder is not empty.
+        CheckpointError: it cannot be written.
         UnreachableError: none of the initial peers answers.
         NodeError: no peer could give the state, or nobody has that round's any more.
         DuptError: other reasons; see `errors`.

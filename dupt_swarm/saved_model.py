@@ -19,7 +19,7 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.origin import ORIGIN_FILE, Origin
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.swarm import REPLICA_FILE
 
@@ -82,9 +82,8 @@ class SavedModel:
     @property
     def described(self) -> bool:
         """Whether the manifest describes its model; a swarm may train any module of the library's users."""
-        with torch.device("meta"):
-            shapes = [tuple(parameter.shape) for parameter in build_model(self.manifest).parameters()]
-        return tuple(shapes) == self.state.layout
+        with torch.device("meta"):  # without memory; the first time takes PyTorch more than a second
+            return _layout(build_model(self.manifest)) == self.state.layout
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights, on ``device``, in evaluation mode.
@@ -92,12 +91,12 @@ class SavedModel:
         Raises:
             ManifestError: the swarm trained a model of its own, which its manifest does not describe.
         """
-        if not self.described:
+        model = build_model(self.manifest)
+        if _layout(model) != self.state.layout:
             raise ManifestError(
                 f"{self.folder}: its swarm trained a custom model that the manifest does not describe: "
                 "build it in Python, and fill it with the values of `SavedModel.state`"
             )
-        model = build_model(self.manifest)
         unflatten(self.state.anchor, list(model.parameters()))
         return model.to(device).eval()
 
@@ -112,6 +111,10 @@ class SavedModel:
             write_shared(unfinished, self.manifest, self.tokenizer.to_bytes(), self.origin)
             save_state(self.state, unfinished / REPLICA_FILE)
         return replace(self, folder=folder)
+
+
+def _layout(model: nn.Module) -> Layout:
+    return tuple(tuple(parameter.shape) for parameter in model.parameters())
 
 
 def find_model(path: Path) -> Path:

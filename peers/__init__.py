@@ -14,6 +14,7 @@ resume           go on training
 finish           contribute at the end of the round, then leave
 stop             save and leave now
 demo             a whole swarm on this machine
+demo_model       the model that it leaves behind
 options          options that several commands share
 address_options  where a peer listens, and which addresses it announces
 byte_sizes       `20GB`, `500kB`, `1.5GiB` as options

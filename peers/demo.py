@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import folder_of
 from dupt_swarm.errors import DuptError
 from peers import new
 from peers.interruption import Interruption
@@ -26,31 +27,44 @@ LIBRARY_BYTES = 3_000_000
 @click.option(
     "--rounds", type=click.IntRange(1), default=10, show_default=True, help="Rounds of each oracle."
 )
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    default=Path("demo-model"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the model stays; that of an earlier demo is replaced.",
+)
 @command_errors
-def command(rounds: int) -> None:
-    """Watch a small swarm learn on this machine; it ends by itself and leaves nothing behind."""
+def command(rounds: int, model: Path) -> None:
+    """Watch a small swarm learn on this machine; it ends by itself and leaves nothing but its model."""
+    from peers.demo_model import check_place, generate_line
+
+    check_place(model)
     with Interruption() as interruption:
         folder = Path(tempfile.mkdtemp(prefix="dupt-demo-"))
         try:
-            run(folder, rounds)
+            run(folder, rounds, model)
+            DemoScreen().say(f"\nThe model is in {model}. Let it continue a text:\n\n{generate_line(model)}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     interruption.exit_if_received()
 
 
-def run(folder: Path, rounds: int) -> None:
-    """Start everything, show it, wait for the end, and summarise.
+def run(folder: Path, rounds: int, model: Path) -> None:
+    """Start everything, show it, wait for the end, keep the model, and summarise.
 
     Raises:
         DuptError: an oracle failed, or did not learn.
     """
     from dupt_swarm.learning.left_out import TextFiles
+    from peers.demo_model import SWARM_NAME, keep_model
 
     screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
     text = TextFiles(folder / "corpora")
-    manifest = new.write(folder / "run.toml", "tiny", text, name="demo", seed=0)
+    manifest = new.write(folder / "run.toml", "tiny", text, name=SWARM_NAME, seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
         bootstrap = processes.start(
@@ -80,6 +94,9 @@ def run(folder: Path, rounds: int) -> None:
         screen.say(f"the swarm's page: {page}")
         screen.follow(address, rounds, lambda: any(oracle.poll() is None for oracle in oracles.values()))
         results = {name: _result(name, processes) for name in oracles}
+    saved = [folder_of(folder / name, manifest.swarm_id, "oracle") for name in oracles]
+    first = folder_of(folder / "bootstrap", manifest.swarm_id, "bootstrap")
+    keep_model([first, *saved], sorted(oracles), model)
     screen.sum_up(results)
     worse = [name for name, result in results.items() if not _learnt(result)]
     if worse:

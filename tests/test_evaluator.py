@@ -1,6 +1,7 @@
 """What an evaluator measures, without a network; with one see tests/peers/test_evaluate.py."""
 
 import hashlib
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dupt_swarm.errors import ManifestError
+from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.evaluator import Evaluator, Measurement
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import CatchingUp, StateName
+from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
+from dupt_swarm.sample import Sampler, check_prompt
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.tiny import tiny_manifest
 
@@ -128,6 +132,44 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
     evaluator.run(report)
     assert [one.finite for one in found] == [False]
     assert swarm.published == [None]
+
+
+def test_each_state_says_something(corpus: Path) -> None:
+    """The same state says the same again, another one something else; it fits, without control characters."""
+    swarm = fake_swarm(corpus, newer=1)
+    settings = EvaluatorSettings(corpus, device="cpu", blocks=1, prompt="a1\x1b\u202e b", sample_tokens=400)
+    swarm.anchor.mul_(8.0)  # random weights with preferences
+    evaluator = Evaluator(swarm, settings)
+    found: list[Measurement] = []
+
+    def report(measurement: Measurement) -> None:
+        found.append(measurement)
+        if len(found) == 2:
+            evaluator.stop()
+
+    again = evaluator.measure()
+    evaluator.run(report)
+    assert again is not None
+    first, second = (one.sample for one in found)
+    assert again.sample == first == swarm.published[0]["sample"] != second == swarm.published[1]["sample"]
+    assert first is not None
+    assert first["prompt"] == "a1 b"
+    assert 400 < len((first["prompt"] + first["text"]).encode()) <= SAMPLE_BYTES_MAX
+    assert all(one.isprintable() or one in "\n\t" for one in first["text"])
+    SampleRecord.model_validate(first)
+
+
+def test_a_prompt_that_is_too_much(corpus: Path) -> None:
+    """It is refused before anything is joined; one for a task, as soon as the swarm is known."""
+    check_prompt(EvaluatorSettings(corpus, prompt="€" * 66))
+    with pytest.raises(UsageError, match="has 201 bytes, and others see at most 200"):
+        check_prompt(EvaluatorSettings(corpus, prompt="€" * 67))
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        check_prompt(EvaluatorSettings(corpus, prompt="\ud800"))
+    tokenizer = train_tokenizer(["text"], 300)
+    task = Objective(kind="classification", labels=["a", "b"])
+    with pytest.raises(UsageError, match="learns a task"):
+        Sampler(EvaluatorSettings(corpus, prompt="a"), task, tokenizer, threading.Event())
 
 
 def test_told_to_stop_it_gives_up_at_once(corpus: Path) -> None:

@@ -21,6 +21,7 @@ LAYERS = {
         "saved_model",
         "fine_tuning",
         "pulling",
+        "exporting",
         "origin",
         "sample",
     },

@@ -12,9 +12,7 @@ from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.export.learned import Format
-    from dupt_swarm.learning.export.origin import Origin
     from dupt_swarm.manifest import Manifest
-    from dupt_swarm.saved_model import SavedModel
 
 FORMATS = ("openai-gpt", "gpt2", "safetensors")  # as `learning.export.export.FORMATS`, which imports torch
 
@@ -33,19 +31,12 @@ FORMATS = ("openai-gpt", "gpt2", "safetensors")  # as `learning.export.export.FO
 def command(model: Path, folder: Path, format: str | None) -> None:
     """Write MODEL into DIR, a new folder: parameters, tokenizer, and a card that tells its origin."""
     with Interruption():
-        import torch
-
-        from dupt_swarm.disk.new_folder import check_vacant, new_folder
-        from dupt_swarm.learning.export.export import choose_format, export
-        from dupt_swarm.learning.export.learned import Learned
-        from dupt_swarm.saved_model import SavedModel
+        from dupt_swarm.exporting import export
+        from dupt_swarm.saved_model import SavedModel, check_vacant
 
         check_vacant(folder)
         saved = SavedModel.load(model)
-        form = choose_format(format, saved.manifest.model)
-        built = saved.build(torch.device("cpu"))
-        with new_folder(folder, last="model.safetensors") as unfinished:
-            export(unfinished, Learned(built, saved.manifest, saved.tokenizer, _origin(saved)), form)
+        form = export(saved, folder, format)
     _say(folder, form, saved.manifest)
 
 
@@ -56,10 +47,3 @@ def _say(folder: Path, form: Format, manifest: Manifest) -> None:
         f"wrote {folder} ({form.name}, {size:,.1f} MB): {', '.join(file.name for file in files)}", err=True
     )
     click.echo(f"load it: {form.load_line(str(folder), manifest)}", err=True)
-
-
-def _origin(saved: SavedModel) -> Origin:
-    from dupt_swarm.learning.export.origin import Origin
-
-    state = saved.state
-    return Origin(saved.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 import monitor
-from dupt_swarm.node.record import AT_WORK, EvaluationRecord
-from dupt_swarm.node.view import View
+from dupt_swarm.node.record import AT_WORK, EvaluationRecord, SampleRecord
+from dupt_swarm.node.view import Peer, View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
 from monitor.join_line import join_addresses, join_line
@@ -41,7 +41,8 @@ def test_public_shape() -> None:
     assert data["api_version"] == 1
     assert keys(data) == {
         *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
-        *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "peers", "health", "history"),
+        *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "sample", "peers"),
+        *("health", "history"),
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
@@ -54,6 +55,32 @@ def test_public_shape() -> None:
     }
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}
+
+
+def test_sample() -> None:
+    """That of the newest round that the swarm has reached, by whom it was asked for, fit for a terminal."""
+
+    def judge(peer_id: str, round: int, text: str | None, **more: Any) -> Peer:
+        sample = None if text is None else SampleRecord(prompt="\x1b[2J", text=text)
+        evaluation = EvaluationRecord(
+            dataset="news", bits_per_byte=1.5, loss_nats=4.5, round=round, time=NOW - round, sample=sample
+        )
+        return peer(peer_id, **{"role": "evaluator", "evaluation": evaluation, **more})
+
+    assert summary_of(seen(peer("a"))).sample is None
+    found = summary_of(
+        seen(
+            peer("a"),  # in round 3
+            judge("b", 1, "old"),
+            judge("c", 2, "new\u202e\n👍", name="\x1b]Zoë"),
+            judge("d", 3, None),
+            judge("e", 4, "from the future"),
+            judge("f", 3, "an oracle's own", role="oracle"),
+        )
+    ).sample
+    assert found is not None
+    assert (found.prompt, found.text, found.evaluator) == ("�[2J", "new�\n👍", "�]Zoë")
+    assert (found.round, found.time) == (2, NOW - 2)
 
 
 def test_numbers() -> None:

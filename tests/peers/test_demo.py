@@ -1,17 +1,66 @@
 """The demo, as `make demo` runs it but shorter."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from tests.support.programs import dupt_peer
+from dupt_swarm import SavedModel
+from dupt_swarm.errors import UsageError
+from peers import demo_model
+from tests.support.programs import BIN, dupt_peer
+from tests.support.saved_models import write_model
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_the_demo_shows_three_oracles_learning_and_leaves_nothing() -> None:
-    """It ends by itself with exit code 0 and a summary in which every oracle has learnt."""
+def test_the_demo_shows_three_oracles_learning_and_leaves_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends by itself with a summary in which every oracle has learnt, and a line that can be pasted."""
+    monkeypatch.chdir(tmp_path)
     done = dupt_peer("demo", "--rounds", "1")
+    output = done.stdout
     assert done.returncode == 0, done.stderr
-    assert "the swarm's page: http://127.0.0.1:" in done.stdout
-    rows = [line.split() for line in done.stdout.splitlines() if "→" in line]
+    assert "the swarm's page: http://127.0.0.1:" in output
+    rows = [line.split() for line in output.splitlines() if "→" in line]
     assert sorted(row[0] for row in rows) == ["library", "manual", "packages"]
     assert all(float(row[5]) < float(row[3]) for row in rows), "the held-out loss fell"
     assert all(float(row[8]) < float(row[6]) for row in rows), "and so did the bits per byte"
+
+    model = SavedModel.load(tmp_path / "demo-model")
+    assert model.state.round >= 1
+    assert model.origin is not None
+    assert model.origin.peers == ("library", "manual", "packages")
+    line = output.splitlines()[-1]
+    pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120)
+    assert pasted.returncode == 0, pasted.stderr
+    assert len(pasted.stdout) > 50
+
+
+def test_only_an_earlier_demo_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything else that is there stays, and that is said before anything starts."""
+    one = write_model(tmp_path / "peer")
+    demo_model.check_place(tmp_path / "new" / "place")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        demo_model.check_place(one.folder)  # a model, but of another swarm
+    done = dupt_peer("demo", "--model", str(one.folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    monkeypatch.setattr(demo_model, "SWARM_NAME", one.manifest.name)
+    for _ in range(2):
+        demo_model.check_place(tmp_path / "kept")
+        demo_model.keep_model([one.folder], ["ada"], tmp_path / "kept")
+    assert SavedModel.load(tmp_path / "kept").state.digest == one.state.digest
+
+
+def test_the_line_suits_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name where that finds this program, else by its path; what a shell would split is quoted."""
+    line = "generate 'a b' --prompt 'Python is'"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.defpath)
+    assert demo_model.generate_line(Path("a b")) == f"{BIN / 'dupt-model'} {line}"
+    monkeypatch.setenv("PATH", f"{BIN}:{os.defpath}")
+    assert demo_model.generate_line(Path("a b")) == f"dupt-model {line}"
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.chdir(BIN.parents[1])
+    assert demo_model.generate_line(Path("a b")) == f"{BIN.relative_to(BIN.parents[1])}/dupt-model {line}"

@@ -128,7 +128,8 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     """It follows state by state; its figure is that of the saved state, is in its record, and falls."""
     first = start("bootstrap", str(tmp_path / "run.toml"))
     address = next(lines(first))["addresses"][0]
-    evaluator = start("evaluate", "--initial-peers", address, "--corpus", str(unseen), "--device", "cpu")
+    options = ("--initial-peers", address, "--corpus", str(unseen), "--device", "cpu", "--prompt", "def ")
+    evaluator = start("evaluate", *options)
     reports = lines(evaluator)
     before = next(reports)
     assert (before["round"], before["dataset"]) == (0, "unseen")
@@ -141,7 +142,7 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     while after["state_digest"] != held["state_digest"]:
         after = next(reports)
 
-    once = start("evaluate", "--initial-peers", address, "--corpus", str(unseen), "--once", "--device", "cpu")
+    once = start("evaluate", *options, "--once")
     [found] = lines(once)
     assert once.wait(DEADLINE_SECONDS) == 0
     assert {**found, "time": 0, "seconds": 0} == {**after, "time": 0, "seconds": 0}
@@ -153,12 +154,15 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     [checkpoint] = sorted((tmp_path / "state-0" / f"{manifest.swarm_id}.bootstrap").glob("checkpoint-*"))[-1:]
     state = load_state(checkpoint / "replica.safetensors")
     assert (state.digest, state.round) == (after["state_digest"], after["round"])
-    shown = {key: after[key] for key in ("dataset", "bits_per_byte", "loss_nats", "round", "time")}
+    names = ("dataset", "bits_per_byte", "loss_nats", "round", "time", "sample")
+    shown = {key: after[key] for key in names}
     assert held["evaluation"] == shown
     expected = measured_here(state, manifest, tmp_path, unseen)
     assert after["bits_per_byte"] == pytest.approx(expected.bits_per_byte, abs=1e-6)
     assert after["loss_nats"] == pytest.approx(expected.loss_nats, abs=1e-6)
     assert (after["tokens"], after["bytes"]) == (expected.tokens, expected.bytes)
+    assert after["sample"]["prompt"] == "def "
+    assert after["sample"] != before["sample"]
     assert after["bits_per_byte"] < before["bits_per_byte"] - 0.1
 
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from dupt_swarm.learning.export import examples
-from dupt_swarm.learning.export.learned import Learned, write_json
+from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
 from dupt_swarm.learning.export.names import Names
 from dupt_swarm.learning.export.tokenizer import write_tokenizer
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -18,7 +16,6 @@ from dupt_swarm.manifest import Manifest, Model
 
 HEAD = "multiple_choice_head.summary"
 """Where the double-heads models keep W_y."""
-METADATA = {"format": "pt"}  # transformers reads no safetensors file without it
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,8 @@ class Architecture:
         if learned.head is not None and self.has_head(learned.manifest):
             state |= {f"head.{name}": tensor for name, tensor in learned.head.state_dict().items()}
         elif learned.head is not None:
-            save_file(learned.head.state_dict(), folder / "head.safetensors", METADATA)
-        save_file(self.names.to_theirs(state), folder / "model.safetensors", METADATA)
+            write_tensors(folder / "head.safetensors", learned.head.state_dict())
+        write_tensors(folder / "model.safetensors", self.names.to_theirs(state))
         write_json(folder / "config.json", self.config(learned.manifest))
         end = Tokenizer.end_of_text
         generation = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}

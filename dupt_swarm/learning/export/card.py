@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Measured, Origin
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import Objective
+from dupt_swarm.manifest import Manifest, Objective
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
-PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+# Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
+PUNCTUATION = re.compile(r"([!-&(-+./:-@\[-`{-~])")
 
 TASKS = {
     "lm": "text-generation",
@@ -29,10 +29,10 @@ TASKS = {
 INPUTS = {
     "classification": "Input: `<|start|>` text `<|extract|>`.",
     "entailment": "Input: `<|start|>` premise `<|delimiter|>` hypothesis `<|extract|>`.",
-    "similarity": "Input: `<|start|>` first `<|delimiter|>` second `<|extract|>`, and the same with the texts\n"
-    "exchanged; the two hidden states are added.",
-    "multiple-choice": "Input, for each choice: `<|start|>` context `<|delimiter|>` choice `<|extract|>`; one\n"
-    "output each, softmax over the choices.",
+    "similarity": "Input: `<|start|>` first `<|delimiter|>` second `<|extract|>`, and the same with the "
+    "texts exchanged; the two hidden states are added.",
+    "multiple-choice": "Input, for each choice: `<|start|>` context `<|delimiter|>` choice `<|extract|>`; "
+    "one output each, softmax over the choices.",
 }
 """Radford et al. 2018, figure 1."""
 
@@ -52,7 +52,9 @@ def render_card(learned: Learned, form: Format) -> str:
         "## Evaluations",
         _evaluations(origin.evaluations),
         "## Manifest",
-        "What all peers of the swarm shared:",
+        "What all peers of the swarm shared:"
+        if manifest.swarm_id == origin.swarm_id
+        else "Of this model, which was fine-tuned from the swarm's:",
         f"```toml\n{manifest.to_toml()}```",
     ]
     return "\n\n".join(parts) + "\n"
@@ -82,10 +84,10 @@ def _what_it_is(learned: Learned) -> str:
     shape = learned.manifest.model
     weights = sum(parameter.numel() for parameter in learned.model.parameters())
     return (
-        f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} heads, "
-        f"{shape.norm}-norm, a context of {shape.context_length:,} tokens. A swarm of independent peers trained\n"
-        "it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts stayed on its machine,\n"
-        "so nobody can say what all of them were."
+        f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} "
+        f"heads, {shape.norm}-norm, a context of {shape.context_length:,} tokens. A swarm of independent "
+        "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
+        "stayed on its machine, so nobody can say what all of them were."
     )
 
 
@@ -93,9 +95,9 @@ def _task(objective: Objective, form: Format) -> list[str]:
     if not objective.supervised:
         return []
     sentences = [
-        f"Fine-tuned for {objective.kind}, by L3 = L2 + λ·L1 with λ = {objective.lm_weight:g} (Radford et al.\n"
-        "2018, section 3.2). The answer is computed from the last layer's hidden state at `<|extract|>`, by the\n"
-        "linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
+        f"Fine-tuned for {objective.kind}, by L3 = L2 + λ·L1 with λ = {objective.lm_weight:g} (Radford et "
+        "al. 2018, section 3.2). The answer is computed from the last layer's hidden state at "
+        "`<|extract|>`, by the linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
         INPUTS[objective.kind],
         f"A text too long for the context was truncated. W_y is in {_head_file(objective, form)}.",
     ]
@@ -118,6 +120,7 @@ def _origin(manifest: Manifest, tokenizer_sha256: str, origin: Origin) -> str:
         ("round", f"{origin.round:,}"),
         ("tokens seen", f"{origin.swarm_tokens:,}"),
         ("state digest", plain_text(origin.state_digest)),
+        *([("after fine-tuning", origin.fine_tuned_digest)] if origin.fine_tuned_digest else []),
         ("manifest, SHA-256", manifest.sha256),
         ("tokenizer, SHA-256", tokenizer_sha256),
         ("peers with a name", _listed(origin.peers) or "none that is known"),
@@ -135,8 +138,9 @@ def _evaluations(evaluations: Sequence[Measured]) -> str:
     rows = [
         (
             plain_text(found.dataset),
-            f"{found.bits_per_byte:.4f}",
-            f"{found.loss_nats:.4f}",
+            _figure(found.bits_per_byte),
+            _figure(found.loss_nats),
+            _figure(found.accuracy),
             f"{found.round:,}",
             plain_text(found.evaluator),
         )
@@ -144,10 +148,14 @@ def _evaluations(evaluations: Sequence[Measured]) -> str:
     ]
     left_out = len(evaluations) - len(rows)
     return (
-        _table(("dataset", "bits per byte", "nats per token", "round", "evaluator"), rows)
+        _table(("dataset", "bits per byte", "nats per token", "accuracy", "round", "evaluator"), rows)
         + (f"\n\nAnd {left_out:,} more." if left_out else "")
         + "\n\nEach evaluator published its own figure; nobody else has checked it."
     )
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dupt_swarm.manifest import Model
-from dupt_swarm.manifest.tables import Objective
+from dupt_swarm.manifest import Model, Objective
 
 
 def continuation(model: Model) -> str:
@@ -89,7 +88,7 @@ def plain(objective: Objective) -> str:
     build = "TaskModel(shape, objective)" if objective.supervised else "GPT(shape)"
     imports = (
         "from dupt_swarm.learning.objectives.task_model import TaskModel\n"
-        "from dupt_swarm.manifest.tables import Model, Objective"
+        "from dupt_swarm.manifest import Model, Objective"
         if objective.supervised
         else "from dupt_swarm import GPT\nfrom dupt_swarm.manifest import Model"
     )

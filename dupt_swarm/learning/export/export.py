@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dupt_swarm.errors import UsageError
+from safetensors import SafetensorError
+
+from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.export.card import render_card
 from dupt_swarm.learning.export.gpt2 import GPT2
 from dupt_swarm.learning.export.learned import Format, Learned
@@ -37,6 +39,14 @@ def export(folder: Path, learned: Learned, form: Format) -> None:
 
     Raises:
         ManifestError: the vocabulary has the name of one of the task's tokens.
+        FileError: the folder cannot be written.
     """
-    form.write(folder, learned)
-    (folder / "README.md").write_text(render_card(learned, form), encoding="utf-8")
+    try:
+        form.write(folder, learned)
+        (folder / "README.md").write_text(render_card(learned, form), encoding="utf-8")
+    except (OSError, SafetensorError) as error:  # which of them a full disk is depends on the file
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise FileError(
+            f"{folder}: the model could not be written ({reason or error}); free some space there, "
+            "or choose another folder"
+        ) from error

@@ -28,7 +28,7 @@ NAMES = Names(
 def problem(model: Model) -> str:
     """Why the format cannot hold a model of this shape, or an empty string."""
     if model.norm != "pre":
-        return 'its layer norms come before each residual sum, this model\'s after (norm = "post")'
+        return 'the format puts layer norms before each residual sum, the model after (norm = "post")'
     return ""
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import decoder_of
+from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Model
-
-
-class TaskModel(Protocol):
-    """A decoder with a head for a task."""
-
-    decoder: GPT
-    head: nn.Linear
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,12 @@ class Learned:
     @property
     def decoder(self) -> GPT:
         """The model without its head."""
-        return self.model if isinstance(self.model, GPT) else cast("TaskModel", self.model).decoder
+        return decoder_of(self.model)
 
     @property
     def head(self) -> nn.Linear | None:
         """W_y, if there is a task."""
-        return None if isinstance(self.model, GPT) else cast("TaskModel", self.model).head
+        return self.model.head if isinstance(self.model, TaskModel) else None
 
 
 class Format(Protocol):
@@ -79,3 +76,8 @@ class Format(Protocol):
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write ``content`` to ``path``, for people too."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file; each tensor needs memory of its own."""
+    save_file(dict(tensors), path, {"format": "pt"})  # without that word, transformers reads none

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError
@@ -66,4 +67,6 @@ def _renamed(name: str, tensor: Tensor, rows: Mapping[str, tuple[str, bool]]) ->
         raise CheckpointError(f"the parameter `{name}` has no place in the other format; use another one")
     number = BLOCK.search(module)
     turned = tensor.T if conv1d and leaf == "weight" else tensor
-    return f"{new.replace('*', number[0] if number else '')}.{leaf}", turned.detach().cpu().clone()
+    return f"{new.replace('*', number[0] if number else '')}.{leaf}", turned.detach().cpu().clone(
+        memory_format=torch.contiguous_format
+    )

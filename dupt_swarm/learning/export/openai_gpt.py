@@ -27,11 +27,11 @@ NAMES = Names(
 def problem(model: Model) -> str:
     """Why the format cannot hold a model of this shape, or an empty string."""
     if model.norm != "post":
-        return 'its layer norms come after each residual sum, this model\'s before (norm = "pre")'
+        return 'the format puts layer norms after each residual sum, the model before (norm = "pre")'
     if model.hidden_width != 4 * model.width:
         return (
-            f"its feed-forward layers are 4 × width = {4 * model.width} wide, "
-            f"this model's {model.hidden_width} (hidden_width)"
+            f"the format's feed-forward layers are 4 × width = {4 * model.width} wide, "
+            f"the model's {model.hidden_width} (hidden_width)"
         )
     return ""
 

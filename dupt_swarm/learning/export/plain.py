@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 from dupt_swarm.learning.export import examples
-from dupt_swarm.learning.export.learned import Learned, write_json
+from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
 from dupt_swarm.manifest import Manifest, Model
 
 
@@ -24,7 +22,7 @@ class Plain:
     def write(self, folder: Path, learned: Learned) -> None:
         """See `Format.write`."""
         tensors = {name: tensor.cpu().clone() for name, tensor in learned.model.state_dict().items()}
-        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        write_tensors(folder / "model.safetensors", tensors)
         tables = learned.manifest.model_dump(mode="json", include={"model", "objective"})
         write_json(folder / "config.json", tables)
         (folder / "tokenizer.json").write_bytes(learned.tokenizer.to_bytes())

@@ -46,8 +46,11 @@ def _with_tokens(tokenizer: Tokenizer, special: tuple[str, ...]) -> bytes:
     if not special:
         return tokenizer.to_bytes()
     backend = tokenizers.Tokenizer.from_str(tokenizer.to_bytes().decode())
-    if backend.add_special_tokens(list(special)) != len(special):
+    backend.add_special_tokens(list(special))
+    rows = [tokenizer.vocabulary_size + number for number in range(len(special))]
+    if [backend.token_to_id(token) for token in special] != rows:
         raise ManifestError(
-            f"the tokenizer's vocabulary has {' or '.join(special)} already; export the model as safetensors"
+            f"the tokenizer's vocabulary has one of {', '.join(special)} already; "
+            "export the model as safetensors"
         )
     return backend.to_str(pretty=True).encode()

@@ -77,7 +77,7 @@ class Membership:
         await self._node.store(
             peers_key(self._manifest.swarm_id),
             subkey=self._tag,
-            value=_published(self._record),
+            value=published(self._record),
             expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
         )
 
@@ -135,7 +135,7 @@ class Membership:
         )
 
 
-def _published(record: PeerRecord) -> dict[str, Any]:
+def published(record: PeerRecord) -> dict[str, Any]:
     """What is stored: without the sample where it would make the record longer than others accept."""
     value = record.published()
     evaluation = value.get("evaluation", {})

@@ -6,8 +6,10 @@ from hivemind.dht.routing import DHTID
 from hivemind.utils import MSGPackSerializer, get_dht_time
 
 from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
+from dupt_swarm.network.members.membership import published
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, build_validator, parse_record, peers_key
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
+from dupt_swarm.node.record import PeerRecord
 
 DIGEST = "ab" * 32
 
@@ -69,11 +71,57 @@ def test_good_record(theirs, make_record, mine) -> None:
 def test_an_evaluators_record(theirs, make_record, mine) -> None:
     """What an evaluator measured travels in its record."""
     found = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+    found |= {"sample": {"prompt": "Once", "text": " upon a 🕰\n"}}
     record = make_record(role="evaluator", evaluation=found)
     assert theirs.validate(record)
     _, parsed = parse_record(owner_tag(mine), MSGPackSerializer.loads(theirs.strip_value(record)))
     assert parsed.evaluation is not None
     assert parsed.evaluation.model_dump() == found
+
+
+def test_a_sample_is_bounded(theirs, make_record) -> None:
+    """What the model said has at most 600 bytes with its prompt, and is valid Unicode."""
+
+    def with_sample(**sample: object) -> bool:
+        found = {"dataset": "a", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+        return theirs.validate(make_record(role="evaluator", evaluation={**found, "sample": sample}))
+
+    assert with_sample(prompt="🕰" * 50, text="x" * 400)
+    assert with_sample(prompt="", text="<script>\x1b[2J\x00\u202e")  # text like any other: see the page
+    assert not with_sample(prompt="🕰" * 50, text="x" * 401)
+    assert not with_sample(prompt="", text="x" * 1400)
+    assert not with_sample(prompt="", text=b"x")
+    assert not with_sample(prompt="")
+
+
+def test_a_sample_gives_way(theirs, make_record) -> None:
+    """A record that would be too long with the sample is published without it."""
+    found = {"dataset": "a", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+    found["sample"] = {"prompt": "", "text": "x" * 600}
+    about = {
+        "role": "evaluator",
+        "state": "evaluating",
+        "time": get_dht_time(),
+        "round": 3,
+        "state_digest": DIGEST,
+        "swarm_tokens": 100,
+        "evaluation": found,
+    }
+    short = PeerRecord.model_validate(about)
+    assert published(short) == short.published()
+    long = PeerRecord.model_validate(
+        {
+            **about,
+            "name": "\N{SNOWMAN}" * 40,
+            "device": "\N{SNOWMAN}" * 60,
+            "addresses": ("/" + "1" * 159,) * 3,
+        }
+    )
+    told = published(long)
+    assert not theirs.validate(make_record(**long.published()))
+    assert theirs.validate(make_record(**told))
+    del found["sample"]
+    assert told["evaluation"] == found
 
 
 def test_largest_honest_record_fits(theirs, make_record) -> None:

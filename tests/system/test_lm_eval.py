@@ -1,0 +1,105 @@
+"""A real run of lm-evaluation-harness on an exported model gives our figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm.learning.export.export import choose_format, export
+from dupt_swarm.learning.export.learned import Learned
+from dupt_swarm.learning.export.origin import Origin
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.rolling import evaluate_documents
+from tests.support.saved_models import TEXT, write_model
+
+pytestmark = pytest.mark.system
+
+# As in docs/models.md; the documents are in the same folder.
+TASK = """\
+task: held_out
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: documents.jsonl
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: text
+metric_list:
+  - metric: bits_per_byte
+"""
+DOCUMENTS = [
+    20 * TEXT,  # many contexts long
+    "Der Bär 狐狸 🦊 naïve e\u0301 \u202e\0 \r\n\r x",
+    "a<|endoftext|>b",
+    "<|endoftext|>begins",
+    " white space \n\n",
+    "x",
+    "[1, 2]",
+    "{{text}} {% raw %}",
+    100 * "ä",
+]
+
+
+@pytest.fixture(scope="module")
+def lm_eval() -> list[str]:
+    """The harness as a command; without it the tests are skipped, but not in CI."""
+    missing = [name for name in ("lm_eval", "accelerate") if find_spec(name) is None]
+    if missing:
+        reason = f"{', '.join(missing)}: not installed; `pip install dupt_swarm[model]` does it"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return [sys.executable, "-m", "lm_eval"]
+
+
+@pytest.mark.parametrize(
+    "model", [{"norm": "post", "hidden_width": 128}, {"norm": "pre"}], ids=["openai-gpt", "gpt2"]
+)
+def test_same_bits_per_byte(lm_eval: list[str], model: dict[str, object], tmp_path: Path) -> None:
+    """Bits per byte over documents longer than the context, with any characters, agree to 1e-3."""
+    saved = write_model(tmp_path / "model", model=model)
+    ours = saved.build(torch.device("cpu"))
+    assert isinstance(ours, GPT)
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    origin = Origin(saved.manifest.swarm_id, 0, 0, saved.state.digest)
+    form = choose_format(None, saved.manifest.model)
+    export(exported, Learned(ours, saved.manifest, saved.tokenizer, origin), form)
+    found = evaluate_documents(
+        ours, saved.tokenizer, DOCUMENTS, stride=None, batch_size=8, device=torch.device("cpu")
+    )
+    assert found.bytes == sum(len(document.encode()) for document in DOCUMENTS)
+    assert harness(lm_eval, exported, tmp_path / "task") == pytest.approx(found.bits_per_byte, abs=1e-3)
+
+
+def harness(lm_eval: list[str], exported: Path, folder: Path) -> float:
+    """The harness' bits per byte of the documents, without the network."""
+    folder.mkdir()
+    (folder / "held_out.yaml").write_text(TASK)
+    rows = [json.dumps({"text": document}) + "\n" for document in DOCUMENTS]
+    (folder / "documents.jsonl").write_text("".join(rows))
+    command = ["run", "--model", "hf", "--model_args", f"pretrained={exported},dtype=float32"]
+    command += ["--tasks", "held_out", "--include_path", ".", "--output_path", "results"]
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "TMPDIR": str(folder)}
+    ended = subprocess.run(
+        [*lm_eval, *command, "--device", "cpu", "--batch_size", "8"],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    [results] = (folder / "results").rglob("*.json")
+    figure = json.loads(results.read_text())["results"]["held_out"]["bits_per_byte,none"]
+    assert isinstance(figure, float)
+    return figure
