@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.generation.cache import Cache
 from dupt_swarm.learning.generation.generate import generate
+from dupt_swarm.learning.generation.layout import lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.models.saved_model import SavedModel
@@ -108,6 +109,19 @@ def test_beyond_the_context_the_last_half_of_it_goes_on(model: GPT) -> None:
             window = [*window, token]
             if len(window) > CONTEXT:
                 window = window[-CONTEXT // 2 :]
+
+
+@torch.no_grad()
+def test_the_order_in_memory_changes_no_logits(model: GPT) -> None:
+    """Laid out for writing, the wide matrices lie column by column, and the logits are the same."""
+    tokens = torch.randint(300, (2, CONTEXT), generator=torch.Generator().manual_seed(1))
+    before, written = model(tokens), list(generate(model, PROMPT, GREEDY))
+    lay_out_for_writing(model)
+    turned = {name for name, parameter in model.named_parameters() if not parameter.is_contiguous()}
+    ends = ("wte.weight", "c_attn.weight", "c_fc.weight")
+    assert turned == {name for name, _ in model.named_parameters() if name.endswith(ends)}
+    torch.testing.assert_close(model(tokens), before, rtol=0, atol=1e-5)
+    assert list(generate(model, PROMPT, GREEDY)) == written
 
 
 def test_a_seed_decides_all_tokens(model: GPT) -> None:
