@@ -37,7 +37,6 @@ import torch
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
 
-from dupt_swarm.beginning import begin_task
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.labelled.batches import LabelledBatches
@@ -52,10 +51,11 @@ from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.beginning import begin_task
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.saved_model import SavedModel
 from peers.demo import write_corpora
 
 ARMS = ("before", "one", "two", "both", "swarm", "swarm-2x")

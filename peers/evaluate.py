@@ -19,7 +19,7 @@ from peers.left_out import sentences
 from peers.screen import words
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator import Measurement
+    from dupt_swarm.evaluator.evaluator import Measurement
 
 
 @click.command("evaluate")
@@ -74,10 +74,10 @@ def command(
 
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator import Evaluator, dataset_name
+        from dupt_swarm.evaluator.evaluator import Evaluator, dataset_name
+        from dupt_swarm.evaluator.sample import check_prompt
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
-        from dupt_swarm.sample import check_prompt
         from dupt_swarm.swarm import Swarm
 
         chosen["name"] = chosen["name"] or socket.gethostname()

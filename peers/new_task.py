@@ -48,8 +48,8 @@ def write_task(
 
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files)
-    from dupt_swarm.beginning import begin_task, write_beginning
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.beginning import begin_task, write_beginning
+    from dupt_swarm.models.saved_model import SavedModel
 
     base = SavedModel.load(model)
     written, state = begin_task(base, objective, name=name, seed=seed)

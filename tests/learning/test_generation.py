@@ -15,7 +15,7 @@ from dupt_swarm.learning.generation.cache import Cache
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.model import GPT
-from dupt_swarm.saved_model import SavedModel
+from dupt_swarm.models.saved_model import SavedModel
 from tests.support.hugging_face import as_transformers
 from tests.support.saved_models import write_model
 

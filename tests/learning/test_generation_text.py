@@ -16,7 +16,7 @@ from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import characters, continue_text, until
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.objectives.build import decoder_of
-from dupt_swarm.saved_model import SavedModel
+from dupt_swarm.models.saved_model import SavedModel
 from tests.support.saved_models import small_tokenizer, write_model
 
 TOKENIZER = small_tokenizer()

@@ -8,7 +8,7 @@ import torch
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.joining.entry import get_first_state
+from dupt_swarm.network.joining.entry import find_state, get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.identity import load_identity, owner_tag
 from dupt_swarm.network.members.membership import Membership
@@ -165,5 +165,23 @@ def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_pe
             assert mine.store.name.digest == now.digest
             claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
             assert sorted(claims) == [200, 1 << 40]  # one was tried, and the others were not
+
+    run(scenario)
+
+
+def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
+    """A state that one peer claims and really gives is not taken away, unless half of the oracles have it."""
+    honest, lie = state_of(2), state_of(9)
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as started:
+            puller, *others = await make_peers(started)
+            for peer, state in zip(others, (honest, honest, lie), strict=True):
+                await peer.hold(state)
+            handshake = Handshake({others[2].member.peer_id: hello_of(lie.digest)}, manifest)
+            found = await find_state(puller.store, puller.member, handshake, lambda view: view.agreed)
+            assert found.digest == honest.digest
+            believing = await find_state(puller.store, puller.member, handshake, lambda view: view.best)
+            assert believing.digest == lie.digest
 
     run(scenario)

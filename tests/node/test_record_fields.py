@@ -2,8 +2,14 @@ from typing import get_type_hints
 
 import pytest
 
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord
-from dupt_swarm.node.record_fields import EvaluationFields, RecordFields, RoundFields, Whereabouts
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord
+from dupt_swarm.node.record_fields import (
+    EvaluationFields,
+    RecordFields,
+    RoundFields,
+    SampleFields,
+    Whereabouts,
+)
 
 
 def test_every_field_of_a_record_may_be_changed_but_its_time() -> None:
@@ -12,9 +18,10 @@ def test_every_field_of_a_record_may_be_changed_but_its_time() -> None:
     fields = {name: of_record[name] for name in PeerRecord.model_fields if name != "time"}
     assert get_type_hints(RecordFields) == fields | {"evaluation": EvaluationFields | None}
     evaluation = get_type_hints(EvaluationRecord)
-    assert get_type_hints(EvaluationFields) == {
-        name: evaluation[name] for name in EvaluationRecord.model_fields
-    }
+    fields = {name: evaluation[name] for name in EvaluationRecord.model_fields}
+    assert get_type_hints(EvaluationFields) == fields | {"sample": SampleFields | None}
+    sample = get_type_hints(SampleRecord)
+    assert get_type_hints(SampleFields) == {name: sample[name] for name in SampleRecord.model_fields}
 
 
 @pytest.mark.parametrize("some", [RoundFields, Whereabouts])

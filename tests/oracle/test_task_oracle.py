@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from dupt_swarm import Swarm
-from dupt_swarm.beginning import begin_task
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.evaluator import Evaluator
+from dupt_swarm.evaluator.evaluator import Evaluator
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.objectives.open import check_data
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.beginning import begin_task
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.saved_model import SavedModel
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.oracle.test_oracle import Recorder
 from tests.support.saved_models import write_model

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import load_state
-from dupt_swarm.saved_model import SavedModel
 from dupt_swarm.swarm import INITIAL_FILE
 from peers.cli import main
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line

@@ -6,10 +6,10 @@ from typing import Any
 from dupt_swarm.learning.objectives.build import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.tiny import tiny_manifest
 

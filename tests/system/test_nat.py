@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm import SavedModel
 from tests.support import swarm_program
 from tests.support.namespaces import Host, Net, missing
 from tests.support.programs import BIN
@@ -161,3 +162,22 @@ def test_two_oracles_behind_two_routers(net: Net, programs: Programs, manifest: 
         "2": "relayed",
     }
     assert all("/p2p-circuit" in statuses[name]["addresses"][0] for name in "12")
+
+
+def test_pulling_behind_a_router(net: Net, programs: Programs, manifest: Path, tmp_path: Path) -> None:
+    """Who takes the model away needs no relay, and nobody hears of it; donors may be behind routers too."""
+    server, donor, home = net.host("server"), *(net.nat(f"router{n}").host(f"home{n}") for n in (1, 2))
+    address = programs.bootstrap(server, manifest)
+    programs.oracle(donor, address, seed=1, oracles=9)  # it waits for others
+    deadline = time.monotonic() + SECONDS
+    while programs.status(server, address).get("1", {}).get("reach") != "relayed":
+        assert time.monotonic() < deadline, programs.log("1")
+    argv = [str(BIN / "dupt-model"), "pull", "--initial-peers", address, str(tmp_path / "model"), "--json"]
+    done = subprocess.run(home.command(argv), capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    statuses = programs.status(server, address)
+    assert set(statuses) == {"first", "1"}
+    assert {status["state_digest"] for status in statuses.values()} == {
+        json.loads(done.stdout)["state_digest"]
+    }
+    assert SavedModel.load(tmp_path / "model").origin is not None

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from dupt_swarm.errors import UsageError
+
+
+def require_scores() -> None:
+    """See beforehand, without importing them, that what computes scores is installed.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for name, package in (("sklearn", "scikit-learn"), ("scipy", "scipy")):
+        if find_spec(name) is None:
+            raise UsageError(f"scores need {package}; `pip install dupt_swarm[model]`")
 
 
 def scikit_learn() -> Any:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from dupt_swarm.learning import documents
 from dupt_swarm.learning.objectives.build import decoder_of
 from dupt_swarm.learning.rolling import evaluate_documents
-from dupt_swarm.saved_model import SavedModel
+from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
 from tests.support.saved_models import TEXT, small_tokenizer, write_model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from click.testing import CliRunner, Result
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
 from dupt_swarm.learning.objectives.build import decoder_of
-from dupt_swarm.saved_model import SavedModel
+from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
 from tests.support.saved_models import write_model
 
@@ -36,7 +37,7 @@ def expected(saved: SavedModel, prompt: str = PROMPT, stop: tuple[str, ...] = ()
 
 def test_options_reach_the_sampling(saved: SavedModel) -> None:
     """Each option changes what is written, as the library does with the same values."""
-    options = {
+    options: dict[str, Any] = {
         "tokens": 30,
         "temperature": 0.8,
         "top_k": 40,
@@ -99,8 +100,9 @@ def test_a_prompt_from_stdin(saved: SavedModel) -> None:
 
 
 def test_it_writes_piece_by_piece(saved: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is on stdout before the next token is chosen; Ctrl-C ends the line, with exit code 130."""
-    choose, chosen = Sampling.choose, []
+    """What is written is printed before the next token is chosen; Ctrl-C ends the line."""
+    choose = Sampling.choose
+    chosen: list[int] = []
     flushed: list[str] = []
 
     def interrupted(self: Sampling, *arguments) -> int:

@@ -16,11 +16,11 @@ from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
 from dupt_swarm.presets import load_finetuning
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import TOKENIZER_FILE, SavedModel
 from dupt_swarm.swarm import INITIAL_FILE
 
 

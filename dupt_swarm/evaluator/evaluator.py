@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.evaluator.sample import Sampler
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
@@ -23,7 +24,6 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
 from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
-from dupt_swarm.sample import Sampler
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.evaluator import Evaluator, Measurement
+from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
+from dupt_swarm.evaluator.sample import Sampler, check_prompt
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import CatchingUp, StateName
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
-from dupt_swarm.sample import Sampler, check_prompt
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.tiny import tiny_manifest
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm.beginning import begin_task, write_beginning
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.beginning import begin_task, write_beginning
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE, Swarm

@@ -23,14 +23,14 @@ from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.labels import learn_labels
 from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.objectives.libraries import scikit_learn, scipy_stats
+from dupt_swarm.learning.objectives.libraries import require_scores
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.manifest import Objective
+from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.swarm import REPLICA_FILE
 from dupt_swarm.version import VERSION
 
@@ -101,7 +101,7 @@ class Finetuner:
         Raises:
             DuptError: what cannot be used, and the remedy.
         """
-        scikit_learn(), scipy_stats()  # not to be missed after an hour of training
+        require_scores()  # not to be missed after an hour of training
         self._base, self._task = base, task
         self._settings = settings or FinetuningSettings()
         self.device = choose_device(device)
