@@ -114,7 +114,7 @@ def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
     oracle = start("join", *own, "--json")
     wait_for_line(oracle, "accuracy")
     shown = json.loads(dupt_peer("status", "--initial-peers", address, "--json").stdout)
-    wait_for_line(oracle, "round 5")
+    wait_for_line(oracle, "round 12")
     oracle.terminate()
     summary = json.loads(oracle.communicate(timeout=60)[0])
     judged = dupt_peer("evaluate", "--initial-peers", address, *data, *LISTEN, "--once", "--json",
