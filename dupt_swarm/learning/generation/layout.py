@@ -11,7 +11,7 @@ from dupt_swarm.learning.model import GPT
 def lay_out_for_writing(model: GPT) -> None:
     """Turn the wide matrices of a model on a CPU in memory: each token is written in less time.
 
-    Values, shapes and names stay. A token takes as long as reading all matrices does, and those with more rows
+    Values, shapes and names stay. A token takes as long as reading all matrices does; those with more rows
     than columns are read up to twice as fast column by column, as transformers keeps those of its blocks.
     Whole batches gain nothing from it, and look up embeddings more slowly.
     """
