@@ -100,7 +100,7 @@ def test_a_prompt_from_stdin(saved: SavedModel) -> None:
 
 
 def test_it_writes_piece_by_piece(saved: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is printed before the next token is chosen; Ctrl-C ends the line, exit code 130."""
+    """What is written is printed before the next token is chosen; Ctrl-C ends the line with code 130."""
     choose = Sampling.choose
     chosen: list[int] = []
     flushed: list[str] = []
