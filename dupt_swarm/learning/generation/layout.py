@@ -12,7 +12,7 @@ def lay_out_for_writing(model: GPT) -> None:
     """Turn the wide matrices of a model on a CPU in memory: each token is written in less time.
 
     Values, shapes and names stay. A token takes as long as reading all matrices does; those with more rows
-    than columns are read up to twice as fast column by column, as transformers keeps those of its blocks.
+    than columns are read up to twice as fast by columns, as transformers keeps those of its blocks.
     Whole batches gain nothing from it, and look up embeddings more slowly.
     """
     if model.wte.weight.device.type != "cpu":
