@@ -34,6 +34,7 @@ def test_it_is_read_back_as_it_was_saved(model: SavedModel, tmp_path: Path) -> N
     for folder in (tmp_path / "deep" / "new", tmp_path / "empty"):
         saved = SavedModel(model.folder, model.manifest, model.tokenizer, model.state, origin).save(folder)
         assert saved.folder == folder
+        assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "whoever reads one reads all"
         again = SavedModel.load(folder)
         assert (again.state.digest, again.origin, again.manifest) == (
             model.state.digest,
