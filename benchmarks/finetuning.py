@@ -1,13 +1,13 @@
 """Is a model that a swarm pretrained worth more than random weights, and does λ·L1 help, on real tasks?
 
-A real swarm of two oracles with disjoint texts, each a process with a node of its own, pretrains a small model
-on half of the documents that every Python installation has: the manual, the standard library, and package
+A real swarm of two oracles with disjoint texts, each a process with a node of its own, pretrains a model on
+half of the documents that every Python installation has: the manual, the standard library, and package
 descriptions. Three tasks are made of the other half; training, validation and test share no document:
 
     corpus         which of the three collections is a passage from? (classification)
     code           is a passage from the library, or from the other two? (classification)
-    continuation   which of two texts follows on a passage, the true one, or one of another document of the
-                   same collection? (multiple choice)
+    continuation   which of two texts follows on a passage, the true one, or one of another
+                   document of the same collection? (multiple choice)
 
 Each is learnt with `Finetuner`, as `dupt-model finetune` does it, by four arms with equal examples and epochs:
 from the swarm's weights or from random ones, each with λ = 0.5 and with λ = 0. Which rate suits a model of this
