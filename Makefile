@@ -35,6 +35,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/python benchmarks/monitor.py
+	$(BIN)/python benchmarks/generation.py
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
 
 # Grafana's dashboards are generated; a test says when this was forgotten.

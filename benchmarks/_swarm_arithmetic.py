@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import Codec, build_codec
@@ -52,9 +52,9 @@ class Mixed:
 class Learner:
     """One oracle, or the single process: a model, its strategy, and its batches."""
 
-    def __init__(self, manifest: Manifest, anchor: Tensor, batches: Batches | Mixed) -> None:
+    def __init__(self, manifest: Manifest, anchor: Tensor, batches: BatchSource) -> None:
         self._manifest = manifest
-        self.model = GPT(manifest.model)
+        self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
         self.strategy = build_strategy(self.parameters, manifest, anchor)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))
@@ -85,7 +85,7 @@ class Learner:
 
 
 def train_alone(
-    manifest: Manifest, anchor: Tensor, batches: Mixed, tokens: int, after_round: AfterRound
+    manifest: Manifest, anchor: Tensor, batches: BatchSource, tokens: int, after_round: AfterRound
 ) -> None:
     """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
     learner = Learner(manifest, anchor, batches)
@@ -98,7 +98,7 @@ def train_alone(
 
 
 def train_swarm(
-    manifest: Manifest, anchor: Tensor, batches: Sequence[Batches], tokens: int, after_round: AfterRound
+    manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource], tokens: int, after_round: AfterRound
 ) -> None:
     """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
     outer, codec = build_outer(manifest), build_codec(manifest)

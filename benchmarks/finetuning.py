@@ -9,10 +9,10 @@ descriptions. Three tasks are made of the other half; training, validation and t
     continuation   which of two texts follows on a passage, the true one, or one of another
                    document of the same collection? (multiple choice)
 
-Each is learnt with `Finetuner`, as `dupt-model finetune` does it, by four arms with equal examples and epochs:
-from the swarm's weights or from random ones, each with λ = 0.5 and with λ = 0. Which rate suits a model of this
-size is not known, and random weights need a higher one; so each arm is run with each of ``--rates``, and the
-one with the best validation accuracy counts. With λ = 0 the same updates take less time.
+Each is learnt with `Finetuner`, as `dupt-model finetune` does it, by four arms with equal examples and
+epochs: from the swarm's weights or from random ones, each with λ = 0.5 and with λ = 0. Which rate suits a
+model of this size is not known, and random weights need a higher one; so each arm is run with each of
+``--rates``, and the one with the best validation accuracy counts. With λ = 0 the same updates take less time.
 
 How to read it: accuracy on the test's examples, mean ± standard deviation over the seeds; each seed draws
 examples, new weights, order and dropout anew, with the same examples for all arms. `chance` is the share of
@@ -38,7 +38,6 @@ from typing import Any
 import click
 import torch
 
-from dupt_swarm.fine_tuning import Finetuner, Kind, LabelledTask
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
@@ -48,9 +47,10 @@ from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.fine_tuning import Finetuner, Kind, LabelledTask
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.saved_model import SavedModel
 from peers.demo import LOOPBACK, write_corpora
 from peers.processes import LocalProcesses
 

@@ -8,13 +8,8 @@ from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to
 swarm           `Swarm`: a manifest, and this process's node in the swarm
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
-saved_model     `SavedModel`: a model in a folder
-fine_tuning     `Finetuner`: a saved model learns a task
-pulling         `pull`: takes the newest one from a swarm
-exporting       `export`: a saved model in Hugging Face's format
-origin          `Origin`: where it came from
-evaluator       measures each new state, trains nothing
-sample          what a state writes after a prompt
+models/         its model, taken away: in a folder, in other formats, fine-tuned
+evaluator/      measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
@@ -37,16 +32,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dupt_swarm.exporting import export
-    from dupt_swarm.fine_tuning import Finetuner, LabelledTask
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
     from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.model import GPT
     from dupt_swarm.learning.rolling import evaluate_documents
+    from dupt_swarm.models.exporting import export
+    from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
+    from dupt_swarm.models.pulling import pull
+    from dupt_swarm.models.saved_model import SavedModel
     from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
-    from dupt_swarm.pulling import pull
-    from dupt_swarm.saved_model import SavedModel
     from dupt_swarm.swarm import Swarm
 
 __all__ = [
@@ -68,16 +63,16 @@ __all__ = [
 _HOMES = {
     "GPT": "learning.model",
     "CollaborativeOptimizer": "optimizer.collaborative",
-    "Finetuner": "fine_tuning",
+    "Finetuner": "models.fine_tuning",
     "LabelledFiles": "learning.labelled.files",
-    "LabelledTask": "fine_tuning",
+    "LabelledTask": "models.fine_tuning",
     "Sampling": "learning.generation.sampling",
-    "SavedModel": "saved_model",
+    "SavedModel": "models.saved_model",
     "Swarm": "swarm",
     "continue_text": "learning.generation.text",
     "evaluate_documents": "learning.rolling",
-    "export": "exporting",
-    "pull": "pulling",
+    "export": "models.exporting",
+    "pull": "models.pulling",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -56,14 +58,17 @@ class OracleSettings:
     """How an oracle trains on this machine.
 
     Attributes:
-        corpus: a file, a folder or a glob of text.
+        corpus: a file, a folder or a glob of text; for a task a table of labelled examples, or a folder of
+            tables.
         field: the key of .jsonl and the column of .parquet that hold the text.
+        columns: of labelled examples: what a column is called there, by what it is, as in
+            ``{"text": "review"}``; for those with other names.
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once at most; gradients are accumulated up to the manifest's step.
         compile: whether to use `torch.compile`; None: on CUDA only.
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
-        held_out_blocks: how many held-out sequences to evaluate on.
+        held_out_blocks: how many held-out blocks of text to evaluate on; 16 examples of a task for each.
         hours: when to train; outside of them the oracle is paused.
         strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
@@ -71,6 +76,7 @@ class OracleSettings:
 
     corpus: Path
     field: str = "text"
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
     batch_size: int = 16
     compile: bool | None = None
@@ -87,12 +93,13 @@ class EvaluatorSettings:
     """How an evaluator measures on this machine.
 
     Attributes:
-        corpus: a file, a folder or a glob of text; all of it is measured on, nothing trained.
+        corpus: as an oracle's; all of it is measured on, nothing trained.
         dataset: what the others see it called; empty: the name of the file or folder.
-        field: the key of .jsonl and the column of .parquet that hold the text.
+        field: as an oracle's.
+        columns: likewise.
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once.
-        blocks: measure on so many sequences at most; None: on the whole corpus.
+        blocks: measure on so many sequences or examples at most; None: on the whole corpus.
         strict: as an oracle's.
         prompt: let each state continue this text, for all to read; None: let it write nothing.
         sample_tokens: how much it writes at most.
@@ -101,6 +108,7 @@ class EvaluatorSettings:
     corpus: Path
     dataset: str = ""
     field: str = "text"
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
     batch_size: int = 16
     blocks: int | None = None

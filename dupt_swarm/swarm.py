@@ -12,7 +12,7 @@ from typing import Unpack
 from torch import Tensor
 
 from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
-from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.errors import ManifestError, NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
@@ -26,6 +26,7 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
+INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
@@ -62,6 +63,7 @@ class Swarm:
         state_dir: Path | None = None,
         settings: NodeSettings | None = None,
         on_download: Callable[[Downloading], None] = lambda _: None,
+        check: Callable[[Manifest], None] = lambda _: None,
     ) -> Swarm:
         """Join the swarm that ``initial_peers`` are in, as an oracle unless ``settings`` say otherwise.
 
@@ -73,6 +75,7 @@ class Swarm:
             state_dir: default: the platform's folder for program state.
             settings: role, name, addresses to listen on, the swarm expected.
             on_download: hears how far the download of a state is, in another thread.
+            check: gets the swarm's manifest before anything is fetched or written; it may raise, to stay out.
 
         Raises:
             DuptError: why it is not possible; see `errors`.
@@ -81,7 +84,9 @@ class Swarm:
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
-            return cls._enter(node, _discover(node, wish, state_dir or default_state_dir()), state_dir)
+            wish = _discover(node, wish, state_dir or default_state_dir())
+            check(Manifest.from_bytes(wish.manifest))
+            return cls._enter(node, wish, state_dir)
         except BaseException:
             node.close()
             raise
@@ -131,6 +136,11 @@ class Swarm:
         try:
             if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
                 first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+                if manifest.initial_digest not in ("", first.digest):
+                    raise ManifestError(
+                        f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
+                        f"to begin with has {first.digest[:12]}…; use the one that was written with it"
+                    )
                 with folder.new_checkpoint() as path:
                     save_state(first, path / REPLICA_FILE)
             checkpoint = folder.checkpoint

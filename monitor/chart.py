@@ -49,7 +49,7 @@ class Line:
         key: which, also the name of its style: ``training``, ``heldout`` or ``evaluator``.
         title: what the legend calls it.
         path: the ``d`` of an SVG path.
-        value: newest loss, nats per token.
+        value: newest loss, nats.
         end: pixels from the top where the newest point lies; None: it is not at the right edge.
     """
 
@@ -231,6 +231,8 @@ def _label(point: Point, now: float) -> str:
         for _, title, value_of in SERIES
         if (value := value_of(point)) is not None
     ]
+    if point.heldout_accuracy is not None:
+        losses.append(f"accuracy {formats.percent(point.heldout_accuracy)}")
     when = f"{formats.duration(now - point.time)} ago" if point.time < now else "now"
     return "\n".join([*losses, f"round {point.round:,}, {when}"])
 
@@ -243,6 +245,6 @@ def in_words(points: Sequence[Point]) -> str:
             (start, first), (end, last) = known[0], known[-1]
             return (
                 f"Loss curve: {title} loss went from {formats.loss(first)} to {formats.loss(last)} "
-                f"nats per token in {formats.duration(end.time - start.time)}."
+                f"nats in {formats.duration(end.time - start.time)}."
             )
     return Chart.summary

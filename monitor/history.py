@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dupt_swarm.manifest import Limits
@@ -12,7 +13,7 @@ POINTS_MAX = 2000
 
 @dataclass(frozen=True)
 class Point:
-    """The swarm at one refresh; losses in nats per token, None where nobody said anything.
+    """The swarm at one refresh; losses in nats per token or example, None where nobody said anything.
 
     Attributes:
         time: of the refresh, seconds since the epoch.
@@ -23,6 +24,7 @@ class Point:
         loss_max: greatest training loss of any oracle.
         heldout_loss: mean of the oracles on text of theirs that they do not train on.
         evaluator_loss: an evaluator's, on text that no oracle trains on.
+        heldout_accuracy: of a task's answers, mean of the oracles, 0 to 1.
     """
 
     time: float
@@ -33,13 +35,14 @@ class Point:
     loss_max: float | None = None
     heldout_loss: float | None = None
     evaluator_loss: float | None = None
+    heldout_accuracy: float | None = None
 
     @classmethod
     def of(cls, view: View, tokens: int, limits: Limits) -> Point:
         """The point of ``view``; ``tokens`` are the most that any replica state was seen to hold."""
         agreed = view.agreed
-        losses = [peer.record.loss for peer in view.oracles if peer.record.loss is not None]
-        heldout = [peer.record.heldout_loss for peer in view.oracles if peer.record.heldout_loss is not None]
+        records = [peer.record for peer in view.oracles]
+        losses = [record.loss for record in records if record.loss is not None]
         # One curve can show one dataset only: always the same.
         evaluations = sorted(view.evaluations.items())
         return cls(
@@ -49,8 +52,9 @@ class Point:
             loss=view.loss(limits),
             loss_min=min(losses, default=None),
             loss_max=max(losses, default=None),
-            heldout_loss=sum(heldout) / len(heldout) if heldout else None,
+            heldout_loss=_mean(record.heldout_loss for record in records),
             evaluator_loss=evaluations[0][1].loss_nats if evaluations else None,
+            heldout_accuracy=_mean(record.heldout_accuracy for record in records),
         )
 
 
@@ -79,3 +83,8 @@ class History:
             points = (*points[:-1:2], point)
             self._distance = max(2 * self._distance, 2 * (point.time - points[0].time) / self._points_max)
         self.points = points
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -85,12 +85,18 @@ def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
     yield metrics.LOSS_MAX_NATS, one(max(losses, default=None))
     yield metrics.HELDOUT_LOSS_NATS, one(_mean(_known(view, lambda record: record.heldout_loss)))
     yield metrics.HELDOUT_BPB, one(_mean(_known(view, lambda record: record.heldout_bits_per_byte)))
+    yield metrics.HELDOUT_ACCURACY, one(_mean(_known(view, lambda record: record.heldout_accuracy)))
     found = [
         ((clean(name),), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]
     ]
-    yield metrics.EVAL_BPB, [(name, evaluation.bits_per_byte) for name, evaluation in found]
+    yield metrics.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
+    yield metrics.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
     yield metrics.EVAL_TIMESTAMP, [(name, evaluation.time) for name, evaluation in found]
     yield metrics.EVAL_ROUND, [(name, evaluation.round) for name, evaluation in found]
+
+
+def _measured(figures: Iterable[tuple[tuple[str, ...], float | None]]) -> list[Sample]:
+    return [(labels, value) for labels, value in figures if value is not None]
 
 
 def of_peers(view: View) -> Iterator[Samples]:

@@ -51,20 +51,22 @@ class RoundSummary(_Part):
 
 
 class LossSummary(_Part):
-    """Nats per token; null where nobody said anything."""
+    """Nats per token, or per example of a task; null where nobody said anything."""
 
     training: float | None = Field(description="mean of the oracles, weighted by their speed")
     training_min: float | None
     training_max: float | None
     heldout: float | None = Field(description="mean of the oracles, on text they do not train on")
+    heldout_accuracy: float | None = Field(description="of a task's answers, likewise, from 0 to 1")
 
 
 class EvaluationSummary(_Part):
     """What evaluators measured on text that no oracle trains on."""
 
     dataset: str
-    bits_per_byte: float
+    bits_per_byte: float | None = Field(description="null: it is a task")
     loss_nats: float
+    accuracy: float | None = Field(description="of a task's answers, from 0 to 1")
     round: int
     time: float
 
@@ -80,7 +82,7 @@ class SampleSummary(_Part):
 
 
 class PeerSummary(_Part):
-    """One peer, as it describes itself; losses in nats per token."""
+    """One peer, as it describes itself; losses in nats per token, or per example of a task."""
 
     peer_id: str
     name: str
@@ -94,6 +96,7 @@ class PeerSummary(_Part):
     tokens_per_second: float
     loss: float | None
     heldout_loss: float | None
+    heldout_accuracy: float | None
     version: str
     device: str
     last_seen: float = Field(description="time of its last record, seconds since the epoch")
@@ -119,6 +122,7 @@ class Summary(_Part):
     name: str
     manifest_sha256: str
     model: ModelSummary
+    objective: str = Field(description="`lm`, or the task")
     join: str = Field(description="the command that joins the swarm")
     round: RoundSummary
     tokens_total: int = Field(description="in the newest replica state that was ever seen")
@@ -145,6 +149,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         name=manifest.name,
         manifest_sha256=manifest.sha256,
         model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
+        objective=manifest.objective.kind,
         join=join,
         round=_round(snapshot, view, history),
         tokens_total=point.tokens,
@@ -154,6 +159,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             training_min=point.loss_min,
             training_max=point.loss_max,
             heldout=point.heldout_loss,
+            heldout_accuracy=point.heldout_accuracy,
         ),
         evaluations=_evaluations(view),
         sample=_sample(view),
@@ -239,6 +245,7 @@ def _peer(peer: Peer, speeds: dict[str, float], total: float, newest_round: int)
         tokens_per_second=record.tokens_per_second,
         loss=record.loss,
         heldout_loss=record.heldout_loss,
+        heldout_accuracy=record.heldout_accuracy,
         version=clean(record.version),
         device=clean(record.device),
         last_seen=record.time,

@@ -25,6 +25,7 @@ from peers.interruption import Interruption
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dupt_swarm.replica.state import ReplicaState
     from dupt_swarm.swarm import Swarm
 
 # A fixed port, so that the line to join with stays the same after a restart.
@@ -58,11 +59,12 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     from peers.metrics.http import serve_metrics
 
     with Interruption() as interruption, serve_metrics(chosen["metrics_addr"]) as metrics:
-        from dupt_swarm.swarm import Swarm
+        from dupt_swarm.swarm import INITIAL_FILE, Swarm
 
         settings = options.pick(NodeSettings, chosen, role="bootstrap")
         os.nice(chosen["nice"])  # the node inherits it
-        with Swarm.create(run, tokenizer, _initial_parameters(run), state_dir, settings) as swarm:
+        initial = _initial_parameters(run, manifest.with_name(INITIAL_FILE))
+        with Swarm.create(run, tokenizer, initial, state_dir, settings) as swarm:
             metrics.joined(swarm, settings)
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "bootstrap", settings.name)
@@ -145,10 +147,26 @@ def _read_tokenizer(path: Path) -> bytes:
         ) from error
 
 
-def _initial_parameters(manifest: Manifest) -> Iterator[Tensor]:
-    """Drawn only on demand: a peer with a checkpoint needs none."""
-    from dupt_swarm.learning.model import GPT
+def _initial_parameters(manifest: Manifest, path: Path) -> Iterator[Tensor]:
+    """Drawn from the seed, or those in ``path``; on demand only: a peer with a checkpoint needs none."""
+    if manifest.initial_digest:
+        yield from _read_initial(path).parameters
+        return
+    from dupt_swarm.learning.objectives import build_model
 
-    model = GPT(manifest.model)
-    model.init_weights(manifest.seed)
+    model = build_model(manifest)
+    model.init_weights(manifest.seed)  # type: ignore[operator]
     yield from model.parameters()
+
+
+def _read_initial(path: Path) -> ReplicaState:
+    from dupt_swarm.replica.storage import load_state
+
+    try:
+        return load_state(path)
+    except CheckpointError as error:
+        reason = "is damaged" if path.exists() else "is missing"
+        raise ManifestError(
+            f"{path}: the state that the swarm begins with {reason}; "
+            "`dupt-peer new --from` writes it beside the manifest"
+        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,13 +13,10 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
 from peers.checks import report
 from peers.checks.report import Check
-
-if TYPE_CHECKING:
-    from dupt_swarm.learning.left_out import TextFiles
 
 
 @click.command("check")
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
 @click.option("--corpus", default=None, metavar="PATH", help="What `join` would train on.")
 @options.field
+@options.columns
 @options.strict
 @options.device
 @options.batch_size
@@ -59,15 +57,16 @@ def run_checks(
     swarm_id: str,
     corpus: str | None,
     field: str,
+    columns: dict[str, str],
     strict: bool,
     **machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
-    from dupt_swarm.learning.left_out import TextFiles
     from dupt_swarm.node.node import Node
     from peers.checks import initial_peers as swarm
 
     own, misread = _read_manifest(manifest)
+    data = OracleSettings(Path(corpus), field, columns, strict=strict) if corpus else None
     with Node() as node:
         checkup = node.check(
             NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs, swarm_id=swarm_id)
@@ -78,7 +77,7 @@ def run_checks(
         *swarm.check_network(checkup),
         *swarm.check_peers(answers),
         misread or about_manifest,
-        *_check_machine(known, TextFiles(corpus, field, strict) if corpus else None, **machine),
+        *_check_machine(known, data, **machine),
     ]
 
 
@@ -92,7 +91,7 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 
 def _check_machine(
     manifest: Manifest | None,
-    texts: TextFiles | None,
+    data: OracleSettings | None,
     *,
     device: str,
     batch_size: int,
@@ -108,8 +107,8 @@ def _check_machine(
     if kind:
         checks += machine.check_memory(kind, device, footprint)
     text_bytes = 0
-    if texts is not None:
-        about_corpus, text_bytes = machine.check_corpus(texts)
+    if data is not None:
+        about_corpus, text_bytes = machine.check_data(data, manifest)
         checks.append(about_corpus)
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)

@@ -9,7 +9,7 @@ from dupt_swarm.version import VERSION
 from peers.lazy_group import LazyGroup
 
 COMMANDS = {
-    "new": "Write a manifest and train its tokenizer.",
+    "new": "Write a manifest: with a new tokenizer, or for a task from a pretrained model.",
     "bootstrap": "Start the first peer of a swarm, and print the command to join it.",
     "join": "Train on your own corpus as an oracle of a swarm.",
     "evaluate": "Measure each new state of a swarm on a corpus of your own.",

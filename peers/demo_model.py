@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dupt_swarm.errors import CheckpointError, UsageError
-from dupt_swarm.origin import ORIGIN_FILE, Origin
+from dupt_swarm.models.origin import ORIGIN_FILE, Origin
 
 SWARM_NAME = "demo"
 PROMPT = "Python is"
@@ -22,7 +22,7 @@ def check_place(folder: Path) -> None:
     Raises:
         UsageError: something else is there, or nothing can be written there.
     """
-    from dupt_swarm.saved_model import check_vacant
+    from dupt_swarm.models.saved_model import check_vacant
 
     if not _of_earlier_demo(folder):
         check_vacant(folder)
@@ -44,9 +44,9 @@ def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> Non
     """
     from dataclasses import replace
 
+    from dupt_swarm.models.saved_model import SavedModel
     from dupt_swarm.node.messages import StateName
     from dupt_swarm.node.view import View
-    from dupt_swarm.saved_model import SavedModel
 
     model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
     state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from peers.left_out import sentences
 from peers.screen import words
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator import Measurement
+    from dupt_swarm.evaluator.evaluator import Measurement
 
 
 @click.command("evaluate")
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     "--corpus",
     required=True,
     metavar="PATH",
-    help="File, folder or glob of text that no oracle trains on. It never leaves this machine.",
+    help="Text, or for a task labelled examples, that no oracle trains on. It never leaves this machine.",
 )
 @click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
 @options.field
+@options.columns
 @options.strict
 @options.device
 @options.batch_size
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     "--blocks",
     type=click.IntRange(1),
     default=None,
-    help="Measure on at most this many sequences; compare like with like. [default: the whole corpus]",
+    help="Measure on at most this many sequences or examples; compare like with like. "
+    "[default: the whole corpus]",
 )
 @click.option(
     "--prompt",
@@ -63,7 +66,7 @@ if TYPE_CHECKING:
 def command(
     initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, once: bool, **chosen: Any
 ) -> None:
-    """Follow a swarm, and measure each new state's bits per byte on a corpus of your own.
+    """Follow a swarm, and measure each new state on a corpus of your own: bits per byte, or accuracy.
 
     Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
     """
@@ -71,24 +74,24 @@ def command(
 
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator import Evaluator, dataset_name
+        from dupt_swarm.evaluator.evaluator import Evaluator, dataset_name
+        from dupt_swarm.evaluator.sample import check_prompt
         from dupt_swarm.learning.device import choose_device
-        from dupt_swarm.learning.left_out import TextFiles
-        from dupt_swarm.sample import check_prompt
+        from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.swarm import Swarm
 
         chosen["name"] = chosen["name"] or socket.gethostname()
         own = options.pick(EvaluatorSettings, chosen)
-        TextFiles(own.corpus, own.field, own.strict).check()
+        check_data(own)
         dataset_name(own)
         check_prompt(own)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
-        with Swarm.join(initial_peers, state_dir, settings) as swarm:
+        with Swarm.join(initial_peers, state_dir, settings, check=partial(check_data, own)) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             evaluator = Evaluator(swarm, own, log.tokenising)
-            for sentence in sentences(evaluator.corpus.left_out):
+            for sentence in (*sentences(evaluator.objective.left_out), *evaluator.objective.notes):
                 log.say(sentence)
             interruption.on_stop(evaluator.stop)
             if once:
@@ -104,10 +107,11 @@ def command(
 def _print(found: Measurement, as_json: bool) -> None:
     state, evaluation = found.state, found.evaluation
     if not as_json:
+        unit, count = next(iter(evaluation.counts.items()))
         click.echo(
             f"{time.strftime('%H:%M:%S')}  round {state.round}  {found.dataset} "
-            f"{evaluation.bits_per_byte:.4f} bits/byte  loss {evaluation.loss_nats:.4f}  "
-            f"({evaluation.tokens:,} tokens in {found.seconds:.1f} s)"
+            f"{words.figure(evaluation, decimals=4)}  loss {evaluation.loss_nats:.4f}  "
+            f"({count:,} {unit} in {found.seconds:.1f} s)"
         )
         if found.sample is not None:
             click.echo(f"          {words.sample(found.sample['prompt'], found.sample['text'])}")
@@ -120,8 +124,8 @@ def _print(found: Measurement, as_json: bool) -> None:
         # JSON cannot represent non-finite numbers.
         "bits_per_byte": evaluation.bits_per_byte if found.finite else None,
         "loss_nats": evaluation.loss_nats if found.finite else None,
-        "tokens": evaluation.tokens,
-        "bytes": evaluation.bytes,
+        "accuracy": evaluation.accuracy if found.finite else None,
+        **evaluation.counts,
         "time": found.time,
         "seconds": found.seconds,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,7 @@ from peers.interruption import Interruption
 from peers.left_out import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dupt_swarm.learning.left_out import LeftOut
+    from dupt_swarm.learning.objectives.training import TrainingObjective
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
     "--corpus",
     required=True,
     metavar="PATH",
-    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz. It never leaves this machine.",
+    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz; for a task labelled examples in "
+    ".csv .jsonl .parquet. It never leaves this machine.",
 )
 @options.field
+@options.columns
 @options.strict
 @options.device
 @options.batch_size
@@ -88,28 +89,30 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_device
-        from dupt_swarm.learning.left_out import TextFiles
+        from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
-        TextFiles(chosen["corpus"], chosen["field"], chosen["strict"]).check()  # before anything is fetched
+        own = options.pick(OracleSettings, chosen)
+        check_data(own)
         chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
         os.nice(chosen["nice"])  # the node inherits it
-        with Swarm.join(initial_peers, state_dir, settings, screen.downloading) as swarm:
+        check = partial(check_data, own)
+        with Swarm.join(initial_peers, state_dir, settings, screen.downloading, check) as swarm:
             metrics.joined(swarm, settings)
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "oracle", settings.name)
             with serve_control(swarm.folder.path, control.actions):
                 progress = control.beaten_by(screen.tokenising)
-                oracle = Oracle(swarm, options.pick(OracleSettings, chosen), progress)
+                oracle = Oracle(swarm, own, progress)
                 if chosen["metrics_addr"] is not None:
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
-                _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.corpus.left_out)
+                _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.objective)
                 oracle.run(lambda status: _report(status, swarm, control, metrics, screen))
             summary = summarise(oracle)
         screen.say("left the swarm; the same command resumes from the checkpoint")
@@ -124,8 +127,8 @@ def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMet
     screen.show(status, swarm.view, swarm.traffic)
 
 
-def _begin(screen: Screen, about: About, left_out: Sequence[LeftOut]) -> None:
-    for sentence in sentences(left_out):
+def _begin(screen: Screen, about: About, objective: TrainingObjective) -> None:
+    for sentence in (*sentences(objective.left_out), *objective.notes):
         screen.say(sentence)
     screen.begin(about)
 
@@ -143,14 +146,14 @@ def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) 
         manifest=swarm.manifest,
         weights=count_values(swarm.layout),
         device=describe_device(settings.device),
-        corpus=f"{corpus}: {amount(len(oracle.corpus.train))} tokens",
+        corpus=f"{corpus}: {amount(oracle.objective.size)} {oracle.objective.unit}",
         max_upload=settings.max_upload,
         max_download=settings.max_download,
     )
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:
-    """What this session did, for ``--json``; null: it ended before anything was measured."""
+    """What this session did, for ``--json``; null: it ended before that was measured, or has none."""
     status: Status = oracle.status()
     first, latest = status.first, status.latest
     return {
@@ -161,4 +164,6 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
         "heldout_loss_after": latest and latest.loss_nats,
         "bits_per_byte_before": first and first.bits_per_byte,
         "bits_per_byte_after": latest and latest.bits_per_byte,
+        "accuracy_before": first and first.accuracy,
+        "accuracy_after": latest and latest.accuracy,
     }

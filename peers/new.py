@@ -1,10 +1,10 @@
-"""``dupt-peer new``: a manifest from a preset, with a tokenizer trained on the organiser's corpus."""
+"""``dupt-peer new``: a manifest from a preset with a tokenizer of its own, or for a task from a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,36 +19,97 @@ from peers.left_out import sentences
 if TYPE_CHECKING:
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
+PRESET = "tiny"
+TASKS = ("classification", "entailment", "similarity", "multiple-choice")
+
 
 @click.command("new")
 @click.argument("manifest", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
+@click.option("--preset", type=click.Choice(PRESETS), default=None, help=f"[default: {PRESET}]")
 @click.option(
     "--corpus",
-    required=True,
+    default=None,
     metavar="PATH",
-    help="File, folder or glob of text that the tokenizer learns from.",
+    help="File, folder or glob of text that the tokenizer learns from. Not with --from.",
 )
 @options.field
 @options.strict
+@click.option(
+    "--from",
+    "model",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="MODEL",
+    help="Begin with a pretrained model, from `dupt-model pull` or a checkpoint, and teach it a --task.",
+)
+@click.option("--task", type=click.Choice(TASKS), default=None, help="What --from MODEL is to learn.")
+@click.option("--labels", default="", metavar="A,B,…", help="The task's; similarity without: a score.")
+@click.option(
+    "--lm-weight",
+    type=click.FloatRange(0, 100),
+    default=None,
+    help="Weight of the language model's loss beside the task's (lambda); 0: faster. [default: 0.5]",
+)
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @command_errors
-def command(
-    manifest: Path, preset: str, corpus: str, field: str, strict: bool, name: str | None, seed: int
-) -> None:
-    """Write MANIFEST (such as run.toml), and tokenizer.json beside it."""
-    tokenizer_path = manifest.with_name("tokenizer.json")
-    for path in (manifest, tokenizer_path):
+def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any) -> None:
+    """Write MANIFEST (such as run.toml), and tokenizer.json beside it.
+
+    With --from it is a swarm that fine-tunes a model: its weights go into initial.safetensors beside it, and
+    oracles join with labelled examples of their own.
+    """
+    name = name or manifest.stem
+    if model is not None:
+        from peers.new_task import write_task
+
+        write_task(manifest, model, name=name, **chosen)
+        return
+    _write_preset(manifest, name=name, **chosen)
+
+
+def check_free(*paths: Path) -> None:
+    """See that nothing would be overwritten.
+
+    Raises:
+        UsageError: something would.
+    """
+    for path in paths:
         if path.exists():
             raise UsageError(f"{path} exists; remove it, or write into another folder")
+
+
+def _write_preset(
+    manifest: Path,
+    *,
+    preset: str | None,
+    corpus: str | None,
+    field: str,
+    strict: bool,
+    name: str,
+    seed: int,
+    **of_tasks: Any,
+) -> None:
+    """A swarm that learns language from random weights."""
+    for option, value in of_tasks.items():
+        if value not in (None, ""):
+            raise UsageError(
+                "a task is learnt by a pretrained model; give one too", setting=(option, "model")
+            )
+    if corpus is None:
+        raise UsageError(
+            "give text for the tokenizer to learn from, or a model to begin with", setting=("corpus", "model")
+        )
+    tokenizer_path = manifest.with_name("tokenizer.json")
+    check_free(manifest, tokenizer_path)
+    preset = preset or PRESET
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
-    manifest_from_preset(preset, name=name or manifest.stem, seed=seed, **check)  # type: ignore[arg-type]
+    manifest_from_preset(preset, name=name, seed=seed, **check)  # type: ignore[arg-type]
     from dupt_swarm.learning.left_out import TextFiles
 
     text = TextFiles(corpus, field, strict)
-    written = write(manifest, preset, text, name=name or manifest.stem, seed=seed)
+    written = write(manifest, preset, text, name=name, seed=seed)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
 

@@ -109,7 +109,9 @@ def sample_lines(view: View) -> list[str]:
 def _cells(peer: Peer) -> tuple[str, ...]:
     record = peer.record
     trains = record.role == "oracle"
-    held_out = record.evaluation.loss_nats if record.evaluation else record.heldout_loss
+    judged = record.evaluation
+    held_out = judged.loss_nats if judged else record.heldout_loss
+    accuracy = judged.accuracy if judged else record.heldout_accuracy
     return (
         record.name or peer.peer_id[-8:],
         record.role,
@@ -119,9 +121,13 @@ def _cells(peer: Peer) -> tuple[str, ...]:
         f"{record.tokens_total:,}" if trains else "",
         f"{record.tokens_per_second:,.0f}" if trains else "",
         "" if record.loss is None else f"{record.loss:.4f}",
-        "" if held_out is None else f"{held_out:.4f}",
+        " ".join([*_shown(held_out, ".4f"), *_shown(accuracy, ".1%")]),
         record.state_digest[:12],
     )
+
+
+def _shown(value: float | None, form: str) -> list[str]:
+    return [] if value is None else [format(value, form)]
 
 
 def _look(node: Node) -> View:

@@ -76,6 +76,16 @@ def test_canonical_bytes() -> None:
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
 
 
+def test_a_manifest_may_name_the_state_of_round_0() -> None:
+    """Named, it is part of the swarm's identity; not named, the canonical bytes are those of before."""
+    manifest = preset("tiny")
+    assert b"initial_digest" not in manifest.canonical_bytes()
+    begun = Manifest.model_validate(manifest.model_dump() | {"initial_digest": SHA256})
+    assert begun.sha256 != manifest.sha256
+    assert Manifest.from_bytes(begun.canonical_bytes()) == Manifest.parse(begun.to_toml()) == begun
+    assert "initial_digest" in message_of(tables() | {"initial_digest": "ABC"})
+
+
 def test_hash_ignores_spelling() -> None:
     """5, 5.0 and 5e0, -0.0 and 0.0, a default given or left out, and the order of keys hash alike."""
     manifest = preset("tiny")

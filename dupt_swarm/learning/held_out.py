@@ -1,11 +1,11 @@
-"""When to evaluate on held-out text, within a small fraction of the time."""
+"""When to evaluate on held-out data, within a small fraction of the time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.quality import Quality
 
 TIME_RATIO = 0.02
 
@@ -17,12 +17,12 @@ class HeldOut:
         first: at the start, latest: the last one; None if not done yet.
     """
 
-    def __init__(self, evaluate: Callable[[], Evaluation]) -> None:
+    def __init__(self, evaluate: Callable[[], Quality]) -> None:
         """``evaluate`` measures the model as it is now."""
         self._evaluate = evaluate
         self._next = 0.0
-        self.first: Evaluation | None = None
-        self.latest: Evaluation | None = None
+        self.first: Quality | None = None
+        self.latest: Quality | None = None
 
     def measure(self) -> None:
         """Measure now."""

@@ -195,6 +195,8 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Ten
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         x, weight = x.to(dtype), weight.to(dtype)
+    if not torch.is_grad_enabled():  # a function is not told, and would prepare the gradient in vain
+        x, weight = x.detach(), weight.detach()
     return _LinearCrossEntropy.apply(x, weight, targets, shares)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
 from dupt_swarm.manifest.tables import (
+    HASH,
     Inner,
     Limits,
     Model,
@@ -32,6 +33,8 @@ from dupt_swarm.manifest.tables import (
 from dupt_swarm.schema.explain import explain_difference, explain_invalid
 from dupt_swarm.schema.toml import render_toml
 
+LATER = ("initial_digest", "objective")  # keys that version 0.2 did not have
+
 
 class Manifest(Table):
     """Everything that all peers of one swarm must share."""
@@ -40,6 +43,9 @@ class Manifest(Table):
     seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
     codec: Literal["scaled_fp16", "fp32"] = Field(
         default="scaled_fp16", description="how contributions and averages are encoded"
+    )
+    initial_digest: str = Field(
+        default="", description="of the state of round 0; empty: its weights are drawn from the seed"
     )
     tokenizer: Tokenizer
     model: Model
@@ -55,6 +61,13 @@ class Manifest(Table):
     def _plain_name(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", value):
             raise ValueError("use 1 to 40 letters, digits and hyphens, beginning with a letter or digit")
+        return value
+
+    @field_validator("initial_digest")
+    @classmethod
+    def _hexadecimal(cls, value: str) -> str:
+        if value and not HASH.fullmatch(value):
+            raise ValueError("must be 64 lower-case hexadecimal digits, or empty")
         return value
 
     @model_validator(mode="after")
@@ -89,11 +102,12 @@ class Manifest(Table):
     def canonical_bytes(self) -> bytes:
         """The canonical encoding: JSON, sorted keys, no white space.
 
-        What came after version 0.2 is left out where it has its default: older swarms keep their ids.
+        The keys that are `LATER` are left out where they have their default: older swarms keep their ids.
         """
         tree = self.model_dump(mode="json")
-        if self.objective == Objective():
-            del tree["objective"]
+        for key in LATER:
+            if getattr(self, key) == type(self).model_fields[key].default:
+                del tree[key]
         return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property

@@ -34,6 +34,11 @@ HELDOUT_BPB = _peer(
     "gauge",
     "Held-out bits per byte (BPB), on the part of the corpus that is not trained on.",
 )
+HELDOUT_ACCURACY = _peer(
+    "heldout_accuracy",
+    "gauge",
+    "Accuracy of a task's answers, on the part of the examples that is not trained on, 0 to 1.",
+)
 LEARNING_RATE = _peer(
     "learning_rate",
     "gauge",
@@ -122,6 +127,7 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     LOSS_NATS,
     HELDOUT_LOSS_NATS,
     HELDOUT_BPB,
+    HELDOUT_ACCURACY,
     LEARNING_RATE,
     TOKENS_TOTAL,
     TRAINED_TOKENS,

@@ -47,11 +47,22 @@ LOSS_NATS = _swarm("loss_nats", "gauge", "Mean training loss per token; oracles 
 LOSS_MIN_NATS = _swarm("loss_min_nats", "gauge", "Lowest training loss per token of any oracle.")
 LOSS_MAX_NATS = _swarm("loss_max_nats", "gauge", "Highest training loss per token of any oracle.")
 HELDOUT_LOSS_NATS = _swarm("heldout_loss_nats", "gauge", "Mean held-out loss per token of the oracles.")
+HELDOUT_ACCURACY = _swarm(
+    "heldout_accuracy",
+    "gauge",
+    "Mean accuracy of a task's answers on the oracles' held-out examples, 0 to 1.",
+)
 HELDOUT_BPB = _swarm("heldout_bpb", "gauge", "Mean held-out bits per byte (BPB) of the oracles.")
 EVAL_BPB = _swarm(
     "eval_bpb",  # promtool's linter takes `bits` in a name for a wrong unit
     "gauge",
     "Bits per byte (BPB) that independent evaluators measure on a corpus that no oracle trains on.",
+    "dataset",
+)
+EVAL_ACCURACY = _swarm(
+    "eval_accuracy",
+    "gauge",
+    "Accuracy of a task's answers that independent evaluators measure, 0 to 1.",
     "dataset",
 )
 EVAL_TIMESTAMP = _swarm(

@@ -18,6 +18,8 @@ AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
+BitsPerByte = Annotated[float, Field(ge=0, le=BITS_PER_BYTE_MAX)]
+Accuracy = Annotated[float, Field(ge=0, le=1)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
@@ -46,13 +48,19 @@ class EvaluationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
     dataset: str = Field(pattern=DATASET_PATTERN, description="what the evaluator calls its corpus")
-    bits_per_byte: float = Field(
-        ge=0, le=BITS_PER_BYTE_MAX, description="of UTF-8, comparable between tokenizers"
+    bits_per_byte: BitsPerByte | None = Field(
+        default=None, description="of UTF-8, comparable between tokenizers; none of a task"
     )
-    loss_nats: Loss = Field(description="per token")
+    loss_nats: Loss = Field(description="per token, or per example of a task")
+    accuracy: Accuracy | None = Field(default=None, description="of a task's answers; none of text")
     round: Count
     time: float = Field(ge=0, le=1e11, description="when it was measured")
     sample: SampleRecord | None = Field(default=None, description="of that state, if it was asked for one")
+
+    @property
+    def figure(self) -> float:
+        """What to compare results on one dataset by; less is better."""
+        return self.loss_nats if self.bits_per_byte is None else self.bits_per_byte
 
 
 class PeerRecord(BaseModel):
@@ -87,6 +95,7 @@ class PeerRecord(BaseModel):
     )
     checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
     checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
+    heldout_accuracy: Accuracy | None = Field(default=None, description="of a task's answers")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)

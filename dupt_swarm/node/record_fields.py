@@ -18,8 +18,9 @@ class EvaluationFields(TypedDict):
     """An `EvaluationRecord`, before it is checked."""
 
     dataset: str
-    bits_per_byte: float
+    bits_per_byte: float | None
     loss_nats: float
+    accuracy: float | None
     round: int
     time: float
     sample: SampleFields | None
@@ -66,6 +67,7 @@ class RecordFields(TypedDict, total=False):
     rejections: tuple[int, ...]
     checkpoint_round: int | None
     checkpoint_time: float
+    heldout_accuracy: float | None
     evaluation: EvaluationFields | None
     name: str
     version: str

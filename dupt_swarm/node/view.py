@@ -153,7 +153,7 @@ class View:
             elif found.round == known[0].round:
                 known.append(found)
         return {
-            dataset: sorted(found, key=lambda one: one.bits_per_byte)[(len(found) - 1) // 2]
+            dataset: sorted(found, key=lambda one: one.figure)[(len(found) - 1) // 2]
             for dataset, found in sorted(newest.items())
         }
 

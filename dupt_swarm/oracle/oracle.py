@@ -1,4 +1,4 @@
-"""An oracle: a trainer on this machine's corpus and device, in a swarm."""
+"""An oracle: a trainer on this machine's data and device, in a swarm."""
 
 from __future__ import annotations
 
@@ -13,20 +13,14 @@ import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
-from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
-from dupt_swarm.learning.corpus import Corpus, Progress
+from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
-from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.held_out import HeldOut
-from dupt_swarm.learning.interruptible import (
-    Abandoned,
-    held_out_sequences,
-    parameter_count,
-    sequences_at_once,
-    watched,
-)
-from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives.open import open_objective
+from dupt_swarm.learning.objectives.training import TrainingObjective
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -51,36 +45,31 @@ class Oracle:
     micro-batches. An inner step that is not complete when it is told to stop or to pause is dropped.
 
     Attributes:
-        corpus: the tokenised corpus.
+        objective: what is learned, with this machine's data.
         held_out: held-out evaluation, the first and the latest.
     """
 
     def __init__(self, swarm: Swarm, settings: OracleSettings, progress: Progress | None = None) -> None:
-        """Tokenise the corpus, build the model, and go on from this peer's checkpoint if there is one.
+        """Read the data, build the model, and go on from this peer's checkpoint if there is one.
 
         Args:
             swarm: an open membership as oracle.
-            settings: corpus and device.
-            progress: called with (bytes done, bytes in all) while the corpus is tokenised.
+            settings: data and device.
+            progress: called with (bytes done, bytes in all) while a corpus is tokenised.
 
         Raises:
-            CorpusError: the corpus is not usable.
+            CorpusError: the data are not usable.
             DeviceError: the device is not there.
             CheckpointError: the checkpoint is damaged.
         """
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.from_bytes(swarm.tokenizer)
         self._threads = Threads(settings.threads)
-        self.corpus = Corpus.prepare(
-            TextFiles(settings.corpus, settings.field, settings.strict),
-            tokenizer,
-            swarm.folder.tokens,
-            context_length=swarm.manifest.model.context_length,
-            seed=swarm.manifest.seed,
-            progress=limited(swarm.folder, progress),
+        self.objective = open_objective(
+            swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer = _build_trainer(swarm, settings, self.corpus, device)
-        self.held_out = HeldOut(lambda: self._evaluate(tokenizer))
+        self._trainer, self._optimizer = _build_trainer(swarm, settings, self.objective, device)
+        self.held_out = HeldOut(self._evaluate)
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
@@ -258,23 +247,23 @@ class Oracle:
             loss=_sound(status.loss),
             heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
             heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
+            heldout_accuracy=status.latest.accuracy if status.latest else None,
         )
         self._report_to(status)
 
-    def _evaluate(self, tokenizer: Tokenizer) -> Evaluation:
+    def _evaluate(self) -> Quality:
         trainer, settings = self._trainer, self._settings
-        context_length = self._swarm.manifest.model.context_length
-        size = parameter_count(trainer.model), context_length, trainer.device
-        batch_size = sequences_at_once(settings.batch_size, *size)
-        most = held_out_sequences(settings.held_out_blocks, *size)
-        batches = held_out_batches(self.corpus.held_out, context_length, batch_size, most)
-        count = -(-min(most, count_blocks(self.corpus.held_out, context_length)) // batch_size)
-        watched_batches = watched(batches, count, self._evaluating)
-        return evaluate(trainer.model, watched_batches, tokenizer.token_bytes(), trainer.device)
+        return self.objective.measure_held_out(
+            trainer.model,
+            trainer.device,
+            _at_once(self._swarm, settings, trainer.model, trainer.device),
+            settings.held_out_blocks,
+            self._evaluating,
+        )
 
 
 def _build_trainer(
-    swarm: Swarm, settings: OracleSettings, corpus: Corpus, device: torch.device
+    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device
 ) -> tuple[Trainer, CollaborativeOptimizer]:
     """The model on its device, with its optimizer and its batches."""
     manifest = swarm.manifest
@@ -282,14 +271,18 @@ def _build_trainer(
     torch.manual_seed(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
-    model = GPT(manifest.model).to(device)
+    model = build_model(manifest).to(device)
     optimizer = CollaborativeOptimizer(model.parameters(), swarm)
-    maybe_compile(model, device, settings.compile)
-    context_length = manifest.model.context_length
-    at_once = sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
-    batch_size, micro_batches = cut_step(manifest, at_once)
-    batches = Batches(corpus.train, context_length, batch_size, manifest.seed, swarm.peer_id)
+    compiled = settings.compile if objective.uniform else bool(settings.compile)
+    maybe_compile(model, device, compiled)
+    batches, micro_batches = objective.batches(_at_once(swarm, settings, model, device), swarm.peer_id)
     return Trainer(model, optimizer, batches, device, micro_batches), optimizer
+
+
+def _at_once(swarm: Swarm, settings: OracleSettings, model: nn.Module, device: torch.device) -> int:
+    """How many sequences to compute with at once."""
+    context_length = swarm.manifest.model.context_length
+    return sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
 
 
 def _sound(loss: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
 
@@ -43,8 +43,8 @@ class Status:
     tokens_per_second: float
     contributed_tokens: int
     loss: float | None
-    first: Evaluation | None
-    latest: Evaluation | None
+    first: Quality | None
+    latest: Quality | None
     last_round: RoundResult | None
     failed_rounds: int
     paused_until: float | None = None

@@ -1,4 +1,4 @@
-"""Presets: manifests that lack only a name, a seed and a tokenizer; one TOML file each."""
+"""Presets: manifests that lack only a name, a seed and a tokenizer; one TOML file each; and fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ def load_preset(preset: str) -> dict[str, Any]:
     """The preset's tables, without the name, seed and tokenizer that `dupt-peer new` adds."""
     if preset not in PRESETS:
         raise UsageError(f"unknown preset `{preset}`; choose one of {', '.join(PRESETS)}")
-    text = resources.files("dupt_swarm.presets").joinpath(f"{preset}.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return _read(preset)
+
+
+def load_finetuning() -> dict[str, Any]:
+    """The tables of a fine-tuning's optimisation; its `rounds` count examples instead of tokens."""
+    return _read("finetune")
 
 
 def manifest_from_preset(
@@ -34,3 +38,7 @@ def manifest_from_preset(
         return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files("dupt_swarm.presets").joinpath(f"{name}.toml").read_text("utf-8"))

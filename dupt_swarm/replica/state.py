@@ -42,6 +42,12 @@ class ReplicaState:
         layout = tuple(tuple(parameter.shape) for parameter in parameters)
         return cls(0, 0, layout, anchor, {name: torch.zeros_like(anchor) for name in sorted(buffer_names)})
 
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The anchor as parameters in their shapes, in the order of ``layout``: views."""
+        parts = torch.split(self.anchor, [math.prod(shape) for shape in self.layout])
+        return [part.view(shape) for part, shape in zip(parts, self.layout, strict=True)]
+
     @cached_property
     def blob(self) -> Blob:
         """This state as a blob. The first access hashes everything: about a second per gigabyte."""

@@ -7,6 +7,8 @@ from monitor.dashboards.board import Choice, Dashboard, Row
 from monitor.dashboards.panel import BITS, NATS, Panel, columns, graph
 from monitor.dashboards.query import Query
 
+NO_TASK = "This swarm learns language, not a task"
+
 
 def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) -> Panel:
     """Curves over the swarm's tokens instead of time; ``losses`` by legend."""
@@ -148,10 +150,34 @@ EVALUATION = Row(
         ),
     ),
 )
+TASK = Row(
+    "Task",
+    (
+        graph(
+            "Accuracy",
+            "Of the answers on the oracles' held-out examples, and on evaluators' data sets.",
+            Query("{0}", swarm.HELDOUT_ACCURACY, legend="held out"),
+            Query("{0}", swarm.EVAL_ACCURACY, legend="{{dataset}}"),
+            unit="percentunit",
+            width=12,
+            defaults={"max": 1},
+            empty=NO_TASK,
+        ),
+        _against_tokens(
+            "Accuracy against tokens",
+            "The same; each example counts for as many tokens as the model's context has.",
+            "percentunit",
+            {
+                "evaluators": Query("min({0})", swarm.EVAL_ACCURACY, history=True),
+                "oracles": Query("max({0})", swarm.HELDOUT_ACCURACY, history=True),
+            },
+        ),
+    ),
+)
 LEARNING = Dashboard(
     "dupt-learning",
     "Learning",
     "What a dupt_swarm learns: loss against tokens and time, each oracle's, and independent measurements.",
     Choice("run", "Swarm", swarm.RUN_INFO, "run"),
-    (AGAINST_TOKENS, AGAINST_TIME, ORACLES, EVALUATION),
+    (AGAINST_TOKENS, AGAINST_TIME, ORACLES, EVALUATION, TASK),
 )

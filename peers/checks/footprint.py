@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.outer import build_outer
 
@@ -40,7 +41,7 @@ class Footprint:
 def estimate_footprint(manifest: Manifest, batch_size: int, device: str) -> Footprint:
     """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once."""
     with torch.device("meta"):
-        parameters = GPT(manifest.model).parameter_count()
+        parameters = parameter_count(build_model(manifest))
     vector = FLOAT * parameters
     moments = 2 if manifest.inner.optimizer == "adamw" else 0
     # Parameters and gradients; diloco: anchor and what was sent, gradient: their sums; and two in between.

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from dupt_swarm.command_line.exit_codes import message
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
-from dupt_swarm.errors import CorpusError, DeviceError
+from dupt_swarm.errors import CorpusError, DeviceError, UsageError
 from dupt_swarm.manifest import Manifest
 from peers.checks.report import UNSUITABLE, Check
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
+    from dupt_swarm.settings import OracleSettings
     from peers.checks.footprint import Footprint
 
 TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
@@ -93,6 +94,31 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     if max_disk is not None and needed > max_disk:
         return Check("disk", False, f"{detail}, but --max-disk is {format_bytes(max_disk)}", "raise it")
     return Check("disk", True, detail)
+
+
+def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[Check, int]:
+    """Whether a trainer can use the data, and how many bytes of text are to be tokenised onto the disk."""
+    from dupt_swarm.learning.left_out import TextFiles
+
+    if manifest is None or not manifest.objective.supervised:
+        return check_corpus(TextFiles(data.corpus, data.field, data.strict))
+    return check_examples(data, manifest), 0
+
+
+def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
+    """Whether labelled examples are there for the swarm's task; reads the first."""
+    from dupt_swarm.learning.labelled.files import LabelledFiles
+    from dupt_swarm.learning.objectives.open import check_data
+
+    try:
+        check_data(data, manifest)
+        files = LabelledFiles(data.corpus, data.columns).find()
+    except (CorpusError, UsageError) as error:
+        return Check("corpus", False, message(error))
+    size = sum(file.stat().st_size for file in files)
+    return Check(
+        "corpus", True, f"{plural(len(files), 'table')} for {manifest.objective.kind}, {format_bytes(size)}"
+    )
 
 
 def check_corpus(text: TextFiles) -> tuple[Check, int]:

@@ -129,6 +129,7 @@ class PeerMetrics(Collector):
         if status.latest is not None:
             yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
             yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)
+            yield names.HELDOUT_ACCURACY, _one(status.latest.accuracy)
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
 

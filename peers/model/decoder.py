@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from dupt_swarm.learning.model import GPT
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.saved_model import SavedModel
 
 
 def load_decoder(path: Path, device: torch.device) -> tuple[SavedModel, GPT]:
@@ -18,11 +18,8 @@ def load_decoder(path: Path, device: torch.device) -> tuple[SavedModel, GPT]:
     Raises:
         CheckpointError, ManifestError: see `SavedModel.load`.
     """
-    from dupt_swarm.learning.model import GPT
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.learning.objectives.build import decoder_of
+    from dupt_swarm.models.saved_model import SavedModel
 
     saved = SavedModel.load(path)
-    model = saved.build(device)
-    decoder = model if isinstance(model, GPT) else model.decoder
-    assert isinstance(decoder, GPT)
-    return saved, decoder
+    return saved, decoder_of(saved.build(device))

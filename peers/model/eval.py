@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.documents import Piece, Source
     from dupt_swarm.learning.evaluation import Evaluation
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.saved_model import SavedModel
 
 
 @click.command("eval")

@@ -31,8 +31,8 @@ FORMATS = ("openai-gpt", "gpt2", "safetensors")  # as `learning.export.export.FO
 def command(model: Path, folder: Path, format: str | None) -> None:
     """Write MODEL into DIR, a new folder: parameters, tokenizer, and a card that tells its origin."""
     with Interruption():
-        from dupt_swarm.exporting import export
-        from dupt_swarm.saved_model import SavedModel, check_vacant
+        from dupt_swarm.models.exporting import export
+        from dupt_swarm.models.saved_model import SavedModel, check_vacant
 
         check_vacant(folder)
         saved = SavedModel.load(model)

@@ -14,9 +14,9 @@ from peers.interruption import Interruption
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
-    from dupt_swarm.fine_tuning import Finetuner
     from dupt_swarm.learning.finetuning.loop import Moment
     from dupt_swarm.learning.labelled.examples import Examples
+    from dupt_swarm.models.fine_tuning import Finetuner
     from peers.screen.log import Log
 
 TASKS = ("classification", "entailment", "similarity", "multiple-choice")
@@ -70,10 +70,10 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
 
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.fine_tuning import Finetuner, LabelledTask
         from dupt_swarm.learning.finetuning.settings import FinetuningSettings
         from dupt_swarm.learning.labelled.files import LabelledFiles
-        from dupt_swarm.saved_model import SavedModel
+        from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
+        from dupt_swarm.models.saved_model import SavedModel
 
         columns = chosen["columns"]
         task = options.pick(

@@ -74,6 +74,7 @@ def command(
     Characters that a terminal would obey are printed as U+FFFD; --json has the text as it is.
     """
     from dupt_swarm.learning.device import choose_device
+    from dupt_swarm.learning.generation.layout import lay_out_for_writing
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
     from dupt_swarm.learning.threads import Threads
@@ -84,6 +85,7 @@ def command(
     sampling = options.pick(Sampling, chosen)
     prompt = _stdin() if prompt == STDIN else prompt
     saved, decoder = load_decoder(model, choose_device(chosen["device"]))
+    lay_out_for_writing(decoder)
     pieces = _adapting(
         continue_text(decoder, saved.tokenizer, prompt, sampling, stop), Threads(chosen["threads"])
     )

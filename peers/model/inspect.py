@@ -14,7 +14,7 @@ from peers import options
 
 if TYPE_CHECKING:
     from dupt_swarm.manifest import Manifest
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.saved_model import SavedModel
 
 
 @click.command("inspect")
@@ -40,7 +40,7 @@ def about_model(path: Path) -> dict[str, Any]:
     Raises:
         DuptError: there is none, or it is damaged.
     """
-    from dupt_swarm.saved_model import SavedModel, find_model
+    from dupt_swarm.models.saved_model import SavedModel, find_model
 
     model = SavedModel.load(path)
     state = model.state
@@ -158,7 +158,7 @@ def _describe(objective: dict[str, Any]) -> str:
 
 
 def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
-    from dupt_swarm.origin import Origin
+    from dupt_swarm.models.origin import Origin
 
     if tree is None:
         return []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dupt_swarm.learning.labelled.examples import Examples
     from dupt_swarm.learning.objectives.task_model import TaskModel
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.saved_model import SavedModel
 
 FORMATS = (".csv", ".jsonl")
 
@@ -64,7 +64,7 @@ def command(
     from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.labelled.load import load_questions
     from dupt_swarm.learning.objectives.scores import score
-    from dupt_swarm.saved_model import SavedModel
+    from dupt_swarm.models.saved_model import SavedModel
 
     chosen = choose_device(device)
     saved = SavedModel.load(model)

@@ -39,7 +39,7 @@ def command(
     from peers.screen.download import show_download
 
     with Interruption() as interruption:
-        from dupt_swarm.pulling import pull
+        from dupt_swarm.models.pulling import pull
 
         settings = options.pick(NodeSettings, chosen, role="observer")
         with show_download("fetching the model") as show:

@@ -36,7 +36,7 @@ def _curves(facts: Facts, width: int, rows: int) -> list[Text]:
         (" held-out ", "dim"), (words.number(latest.loss_nats if latest else None), "bold")
     )
     if latest is not None:
-        held_out.append(f"  {latest.bits_per_byte:.3f} bits/byte", "dim")
+        held_out.append(f"  {words.figure(latest)}", "dim")
     left = curve(loss, facts.losses, half, rows)
     return beside(left, curve(held_out, facts.held_out, width - half, rows))
 

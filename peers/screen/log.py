@@ -68,6 +68,7 @@ class Log:
 def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
     """What there is to know at a glance, in words."""
     held_out = status.latest
+    figure = words.figure(held_out) if held_out else ""
     return {
         "state": words.state(status),
         "doing": str(status.activity),
@@ -75,7 +76,7 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
         "round full": words.percent(status.progress.ratio, 1.0),
         "loss": words.number(status.loss),
         "held-out": words.number(held_out.loss_nats if held_out else None)
-        + (f" ({held_out.bits_per_byte:.3f} bits/byte)" if held_out else ""),
+        + (f" ({figure})" if figure else ""),
         "tokens/s": f"{status.tokens_per_second:,.0f}",
         "share": words.share(status, view, peer_id),
         "oracles": str(len(view.oracles)),

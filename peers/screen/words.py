@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dupt_swarm.command_line.printable import one_line
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.quality import Quality
     from dupt_swarm.node.messages import Downloading
     from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
@@ -32,6 +33,13 @@ def state(status: Status) -> str:
         return "paused (`dupt-peer resume` continues)"
     until = time.strftime("%H:%M", time.localtime(status.paused_until))
     return f"paused until {until} (`dupt-peer resume` continues now)"
+
+
+def figure(quality: Quality, decimals: int = 3) -> str:
+    """What people compare beside the loss: such as ``1.234 bits/byte`` or ``accuracy 93.4 %``."""
+    if quality.bits_per_byte is not None:
+        return f"{quality.bits_per_byte:.{decimals}f} bits/byte"
+    return "" if quality.accuracy is None else f"accuracy {100 * quality.accuracy:.1f} %"
 
 
 def share(status: Status, view: View, peer_id: str) -> str:

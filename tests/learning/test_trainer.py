@@ -12,8 +12,9 @@ from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.trainer import Trainer
-from dupt_swarm.manifest import Inner, Model
+from dupt_swarm.manifest import Inner, Model, Objective
 
 CPU = torch.device("cpu")
 
@@ -131,6 +132,54 @@ def test_micro_batches_are_one_large_batch(monkeypatch: pytest.MonkeyPatch, rows
     torch.testing.assert_close(step.loss, expected.detach(), rtol=0, atol=1e-6)
     for mine, theirs in zip(model.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=1e-6)
+
+
+class Ragged:
+    """Two batches of labelled examples in turn: of another number, and as wide as their longest each."""
+
+    tokens_per_example = 8
+
+    def __init__(self) -> None:
+        self.position = 0
+        generator = torch.Generator().manual_seed(3)
+        self.batches = [
+            (
+                torch.randint(300, (examples, 1, width), generator=generator),
+                torch.randint(2, width + 1, (examples, 1), generator=generator),
+                torch.randint(2, (examples,), generator=generator),
+            )
+            for examples, width in ((3, 5), (2, 8))
+        ]
+
+    def __next__(self) -> tuple[torch.Tensor, ...]:
+        self.position += 1
+        return self.batches[(self.position - 1) % 2]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position = state["position"]
+
+
+@pytest.mark.parametrize("room", [100, 1])
+def test_each_example_of_a_task_counts_alike(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Loss and gradients are the mean over examples, whatever their lengths and however they are cut."""
+    monkeypatch.setattr(device_module, "_cpu_has_bf16", lambda: False)
+    source = Ragged()
+    objective = Objective(kind="classification", labels=["a", "b"], head_dropout=0.0)
+    whole, model = (TaskModel(tiny().config, objective) for _ in range(2))
+    rows = [(batch, row) for batch in source.batches for row in range(len(batch[0]))]
+    alone = [whole(*(tensor[row : row + 1] for tensor in batch)) for batch, row in rows]
+    expected = torch.stack(alone).mean()
+    expected.backward()
+    trainer = Trainer(model, KeepGradients(), source, CPU, micro_batches=2)
+    trainer._examples = room
+    step = trainer.step()
+    assert step.tokens == 5 * 8
+    torch.testing.assert_close(step.loss, expected.detach(), rtol=0, atol=1e-5)
+    for mine, theirs in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=1e-5)
 
 
 def test_the_optimizer_learns_how_many_tokens_a_step_had() -> None:

@@ -48,7 +48,7 @@ def test_curve_spans_the_plot() -> None:
         assert all(0 <= y <= HEIGHT for _, y in drawn)
         assert drawn[0][1] < drawn[-1][1]  # pixels from the top
     assert len(places(chart.band)) == 2 * len(places(training.path))
-    assert chart.summary == "Loss curve: training loss went from 8.000 to 3.251 nats per token in 25\xa0min."
+    assert chart.summary == "Loss curve: training loss went from 8.000 to 3.251 nats in 25\xa0min."
 
 
 def test_one_point() -> None:

@@ -18,11 +18,13 @@ EVERYTHING = {
     "loss": 4.0,
     "heldout_loss": 4.5,
     "heldout_bits_per_byte": 2.5,
+    "heldout_accuracy": 0.75,
     "round_tokens": 7,
     "group_size": 3,
     "checkpoint_round": 2,
 }
 EVALUATION = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 3.0, "round": 2, "time": NOW - 5}
+OF_A_TASK = {"dataset": "reviews", "accuracy": 0.9, "loss_nats": 0.3, "round": 2, "time": NOW - 5}
 
 
 @pytest.fixture
@@ -66,7 +68,13 @@ def scrapes(manifest: Manifest) -> Scrapes:
 
 def test_all_metrics(scrapes: Scrapes) -> None:
     """A swarm whose peers report everything has every metric of the table, of the table's type."""
-    scrapes.see(peer("a", **EVERYTHING), peer("e", role="evaluator", evaluation=EVALUATION))
+    scrapes.see(
+        peer("a", **EVERYTHING),
+        *(
+            peer(name, role="evaluator", evaluation=found)
+            for name, found in (("e", EVALUATION), ("f", OF_A_TASK))
+        ),
+    )
 
     families = {family.name: family.type for family in scrapes.registry.collect()}
 
@@ -114,6 +122,21 @@ def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
     assert scrapes.values("dupt_swarm_loss_min_nats") == {run: 2.0}
     assert scrapes.values("dupt_swarm_loss_max_nats") == {run: 6.0}
     assert scrapes.values("dupt_swarm_heldout_loss_nats") == {run: 4.0}
+
+
+def test_accuracy_of_a_task(scrapes: Scrapes, manifest: Manifest) -> None:
+    """The mean of the oracles that know theirs, and each evaluator's, without any bits per byte."""
+    scrapes.see(
+        peer("a", heldout_accuracy=0.5),
+        peer("b", heldout_accuracy=0.75),
+        peer("c"),
+        peer("e", role="evaluator", evaluation=OF_A_TASK),
+    )
+
+    assert scrapes.values("dupt_swarm_heldout_accuracy") == {manifest.swarm_id: 0.625}
+    assert scrapes.values("dupt_swarm_eval_accuracy", "dataset") == {"reviews": 0.9}
+    assert scrapes.values("dupt_swarm_eval_bpb", "dataset") == {}
+    assert scrapes.values("dupt_swarm_eval_round", "dataset") == {"reviews": 2.0}
 
 
 def test_evaluations(scrapes: Scrapes) -> None:

@@ -107,6 +107,22 @@ def test_evaluation() -> None:
     assert "news" in text
 
 
+def test_accuracy_beside_the_loss() -> None:
+    """A swarm that learns a task shows its accuracy, of all and of each; an evaluator's goes first."""
+    oracles = (peer("a", heldout_loss=0.4, heldout_accuracy=0.5), peer("b", heldout_accuracy=0.76))
+    text = " ".join(Tags(site_of(seen(*oracles)).page()).text.split())
+    assert "Accuracy 63 % held-out loss 0.400" in text
+    assert "Join with a text of your own" in text
+    assert "50 %" in text
+    assert "76 %" in text
+    found = {"dataset": "reviews", "accuracy": 0.91, "loss_nats": 0.3, "round": 3, "time": NOW}
+    text = " ".join(
+        Tags(site_of(seen(*oracles, peer("e", role="evaluator", evaluation=found))).page()).text.split()
+    )
+    assert "Accuracy 91 % evaluated on reviews" in text
+    assert "Accuracy" not in site_of(seen(peer("a", heldout_loss=0.4))).page()
+
+
 def test_what_the_model_says() -> None:
     """The newest sample is there with round and evaluator, and called generated; else not a word of it."""
     without = site_of(seen(peer("a"))).page()

@@ -42,16 +42,21 @@ def test_public_shape() -> None:
     assert keys(data) == {
         *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
         *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "sample", "peers"),
-        *("health", "history"),
+        *("health", "history", "objective"),
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
-    assert keys(data["loss"]) == {"training", "training_min", "training_max", "heldout"}
-    assert keys(data["evaluations"][0]) == {"dataset", "bits_per_byte", "loss_nats", "round", "time"}
+    assert keys(data["loss"]) == {
+        *("training", "training_min", "training_max", "heldout", "heldout_accuracy")
+    }
+    assert keys(data["evaluations"][0]) == {
+        *("dataset", "bits_per_byte", "loss_nats", "accuracy", "round", "time")
+    }
     assert keys(data["peers"]) == {"total", "oracles", "states", "listed", "unlisted"}
     assert keys(data["peers"]["listed"][0]) == {
         *("peer_id", "name", "role", "state", "reach", "round", "rounds_behind", "share", "tokens_total"),
-        *("tokens_per_second", "loss", "heldout_loss", "version", "device", "last_seen"),
+        *("tokens_per_second", "loss", "heldout_loss", "heldout_accuracy", "version", "device"),
+        "last_seen",
     }
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}

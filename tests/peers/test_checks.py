@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import Answer, Checkup
+from dupt_swarm.settings import OracleSettings
 from dupt_swarm.version import VERSION
 from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
+from tests.support.tasks import small_task, two_languages, write_lines
 from tests.support.tiny import tiny_manifest
 
 MANIFEST = tiny_manifest()
@@ -194,3 +197,16 @@ def test_a_corpus_is_read_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "empty" / "c.txt").write_text("")
     assert machine.check_corpus(TextFiles(str(tmp_path / "empty")))[0].ok is False
     assert machine.token_bytes(3000, MANIFEST) == 2000
+
+
+def test_examples_are_checked_for_the_task(tmp_path: Path) -> None:
+    """A table with the task's columns is fine; one without is a failure that names the column."""
+    manifest, _ = small_task(Objective(kind="classification", labels=["de", "en"]))
+    table = write_lines(tmp_path / "rows.jsonl", two_languages(3, seed=1))
+    found, text_bytes = machine.check_data(OracleSettings(table), manifest)
+    assert (found.ok, text_bytes) == (True, 0)
+    assert found.detail.startswith("1 table for classification, ")
+    without, _ = machine.check_data(OracleSettings(table, columns={"text": "review"}), manifest)
+    assert without.ok is False
+    assert "no column `review`" in without.detail
+    assert machine.check_data(OracleSettings(table, field="label"), MANIFEST)[0].ok is True

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.evaluator import dataset_name
+from dupt_swarm.evaluator.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
@@ -154,7 +154,7 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     [checkpoint] = sorted((tmp_path / "state-0" / f"{manifest.swarm_id}.bootstrap").glob("checkpoint-*"))[-1:]
     state = load_state(checkpoint / "replica.safetensors")
     assert (state.digest, state.round) == (after["state_digest"], after["round"])
-    names = ("dataset", "bits_per_byte", "loss_nats", "round", "time", "sample")
+    names = ("dataset", "bits_per_byte", "loss_nats", "accuracy", "round", "time", "sample")
     shown = {key: after[key] for key in names}
     assert held["evaluation"] == shown
     expected = measured_here(state, manifest, tmp_path, unseen)

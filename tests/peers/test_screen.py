@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.view import View
@@ -232,7 +232,7 @@ def test_what_happens_is_told_in_words() -> None:
     me = oracle("me", 90.0)
     events.note(status(), View(0.0, (me,)), "me")
     assert not events.lines
-    better = Evaluation(loss_nats=5.5, bits_per_byte=2.3, tokens=10, bytes=40)
+    better = Quality(5.5, {"tokens": 10, "bytes": 40}, bits_per_byte=2.3)
     after = status(averaged(8), round=8, latest=better)
     events.note(after, View(0.0, (me, other)), "me")
     events.note(replace(after, state="paused"), View(0.0, ()), "me")

@@ -12,6 +12,11 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.learning.export.architecture import Architecture
+from dupt_swarm.learning.export.export import choose_format
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.manifest import Manifest
+
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 ONE_WORKER = pytest.mark.xdist_group("transformers")
@@ -50,3 +55,18 @@ def load_model(folder: Path, loader: str = "AutoModelForCausalLM") -> Any:
 
     with no_complaints():
         return getattr(transformers, loader).from_pretrained(folder)
+
+
+def as_transformers(manifest: Manifest, model: GPT) -> Any:
+    """GPT-2 for a pre-norm decoder, OpenAI GPT for a post-norm one, with its weights, in evaluation mode."""
+    import transformers
+
+    form = choose_format(None, manifest.model)
+    assert isinstance(form, Architecture)
+    with no_complaints():
+        config = transformers.AutoConfig.for_model(**form.config(manifest))
+        twin = transformers.AutoModelForCausalLM.from_config(config)
+        left = twin.load_state_dict(form.names.to_theirs(model.state_dict()), strict=False)
+        assert left == (["lm_head.weight"], []), "it is tied"
+        twin.tie_weights()
+        return twin.eval()

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives.build import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.tiny import tiny_manifest
 
@@ -22,15 +22,14 @@ def small_tokenizer(vocabulary_size: int = 300) -> Tokenizer:
 
 
 def write_model(folder: Path, **changes: Any) -> SavedModel:
-    """Write a model folder, weights drawn with the manifest's seed; ``changes`` as in `tiny_manifest`.
+    """Write a model folder, with a task if they say so; ``changes`` as in `tiny_manifest`.
 
     Weights are ten times as large as usual, so that the model has preferences without any training.
     """
     changes["model"] = {"init_std": 0.2} | changes.get("model", {})
     tokenizer = small_tokenizer()
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **changes)
-    model = GPT(manifest.model)
-    model.init_weights(manifest.seed)
+    model = build_model(manifest)
     return write_state(folder, manifest, tokenizer, list(model.parameters()))
 
 

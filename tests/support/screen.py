@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.node.progress import RoundProgress
@@ -47,7 +47,7 @@ def status(last: RoundResult | None = None, **changed: Any) -> Status:
         contributed_tokens=1_234_567,
         loss=5.5,
         first=None,
-        latest=Evaluation(loss_nats=6.0, bits_per_byte=2.5, tokens=10, bytes=40),
+        latest=Quality(6.0, {"tokens": 10, "bytes": 40}, bits_per_byte=2.5),
         last_round=last,
         failed_rounds=0,
         activity=Activity("stepping", 3, 8, "micro-batches"),

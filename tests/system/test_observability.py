@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from monitor.dashboards import DASHBOARDS
+from monitor.dashboards.learning import TASK
 from monitor.dashboards.peer import GPU, PEER
 from peers.processes import LocalProcesses
 from tests.support.prometheus import (
@@ -33,6 +34,8 @@ MAY_BE_EMPTY = {
     ("Peer", "State downloads"): "nobody missed a round",
     ("Peer", "Failures"): "restarts have a series for each reason that occurred",
     ("Peer", "Checkpoint age"): "oracles save every five minutes",
+    ("Peer", "Accuracy"): "it learns language, not a task",
+    **{("Learning", panel.title): "likewise" for panel in TASK.panels},
     **{("Peer", panel.title): "no GPU" for panel in GPU.panels},
 }
 

@@ -37,11 +37,14 @@ def full_snapshot() -> Snapshot:
         loss=4.0,
         heldout_loss=4.5,
         heldout_bits_per_byte=2.5,
+        heldout_accuracy=0.5,
         group_size=3,
         checkpoint_round=2,
         name='"\\\n',
     )
-    evaluation = EvaluationRecord(dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, round=3, time=NOW)
+    evaluation = EvaluationRecord(
+        dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, accuracy=0.5, round=3, time=NOW
+    )
     evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation})
     view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
     return Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)

@@ -13,7 +13,7 @@ from dupt_swarm.manifest import Model
 
 
 class Cache:
-    """Room for the keys and values of a whole context, in all layers.
+    """Room for the keys and values of a whole context, in all layers. Without gradients.
 
     Attributes:
         layers: the cache of each block, in their order.
@@ -23,7 +23,7 @@ class Cache:
         """Empty; fp32. It takes 8 × layers × context_length × width bytes for each sequence."""
         shape = (sequences, config.heads, config.context_length, config.width // config.heads)
         room = torch.empty(config.layers, 2, *shape, device=device)
-        self.layers = [LayerCache(keys, values) for keys, values in room]
+        self.layers = [LayerCache(layer[0], layer[1]) for layer in room.unbind()]
 
     @property
     def length(self) -> int:

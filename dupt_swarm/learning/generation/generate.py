@@ -26,7 +26,8 @@ def generate(
 
     Positions are learned and end at the context's length. Of a longer prompt the model sees the last tokens;
     and whenever the context is full, it goes on with the last half of it, read anew. Logits are computed
-    in fp32 whatever the device, and tokens are drawn on the CPU.
+    in fp32 whatever the device, and tokens are drawn on the CPU. On a CPU `lay_out_for_writing` makes a large
+    model faster.
 
     Args:
         model: of fp32 weights; dropout is off meanwhile.

@@ -8,6 +8,10 @@ tasks/          the input transformations: a file per task
 answers/        what an answer is: a label, a score, or one of several choices
 libraries       those that not everybody has installed
 special         start, delimiter and extract, and how long a text may be beside them
+training        `TrainingObjective`: an objective with this machine's data, what an oracle is handed
+language        text for L1
+task            labelled examples for L3
+open            which of the two a manifest asks for
 scores          accuracy, F1, correlations, and the evaluation of a task model
 """
 

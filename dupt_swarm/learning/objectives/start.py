@@ -24,6 +24,7 @@ def task_manifest(base: Manifest, objective: Objective) -> Manifest:
     rows = base.tokenizer.vocabulary_size + objective.special_tokens
     tables = base.model_dump()
     tables |= {"name": f"{name}-{objective.kind}", "objective": objective.model_dump()}
+    tables |= {"initial_digest": ""}  # of another model
     tables["model"] |= {"vocabulary_size": rows}
     return Manifest.from_bytes(json.dumps(tables).encode(), f"the manifest for {objective.kind}")
 

@@ -147,6 +147,8 @@ class StateStore:
             check_header(index, layout, names)
             if tokens is not None and index.header["tokens_total"] != tokens:
                 raise ValueError(f"it has {index.header['tokens_total']:,} tokens, and not {tokens:,}")
+            if index.header["round"] == 0 and self._manifest.initial_digest not in ("", digest):
+                raise ValueError("it is of round 0, and not the one that the manifest names")
             self._unfinished = await asyncio.to_thread(self._begin, index)
             seconds = FETCH_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
             blob = await self._exchange.fetch(self._unfinished, peers, seconds, self._tell_progress)

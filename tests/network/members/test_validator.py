@@ -70,7 +70,10 @@ def test_good_record(theirs, make_record, mine) -> None:
 
 def test_an_evaluators_record(theirs, make_record, mine) -> None:
     """What an evaluator measured travels in its record."""
-    found = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "round": 3, "time": get_dht_time()}
+    found = {
+        **{"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "accuracy": 0.5},
+        **{"round": 3, "time": get_dht_time()},
+    }
     found |= {"sample": {"prompt": "Once", "text": " upon a 🕰\n"}}
     record = make_record(role="evaluator", evaluation=found)
     assert theirs.validate(record)
@@ -143,6 +146,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
             "dataset": "x" * 40,
             "bits_per_byte": 1.1,
             "loss_nats": 1.1,
+            "accuracy": 0.1,
             "round": 2**61,
             "time": get_dht_time(),
         },
@@ -153,6 +157,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         rejections=[2**31] * len(REJECTIONS),
         checkpoint_round=2**61,
         checkpoint_time=1.1e9,
+        heldout_accuracy=0.1,
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
@@ -177,6 +182,7 @@ def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
             "dataset": "x" * 40,
             "bits_per_byte": 1.1,
             "loss_nats": 1.1,
+            "accuracy": 0.1,
             "round": 2**61,
             "time": get_dht_time(),
         },

@@ -185,3 +185,22 @@ def test_nobody_has_it(manifest) -> None:
             await keeper_of(manifest, joiner).fetch(state_of(2).digest, donors)
 
     run(scenario)
+
+
+def test_a_swarm_begins_with_the_state_that_its_manifest_names(make_manifest) -> None:
+    """Another state of round 0 is refused by its index; a later one has its own weights, and is not."""
+    named, other, later = state_of(1, round=0), state_of(2, round=0), state_of(2, round=1)
+    manifest = make_manifest(
+        outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7}, initial_digest=named.digest
+    )
+
+    async def scenario() -> None:
+        for state in (named, later):
+            fetched = await keeper_of(manifest, Joiner(await give(state))).fetch(state.digest, donors)
+            assert fetched.digest == state.digest
+        joiner = Joiner(await give(other))
+        with pytest.raises(NodeError, match="of round 0, and not the one that the manifest names"):
+            await keeper_of(manifest, joiner).fetch(other.digest, donors)
+        assert joiner.asked == []
+
+    run(scenario)

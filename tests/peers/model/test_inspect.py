@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from dupt_swarm.disk.folders import SwarmFolder
-from dupt_swarm.origin import Evaluated, Origin
+from dupt_swarm.models.origin import Evaluated, Origin
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import SavedModel
 from dupt_swarm.swarm import REPLICA_FILE
 from peers.model.inspect import command
 from tests.support.saved_models import small_tokenizer, write_model

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, DuptError, UsageError
-from dupt_swarm.fine_tuning import FINETUNING_FILE, Finetuner, LabelledTask
 from dupt_swarm.learning.finetuning.loop import Moment
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.saved_model import SavedModel
+from dupt_swarm.models.fine_tuning import FINETUNING_FILE, Finetuner, LabelledTask
+from dupt_swarm.models.saved_model import SavedModel
 from tests.support.saved_models import write_model
 from tests.support.tasks import two_languages, write_lines
 

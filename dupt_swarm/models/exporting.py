@@ -11,7 +11,7 @@ from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Measured, Origin
-from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder
+from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder
 
 
 def export(model: SavedModel, folder: Path | str, format: str | None = None) -> Format:

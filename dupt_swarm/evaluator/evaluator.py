@@ -1,33 +1,29 @@
-"""An evaluator: follows a swarm, and measures each new state on a corpus that no oracle trains on."""
+"""An evaluator: follows a swarm, and measures each new state on data that no oracle trains on."""
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import Tensor
-
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.learning.batches import held_out_batches
-from dupt_swarm.learning.corpus import Corpus, Progress
+from dupt_swarm.evaluator.sample import Sampler
+from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
-from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import build_model, decoder_of
+from dupt_swarm.learning.objectives.open import open_objective
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
 from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
-from dupt_swarm.sample import Sampler
 from dupt_swarm.settings import EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -40,7 +36,7 @@ class Measurement:
 
     dataset: str
     state: StateName
-    evaluation: Evaluation
+    evaluation: Quality
     time: float
     seconds: float
     sample: SampleFields | None = None
@@ -52,7 +48,7 @@ class Measurement:
         return (
             math.isfinite(found.loss_nats)
             and found.loss_nats <= LOSS_MAX
-            and found.bits_per_byte <= BITS_PER_BYTE_MAX
+            and (found.bits_per_byte or 0.0) <= BITS_PER_BYTE_MAX
         )
 
 
@@ -60,15 +56,15 @@ class Evaluator:
     """Measures states until told to stop."""
 
     def __init__(self, swarm: Swarm, settings: EvaluatorSettings, progress: Progress | None = None) -> None:
-        """Tokenise the corpus, and build the model.
+        """Read the data, and build the model.
 
         Args:
             swarm: an open membership as evaluator.
-            settings: corpus and device.
-            progress: called with (bytes done, bytes in all) while the corpus is tokenised.
+            settings: data and device.
+            progress: called with (bytes done, bytes in all) while a corpus is tokenised.
 
         Raises:
-            CorpusError: the corpus is not usable.
+            CorpusError: the data are not usable.
             DeviceError: the device is not there.
             ManifestError: the swarm trains a model that cannot be built from its manifest.
             UsageError: the name of the dataset or the prompt is not usable.
@@ -76,19 +72,10 @@ class Evaluator:
         manifest = swarm.manifest
         self.dataset = dataset_name(settings)
         self._swarm, self._settings = swarm, settings
-        self._context_length = manifest.model.context_length
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
-        self._token_bytes = tokenizer.token_bytes()
-        self.corpus = Corpus.prepare(
-            TextFiles(settings.corpus, settings.field, settings.strict),
-            tokenizer,
-            swarm.folder.tokens,
-            context_length=self._context_length,
-            seed=manifest.seed,
-            progress=progress,
-        )
-        self._model = GPT(manifest.model).to(self._device)
+        self.objective = open_objective(manifest, tokenizer, settings, swarm.folder.tokens, progress)
+        self._model = build_model(manifest).to(self._device)
         self._parameters = list(self._model.parameters())
         if tuple(tuple(parameter.shape) for parameter in self._parameters) != swarm.layout:
             raise ManifestError(
@@ -128,13 +115,13 @@ class Evaluator:
         started, state = time.monotonic(), self._swarm.state
         unflatten(self._swarm.anchor, self._parameters)
         try:
-            found = evaluate(self._model, self._batches(), self._token_bytes, self._device)
+            found = self._measure()
         except Abandoned:
             return None
         measured = Measurement(self.dataset, state, found, time.time(), time.monotonic() - started)
         if self._sampler is None or not measured.finite:
             return measured
-        return replace(measured, sample=self._sampler.sample(self._model))
+        return replace(measured, sample=self._sampler.sample(decoder_of(self._model)))
 
     def _measure_and_publish(self, report: Callable[[Measurement], None]) -> None:
         found = self.measure()
@@ -144,6 +131,7 @@ class Evaluator:
             dataset=found.dataset,
             bits_per_byte=found.evaluation.bits_per_byte,
             loss_nats=found.evaluation.loss_nats,
+            accuracy=found.evaluation.accuracy,
             round=found.state.round,
             time=found.time,
             sample=found.sample,
@@ -151,21 +139,21 @@ class Evaluator:
         self._swarm.publish(now=True, evaluation=record if found.finite else None)
         report(found)
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The whole corpus, or its first blocks: an evaluator trains on nothing."""
-        left = self._settings.blocks or sys.maxsize
-        batch_size = sequences_at_once(
-            self._settings.batch_size, parameter_count(self._model), self._context_length, self._device
+    def _measure(self) -> Quality:
+        context_length = self._swarm.manifest.model.context_length
+        at_once = sequences_at_once(
+            self._settings.batch_size, parameter_count(self._model), context_length, self._device
         )
-        for split in (self.corpus.train, self.corpus.held_out):
-            if left == 0:
-                return
-            for inputs, targets in held_out_batches(split, self._context_length, batch_size, left):
-                if self._stopping.is_set():
-                    raise Abandoned
-                self._threads.adapt()
-                left -= len(inputs)
-                yield inputs, targets
+        return self.objective.measure_all(
+            self._model, self._device, at_once, self._settings.blocks, self._look
+        )
+
+    def _look(self, done: int, total: int) -> None:
+        """Between two batches."""
+        del done, total
+        if self._stopping.is_set():
+            raise Abandoned
+        self._threads.adapt()
 
 
 def dataset_name(settings: EvaluatorSettings) -> str:

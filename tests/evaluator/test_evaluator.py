@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.evaluator import Evaluator, Measurement
+from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
+from dupt_swarm.evaluator.sample import Sampler, check_prompt
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import CatchingUp, StateName
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
-from dupt_swarm.sample import Sampler, check_prompt
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.tiny import tiny_manifest
 
@@ -95,6 +95,7 @@ def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
             "dataset": "words",
             "bits_per_byte": one.evaluation.bits_per_byte,
             "loss_nats": one.evaluation.loss_nats,
+            "accuracy": None,
             "round": one.state.round,
             "time": one.time,
             "sample": None,
@@ -111,7 +112,7 @@ def test_blocks_bound_the_work(corpus: Path) -> None:
         settings = EvaluatorSettings(corpus, device="cpu", blocks=blocks, batch_size=batch_size)
         measured = Evaluator(swarm, settings).measure()
         assert measured is not None
-        return measured.evaluation.tokens
+        return measured.evaluation.counts["tokens"]
 
     assert [tokens(1, 16), tokens(7, 3)] == [BLOCK, 7 * BLOCK]
     whole = tokens(None, 16)

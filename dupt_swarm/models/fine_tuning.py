@@ -30,9 +30,9 @@ from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.threads import threads_to_spare
 from dupt_swarm.manifest import Objective
+from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.swarm import REPLICA_FILE
 from dupt_swarm.version import VERSION
 

@@ -10,11 +10,11 @@ import torch
 from dupt_swarm import SavedModel
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
+from dupt_swarm.models.origin import ORIGIN_FILE, Origin
+from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
-from dupt_swarm.origin import ORIGIN_FILE, Origin
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.saved_models import small_tokenizer, write_model, write_state
 from tests.support.tiny import tiny_manifest
@@ -77,7 +77,7 @@ def test_a_disk_that_fails_leaves_nothing(model: SavedModel, tmp_path: Path) -> 
         raise OSError(28, os.strerror(28))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dupt_swarm.saved_model.sync_files", fail)
+        patched.setattr("dupt_swarm.models.saved_model.sync_files", fail)
         with pytest.raises(CheckpointError, match="No space left on device"):
             model.save(tmp_path / "new")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "file"}

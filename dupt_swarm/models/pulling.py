@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.origin import Origin
+from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.node import Node
-from dupt_swarm.origin import Origin
-from dupt_swarm.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import REPLICA_FILE, check_some
 

@@ -1,0 +1,180 @@
+"""How fast a model writes and is evaluated, as ratios of tokens per second between interleaved arms.
+
+    generate/transformers  our `generate` ÷ transformers' `generate`, of the exported model: same weights,
+                           prompt and greedy choice, on one CPU in fp32; both must write the same tokens
+    eval/plain             our evaluation of whole documents ÷ a plain PyTorch loop over the same documents as
+                           one stream, cut into blocks of the context's length: same model, batch, precision
+
+Shapes: `tiny` as it is; that of `gpt1` with pre-norm, which transformers runs as GPT-2, with a cache as ours;
+and `gpt1` as it is, which transformers runs as OpenAI GPT, for which it has no cache: it reads all tokens
+again for each new one. Weights are random: speed does not depend on them. The text is the standard library.
+
+The arms run in turns; the first slice of each is warm-up. How to read it: the median over all pairs of
+adjacent slices, with minimum and maximum; above 1 means that ours is faster. On a shared machine run it
+with OMP_NUM_THREADS=1, since waiting threads spin.
+
+    python benchmarks/generation.py [--slices 5]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import torch
+import transformers
+from torch.nn import functional as F
+
+from dupt_swarm.learning.export.architecture import Architecture
+from dupt_swarm.learning.export.export import choose_format
+from dupt_swarm.learning.generation.generate import generate
+from dupt_swarm.learning.generation.layout import lay_out_for_writing
+from dupt_swarm.learning.generation.sampling import Sampling
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.rolling import evaluate_documents
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset, manifest_from_preset
+
+CPU = torch.device("cpu")
+PROMPT_TOKENS = 16
+TEXT_BYTES = 200_000
+BATCH_SIZE = 16
+
+Arm = Callable[[], int]  # does some work; the number of its tokens
+
+
+@click.command()
+@click.option("--slices", type=click.IntRange(2), default=5, show_default=True, help="Slices of each arm.")
+def main(slices: int) -> None:
+    """Our tokens per second ÷ others'."""
+    click.echo(
+        f"{slices} slices, torch {torch.__version__}, transformers {transformers.__version__}, "
+        f"{torch.get_num_threads()} threads"
+    )
+    for preset, norm, tokens in (("tiny", "pre", 96), ("gpt1", "pre", 96), ("gpt1", "post", 8)):
+        ratio = compare(*writers(preset, norm, tokens), slices)
+        click.echo(f"generate/transformers, {preset}, norm {norm}, {tokens} tokens: {ratio}")
+    click.echo(f"eval/plain, tiny: {compare(*judges(), slices)}")
+
+
+def compare(ours: Arm, theirs: Arm, slices: int) -> str:
+    """The ratio of their speeds, by the clock and by CPU time: median, minimum and maximum."""
+    speeds: dict[Arm, list[tuple[float, float]]] = {ours: [], theirs: []}
+    for number in range(slices + 1):
+        for arm in (ours, theirs) if number % 2 else (theirs, ours):
+            speeds[arm].append(tokens_per_second(arm))
+    by_clock, by_cpu = (
+        [mine[kind] / other[kind] for mine, other in zip(*speeds.values(), strict=True)][1:]
+        for kind in (0, 1)
+    )
+    return f"{spread(by_clock)} by the clock, {spread(by_cpu)} by CPU time"
+
+
+def spread(ratios: list[float]) -> str:
+    """Median, minimum and maximum."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def tokens_per_second(arm: Arm) -> tuple[float, float]:
+    """The speed of one slice: by the clock, and by CPU time, which others on the machine change less."""
+    started, used = time.perf_counter(), time.process_time()
+    tokens = arm()
+    return tokens / (time.perf_counter() - started), tokens / (time.process_time() - used)
+
+
+def model_of(preset: str, norm: str, vocabulary_size: int) -> tuple[Manifest, GPT]:
+    """The preset's shape, with random weights large enough for the model to have preferences."""
+    manifest = manifest_from_preset(
+        preset, name="bench", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=vocabulary_size
+    )
+    manifest = manifest.model_copy(update={"model": manifest.model.model_copy(update={"norm": norm})})
+    model = GPT(manifest.model).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(3)
+    return manifest, model
+
+
+def writers(preset: str, norm: str, tokens: int) -> tuple[Arm, Arm]:
+    """Our generation and that of transformers, which write the same tokens."""
+    manifest, model = model_of(preset, norm, load_preset(preset)["model"]["vocabulary_size"])
+    generator = torch.Generator().manual_seed(1)
+    prompt = torch.randint(1, manifest.model.vocabulary_size, (1, PROMPT_TOKENS), generator=generator)
+    twin = as_transformers(manifest, model)
+    lay_out_for_writing(model)  # as `dupt-model generate` does
+
+    def ours() -> list[int]:
+        return list(generate(model, prompt[0].tolist(), Sampling(tokens, temperature=0)))
+
+    def theirs() -> list[int]:
+        written = twin.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=tokens,
+            do_sample=False,
+            use_cache=True,
+            eos_token_id=None,
+        )
+        return written[0, PROMPT_TOKENS:].tolist()
+
+    assert ours() == theirs(), "both take the likeliest token, so they must write the same"
+    return lambda: len(ours()), lambda: len(theirs())
+
+
+def as_transformers(manifest: Manifest, model: GPT) -> transformers.PreTrainedModel:
+    """The exported model, as transformers builds it."""
+    form = choose_format(None, manifest.model)
+    assert isinstance(form, Architecture)
+    config = transformers.AutoConfig.for_model(**form.config(manifest))
+    twin = transformers.AutoModelForCausalLM.from_config(config)
+    twin.load_state_dict(form.names.to_theirs(model.state_dict()), strict=False)
+    twin.tie_weights()
+    return twin.eval()
+
+
+def judges() -> tuple[Arm, Arm]:
+    """Our evaluation, and a plain loop."""
+    documents = texts()
+    tokenizer = train_tokenizer(documents, load_preset("tiny")["model"]["vocabulary_size"])
+    _, model = model_of("tiny", "pre", tokenizer.vocabulary_size)
+
+    def ours() -> int:
+        found = evaluate_documents(
+            model, tokenizer, documents, stride=None, batch_size=BATCH_SIZE, device=CPU
+        )
+        return found.tokens
+
+    return ours, lambda: plain_loop(model, tokenizer, documents)
+
+
+@torch.no_grad()
+def plain_loop(model: GPT, tokenizer: Tokenizer, documents: list[str]) -> int:
+    """Evaluate as a script would; how many tokens were predicted."""
+    context = model.config.context_length
+    stream = [token for ids in tokenizer.encode_batch(documents) for token in [tokenizer.end_of_text, *ids]]
+    blocks = (len(stream) - 1) // context
+    inputs = torch.tensor(stream[: blocks * context]).view(blocks, context)
+    targets = torch.tensor(stream[1 : blocks * context + 1]).view(blocks, context)
+    nats = 0.0
+    for x, y in zip(inputs.split(BATCH_SIZE), targets.split(BATCH_SIZE), strict=True):
+        nats += F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum").item()
+    return targets.numel()
+
+
+def texts() -> list[str]:
+    """Modules of the standard library."""
+    found: list[str] = []
+    for path in sorted(Path(os.__file__).parent.glob("*.py")):
+        if sum(map(len, found)) < TEXT_BYTES:
+            found.append(path.read_text(encoding="utf-8", errors="replace"))
+    return found
+
+
+if __name__ == "__main__":
+    main()

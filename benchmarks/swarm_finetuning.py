@@ -1,0 +1,284 @@
+"""Do two oracles with labelled examples of their own learn a task better together than either alone?
+
+From which of three collections (Python's manual, its standard library, descriptions of packages) is a
+passage? All arms begin with the same model, which one process pretrained on half of the documents of all
+three; the passages of examples and test are from the other half, and no document is in both of these:
+
+    before      nothing is learnt
+    one, two    each oracle alone, on its own half of the examples
+    both        one process with all examples: what nobody has whose examples are private
+    swarm       the two oracles in rounds, by the peers' arithmetic, codec included: see `_swarm_arithmetic`
+    swarm-2x    the same with as many steps for each oracle as `both` takes: twice the computation
+
+Each arm but the last sees each of its examples ``--epochs`` times, by the manifest that `dupt-peer new
+--from` writes, but for ``--set`` and the length of the schedule. So an oracle of the swarm takes as many
+steps as it does alone, and `both` twice as many.
+
+How to read it: accuracy on the test's passages, mean and standard deviation over the seeds, each of which
+draws examples, W_y, order and dropout anew.
+
+    python benchmarks/swarm_finetuning.py [--examples N] [--seeds N] [--set outer.momentum=0.5]
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+import statistics
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from _swarm_arithmetic import train_alone, train_swarm
+from torch import Tensor
+
+from dupt_swarm.learning.batches import Batches
+from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.labelled.batches import LabelledBatches
+from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives.scores import evaluate_task
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.beginning import begin_task
+from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.presets import load_preset
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from peers.demo import write_corpora
+
+ARMS = ("before", "one", "two", "both", "swarm", "swarm-2x")
+TESTED = 1500  # passages
+TEST_SHARE = 4  # one document in so many
+BATCH = 16
+# Small, so that three seeds of all arms take minutes on two cores.
+SHAPE = {
+    "vocabulary_size": 2048,
+    "context_length": 64,
+    "layers": 2,
+    "heads": 4,
+    "width": 128,
+    "hidden_width": 512,
+}
+
+
+@click.command()
+@click.option("--pretrain", type=click.IntRange(0), default=1_500_000, show_default=True, help="Tokens.")
+@click.option("--examples", type=click.IntRange(2), default=800, show_default=True, help="Of each oracle.")
+@click.option("--words", type=click.IntRange(1), default=10, show_default=True, help="Of a passage.")
+@click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--arms", default=",".join(ARMS), show_default=True)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+def main(
+    pretrain: int, examples: int, words: int, epochs: int, seeds: int, arms: str, changes: tuple[str, ...]
+) -> None:
+    """Accuracy of two oracles alone, together in a swarm, and of one process with the examples of both."""
+    with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
+        collections = Collections.write(Path(folder) / "texts")
+        base = pretrained(Path(folder), collections, pretrain)
+        results: dict[str, list[float]] = {arm: [] for arm in arms.split(",")}
+        for seed in range(seeds):
+            task = Task.draw(Path(folder), base, collections, examples, words, seed, changes)
+            for arm, accuracies in results.items():
+                accuracies.append(task.run(arm, epochs))
+                click.echo(f"seed {seed}  {arm}: {accuracies[-1]:.3f}", err=True)
+    click.echo(
+        f"{pretrain} tokens of pretraining, {examples} examples for each oracle, {words} words each, "
+        f"{epochs} epochs, {seeds} seeds; {' '.join(changes) or 'manifest as it is'}; "
+        f"torch {torch.__version__}"
+    )
+    click.echo("| arm | accuracy | standard deviation | each |\n| --- | --- | --- | --- |")
+    for arm, accuracies in results.items():
+        spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+        each = ", ".join(f"{accuracy:.3f}" for accuracy in accuracies)
+        click.echo(f"| {arm} | {statistics.mean(accuracies):.3f} | {spread:.3f} | {each} |")
+
+
+@dataclass(frozen=True)
+class Collections:
+    """Documents by the name of their collection: for pretraining, for examples, for the test."""
+
+    pretraining: Path
+    examples: dict[str, list[str]]
+    test: dict[str, list[str]]
+
+    @classmethod
+    def write(cls, folder: Path) -> Collections:
+        """Split the documents, so that no two parts share one."""
+        parts: tuple[dict[str, list[str]], ...] = ({}, {})
+        for collection in write_corpora(folder):
+            files = sorted(collection.iterdir())
+            random.Random(0).shuffle(files)
+            half = len(files) // 2
+            for number, file in enumerate(files[half:]):
+                part = parts[number % TEST_SHARE == 0].setdefault(collection.name, [])
+                part.append(file.read_text(encoding="utf-8"))
+                file.unlink()
+        return cls(folder, *parts)
+
+
+def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedModel:
+    """A language model of the collections' first halves."""
+    text = TextFiles(collections.pretraining)
+    tokenizer = train_tokenizer(
+        (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"]
+    )
+    tables = load_preset("tiny")
+    tables["model"] |= SHAPE | {"vocabulary_size": tokenizer.vocabulary_size, "dropout": 0.1}
+    tables["schedule"]["total_updates"] = max(100, tokens // tables["rounds"]["tokens_per_step"])
+    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
+    manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": about, **tables})
+    context_length = manifest.model.context_length
+    corpus = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=context_length, seed=0)
+    model = GPT(manifest.model)
+    state = ReplicaState.initial(list(model.parameters()), build_outer(manifest).buffer_names)
+    batches = Batches(
+        corpus.train, context_length, tables["rounds"]["tokens_per_step"] // context_length, 0, ""
+    )
+    weights = [state.anchor]
+    if tokens:
+        train_alone(manifest, state.anchor, batches, tokens, lambda now, _: weights.append(now))
+    unflatten(weights[-1], list(model.parameters()))
+    return SavedModel(folder, manifest, tokenizer, ReplicaState.initial(list(model.parameters()), ()))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One draw of everything: both oracles' examples, the test, and the weights to begin with."""
+
+    manifest: Manifest
+    start: Tensor
+    halves: tuple[Examples, Examples]
+    test: Examples
+
+    @classmethod
+    def draw(
+        cls,
+        folder: Path,
+        base: SavedModel,
+        collections: Collections,
+        count: int,
+        words: int,
+        seed: int,
+        changes: Sequence[str],
+    ) -> Task:
+        """The examples of ``seed``, and what `dupt-peer new --from` gives, but for ``changes``."""
+        objective = Objective(kind="classification", labels=sorted(collections.examples))
+        manifest, state = begin_task(base, objective, name="bench", seed=seed)
+        manifest = changed(manifest, changes)
+        rng = random.Random(seed)
+
+        def load(documents: dict[str, list[str]], number: int) -> Examples:
+            path = folder / "rows.csv"
+            write_rows(path, documents, number, words, rng)
+            return load_examples(
+                LabelledFiles(path), objective, base.tokenizer, manifest.model.context_length
+            )
+
+        every = load(collections.examples, 2 * count)
+        test = load(collections.test, TESTED)
+        return cls(manifest, state.anchor, halved(every), test)
+
+    def run(self, arm: str, epochs: int) -> float:
+        """The accuracy of an arm after its training."""
+        if arm == "before":
+            return self._accuracy(self.start)
+        one, two = self.halves
+        examples = {"one": [one], "two": [two], "both": [joined(one, two)]}.get(arm, [one, two])
+        steps = sum(map(len, examples)) * epochs // self._batch
+        if arm == "swarm":
+            steps //= 2  # of each
+        trained = sum(map(len, examples)) * epochs * (2 if arm == "swarm-2x" else 1)
+        schedule = {"schedule.total_updates": steps, "schedule.warmup_updates": max(1, steps // 500)}
+        manifest = changed(self.manifest, [f"{key}={value}" for key, value in schedule.items()])
+        return self._accuracy(self._train(manifest, examples, trained * manifest.model.context_length))
+
+    @property
+    def _batch(self) -> int:
+        return self.manifest.rounds.tokens_per_step // self.manifest.model.context_length
+
+    def _train(self, manifest: Manifest, examples: list[Examples], tokens: int) -> Tensor:
+        torch.manual_seed(manifest.seed)
+        sources = [LabelledBatches(own, self._batch, manifest.seed, str(n)) for n, own in enumerate(examples)]
+        weights: list[Tensor] = []
+        keep = lambda now, _: weights.append(now)  # noqa: E731
+        if len(sources) == 1:
+            train_alone(manifest, self.start, sources[0], tokens, keep)
+        else:
+            train_swarm(manifest, self.start, sources, tokens, keep)
+        return weights[-1]
+
+    def _accuracy(self, weights: Tensor) -> float:
+        model = build_model(self.manifest)
+        assert isinstance(model, TaskModel)
+        unflatten(weights, list(model.parameters()))
+        found = evaluate_task(model, self.test.in_order(BATCH), torch.device("cpu")).accuracy
+        assert found is not None
+        return found
+
+
+def write_rows(
+    path: Path, documents: dict[str, list[str]], count: int, words: int, rng: random.Random
+) -> None:
+    """Labelled passages, all different, as many of each collection."""
+    seen: set[str] = set()
+    rows: list[list[str]] = []
+    while len(rows) < count:
+        label = sorted(documents)[len(rows) % len(documents)]
+        text = rng.choice(documents[label]).split()
+        start = rng.randrange(max(1, len(text) - words))
+        passage = " ".join(text[start : start + words])
+        if passage not in seen:
+            seen.add(passage)
+            rows.append([passage, label])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+
+
+def changed(manifest: Manifest, changes: Sequence[str]) -> Manifest:
+    """A manifest with ``KEY=VALUE`` changes, such as ``inner.learning_rate=1e-4``."""
+    tables: dict[str, Any] = manifest.model_dump()
+    for change in changes:
+        key, _, value = change.partition("=")
+        section, _, name = key.partition(".")
+        if name not in tables.get(section, {}):
+            raise click.UsageError(f"--set {change}: the manifest has no key `{key}`")
+        tables[section][name] = tomllib.loads(f"value = {value}")["value"]
+    return Manifest.model_validate(tables)
+
+
+def halved(examples: Examples) -> tuple[Examples, Examples]:
+    """Two halves with as many examples of each label, as they were written in turn."""
+    return picked(examples, range(len(examples) // 2)), picked(
+        examples, range(len(examples) // 2, len(examples))
+    )
+
+
+def joined(one: Examples, two: Examples) -> Examples:
+    """All examples."""
+    return replace(one, sequences=one.sequences + two.sequences, labels=torch.cat([one.labels, two.labels]))
+
+
+def picked(examples: Examples, indices: range) -> Examples:
+    """Some examples."""
+    return replace(
+        examples,
+        sequences=[examples.sequences[index] for index in indices],
+        labels=examples.labels[indices.start : indices.stop],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What an oracle is handed: an objective together with this machine's data for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.interruptible import Look
+from dupt_swarm.learning.left_out import LeftOut
+from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.trainer import BatchSource
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+
+DataSettings = OracleSettings | EvaluatorSettings
+
+
+class TrainingObjective(Protocol):
+    """One kind of objective, with data that never leave this machine; a part of them is held out."""
+
+    @property
+    def size(self) -> int:
+        """How much there is to train on, in `unit`."""
+
+    @property
+    def unit(self) -> str:
+        """Such as ``tokens``."""
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Files that could not be read."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else the owner should know of the data, a sentence each."""
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all batches have one shape; a model is compiled for one."""
+
+    @classmethod
+    def check(cls, manifest: Manifest, settings: DataSettings) -> None:
+        """Find out quickly whether the data are of the right kind; they are not read to their end.
+
+        Raises:
+            CorpusError: they are not.
+            UsageError: the settings do not go with the manifest.
+        """
+
+    @classmethod
+    def open(
+        cls,
+        manifest: Manifest,
+        tokenizer: Tokenizer,
+        settings: DataSettings,
+        cache: Path,
+        progress: Progress | None,
+    ) -> TrainingObjective:
+        """Read the data.
+
+        Args:
+            manifest: of the swarm.
+            tokenizer: likewise.
+            settings: where the data are.
+            cache: a folder in which tokens may be kept.
+            progress: called with (bytes done, bytes in all).
+
+        Raises:
+            CorpusError: they cannot be read, or there is too little.
+        """
+
+    def batches(self, sequences: int, peer: str) -> tuple[BatchSource, int]:
+        """Training data without end, in an order that ``peer`` decides, and how many batches make a step.
+
+        Args:
+            sequences: how many a batch may hold at most.
+            peer: the id of this one.
+        """
+
+    def measure_held_out(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
+    ) -> Quality:
+        """How good ``model`` is on what is not trained on.
+
+        Args:
+            model: on ``device`` already.
+            device: where to compute.
+            sequences: how many at once.
+            most: on how many blocks of text at most; fewer where that would take long.
+            look: called before each batch.
+
+        Raises:
+            Abandoned: ``look`` raised it.
+        """
+
+    def measure_all(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
+    ) -> Quality:
+        """The same on all data, for those who train on nothing: on ``most`` blocks or examples at most."""

@@ -1,0 +1,23 @@
+"""How good a model is, on data that it is not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The result of a measurement, of language or of a task.
+
+    Attributes:
+        loss_nats: mean negative log likelihood per token; of a task −L2 per example, or the mean squared
+            error of its scores.
+        counts: what it was measured on, by unit: tokens and bytes of text, or examples.
+        bits_per_byte: of text, comparable between tokenizers; None for a task.
+        accuracy: the share of right answers, 0 to 1; None for text, and for a task whose answers are scores.
+    """
+
+    loss_nats: float
+    counts: dict[str, int]
+    bits_per_byte: float | None = None
+    accuracy: float | None = None

@@ -1,0 +1,82 @@
+"""How a swarm begins from weights that are there already: its manifest names the state of round 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import FileError, UsageError
+from dupt_swarm.learning.objectives.special import room
+from dupt_swarm.learning.objectives.start import begin_from, task_manifest
+from dupt_swarm.learning.objectives.tasks import TASKS
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
+from dupt_swarm.presets import load_finetuning
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.swarm import INITIAL_FILE
+
+
+def begin_task(
+    base: SavedModel, objective: Objective, *, name: str, seed: int
+) -> tuple[Manifest, ReplicaState]:
+    """The manifest of a swarm that learns a task from ``base``, and its state of round 0.
+
+    Args:
+        base: a pretrained model.
+        objective: the task.
+        name: of the swarm.
+        seed: of the weights that ``base`` lacks, and of the shuffling.
+
+    Raises:
+        ManifestError: model and task do not go together.
+        UsageError: the model's context has no room for the task's texts.
+    """
+    room(base.manifest.model.context_length, TASKS[objective.kind].texts_at_once)
+    manifest = _finetuning(task_manifest(base.manifest, objective), name, seed)
+    model = begin_from(base.build(torch.device("cpu")), manifest, seed)
+    return begin(manifest, list(model.parameters()))
+
+
+def begin(manifest: Manifest, parameters: Sequence[Tensor]) -> tuple[Manifest, ReplicaState]:
+    """``manifest`` with the digest of the state that has these ``parameters``, and that state."""
+    state = ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
+    return _changed(manifest, {"initial_digest": state.digest}), state
+
+
+def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state: ReplicaState) -> None:
+    """Write what a first peer needs: the manifest at ``path`` last, so that it never lacks the others.
+
+    Raises:
+        UsageError: that is not possible; names the folder.
+        CheckpointError: the state cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(path.with_name(TOKENIZER_FILE))
+        save_state(state, path.with_name(INITIAL_FILE))
+        write_atomically(path, lambda file: file.write_text(manifest.to_toml(), encoding="utf-8"))
+    except (OSError, FileError) as error:
+        raise UsageError(f"{path}: cannot be written ({error}); choose another folder") from error
+
+
+def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
+    """``manifest`` with the optimisation of a fine-tuning; it keeps its model, codec and time limits."""
+    preset = load_finetuning()
+    for key in ("tokens_per_step", "tokens_per_round"):
+        preset["rounds"][key] *= manifest.model.context_length
+    rounds = manifest.rounds.model_dump() | preset["rounds"]
+    return _changed(manifest, {**preset, "rounds": rounds, "name": name, "seed": seed})
+
+
+def _changed(manifest: Manifest, tables: dict[str, object]) -> Manifest:
+    """A manifest with other tables or keys, checked."""
+    tree = manifest.model_dump() | tables
+    return Manifest.from_bytes(json.dumps(tree).encode(), "the new swarm's manifest")

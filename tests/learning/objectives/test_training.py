@@ -1,0 +1,173 @@
+"""What an oracle is handed: an objective with this machine's data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.interruptible import Abandoned
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives.language import Language
+from dupt_swarm.learning.objectives.open import check_data, open_objective
+from dupt_swarm.learning.objectives.scores import evaluate_task
+from dupt_swarm.learning.objectives.task import SupervisedTask
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from tests.support.saved_models import small_tokenizer
+from tests.support.tasks import small_task, two_languages, write_lines
+from tests.support.tiny import tiny_manifest
+
+CPU = torch.device("cpu")
+LANGUAGES = Objective(kind="classification", labels=["de", "en"])
+SCORES = Objective(kind="similarity")
+
+
+def no_look(done: int, total: int) -> None:
+    """Nobody looks in."""
+
+
+def task_of(objective: Objective, data: Path, **settings: Any) -> tuple[SupervisedTask, TaskModel]:
+    manifest, model = small_task(objective)
+    opened = open_objective(manifest, small_tokenizer(), OracleSettings(data, **settings), data.parent)
+    assert isinstance(opened, SupervisedTask)
+    return opened, model
+
+
+@pytest.fixture
+def languages(tmp_path: Path) -> Path:
+    """Two hundred labelled examples, two of them unusual."""
+    rows = two_languages(200, seed=1)
+    rows[0]["text"], rows[1]["text"] = "bear " * 40, " "
+    return write_lines(tmp_path / "rows.jsonl", rows)
+
+
+def test_a_step_is_cut_by_examples(languages: Path, tmp_path: Path) -> None:
+    """An example counts as much as a context of text: a step has tokens_per_step ÷ context_length of them."""
+    manifest, _ = small_task(LANGUAGES, rounds={"tokens_per_step": 16 * 12})
+    opened = open_objective(manifest, small_tokenizer(), OracleSettings(languages), tmp_path)
+    batches, micro_batches = opened.batches(8, "peer")
+    tokens, lengths, labels = next(batches)
+    assert (len(tokens), len(lengths), len(labels), micro_batches) == (6, 6, 6, 2)
+    assert batches.tokens_per_example == 16
+
+
+def test_sequences_of_an_example_share_the_batch_size(tmp_path: Path) -> None:
+    """Where an example has two sequences, half as many examples are processed at once."""
+    rows = [{"first": f"bear {number}", "second": "bridge", "label": number / 10} for number in range(40)]
+    opened, _ = task_of(SCORES, write_lines(tmp_path / "rows.jsonl", rows))
+    batches, micro_batches = opened.batches(4, "peer")
+    tokens, _, _ = next(batches)
+    assert tokens.shape[:2] == (2, 2)
+    assert micro_batches == 64 // 16 // 2
+
+
+def test_a_task_is_measured_on_examples_held_out(languages: Path) -> None:
+    """L2 and accuracy are those of the examples that are not trained on; an evaluator's, of all examples."""
+    opened, model = task_of(LANGUAGES, languages)
+    train, held_out = opened.examples.split(1)
+    found = opened.measure_held_out(model, CPU, 7, 64, no_look)
+    expected = evaluate_task(model, [held_out.batch(range(len(held_out)))], CPU)
+    assert found.counts == {"examples": len(held_out)}
+    assert found.loss_nats == pytest.approx(expected.loss, abs=1e-5)
+    assert (found.accuracy, found.bits_per_byte) == (expected.accuracy, None)
+    assert (opened.size, opened.unit) == (len(train), "examples")
+    every = opened.measure_all(model, CPU, 7, None, no_look)
+    assert every.counts == {"examples": len(train) + len(held_out)}
+    assert opened.measure_all(model, CPU, 7, 9, no_look).counts == {"examples": 9}
+
+
+def test_scores_have_no_accuracy(tmp_path: Path) -> None:
+    """Of a task whose answers are numbers only the squared error is known."""
+    rows = [{"first": f"bear {number}", "second": "bridge", "label": number / 10} for number in range(40)]
+    opened, model = task_of(SCORES, write_lines(tmp_path / "rows.jsonl", rows))
+    found = opened.measure_all(model, CPU, 8, None, no_look)
+    assert (found.accuracy, found.bits_per_byte) == (None, None)
+    assert found.loss_nats > 0
+
+
+def test_a_measurement_can_be_given_up(languages: Path) -> None:
+    """Whoever looks in between two batches may end it."""
+    opened, model = task_of(LANGUAGES, languages)
+
+    def impatient(done: int, total: int) -> None:
+        assert total > 2
+        if done == 1:
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        opened.measure_all(model, CPU, 8, None, impatient)
+
+
+def test_what_was_done_to_examples_is_said(languages: Path) -> None:
+    """Cut texts and examples without text are counted."""
+    opened, _ = task_of(LANGUAGES, languages)
+    cut, without = opened.notes
+    assert cut == "examples with a text that was too long, and was cut: 1 of 199"
+    assert without == "examples left out, for a text of theirs is empty: 1"
+
+
+def test_columns_are_called_as_the_table_calls_them(tmp_path: Path) -> None:
+    """`columns` renames what the task asks for; what it does not have is refused."""
+    rows = [{"review": row["text"], "label": row["label"]} for row in two_languages(40, seed=2)]
+    table = write_lines(tmp_path / "rows.jsonl", rows)
+    opened, _ = task_of(LANGUAGES, table, columns={"text": "review"})
+    assert len(opened.examples) == 40
+    manifest, _ = small_task(LANGUAGES)
+    with pytest.raises(CorpusError, match="no column `text`: it has `review`, `label`"):
+        check_data(OracleSettings(table), manifest)
+    with pytest.raises(UsageError, match="the task has no column `premise`"):
+        check_data(OracleSettings(table, columns={"premise": "review"}), manifest)
+
+
+def test_data_are_checked_before_anything_is_fetched(tmp_path: Path) -> None:
+    """Without a manifest what could be of use passes; with it, only what the swarm can learn from."""
+    of_task, of_language = small_task(LANGUAGES)[0], tiny_manifest()
+    table, text = tmp_path / "rows.csv", tmp_path / "words.txt"
+    table.write_text("text,label\nbear,en\n")
+    text.write_text("some words")
+    for settings in (OracleSettings(table), OracleSettings(text), EvaluatorSettings(table)):
+        check_data(settings)
+    check_data(OracleSettings(table), of_task)
+    check_data(OracleSettings(text), of_language)
+    with pytest.raises(CorpusError, match="no such file"):
+        check_data(OracleSettings(tmp_path / "nothing"))
+    with pytest.raises(CorpusError, match="unsupported file type"):
+        check_data(OracleSettings(text), of_task)
+    with pytest.raises(CorpusError, match="unsupported file type"):
+        check_data(OracleSettings(table), of_language)
+    with pytest.raises(UsageError, match="learns language, and not a task"):
+        check_data(OracleSettings(text, columns={"text": "review"}), of_language)
+    table.write_text("text,label\n")
+    with pytest.raises(CorpusError, match="there are no rows"):
+        check_data(OracleSettings(table), of_task)
+
+
+def test_language_is_measured_as_before(tmp_path: Path) -> None:
+    """Held-out text and all of it, in blocks, with bits per byte and no accuracy."""
+    (tmp_path / "words.txt").write_text("the bear walks over the bridge. " * 200)
+    manifest = tiny_manifest()
+    opened = open_objective(
+        manifest, small_tokenizer(), OracleSettings(tmp_path / "words.txt"), tmp_path / "tokens"
+    )
+    assert isinstance(opened, Language)
+    model = build_model(manifest)
+    found = opened.measure_held_out(model, CPU, 4, 2, no_look)
+    assert found.counts["tokens"] == 32
+    assert found.accuracy is None
+    assert found.bits_per_byte is not None
+    looks: list[tuple[int, int]] = []
+    every = opened.measure_all(model, CPU, 4, None, lambda *look: looks.append(look))
+    blocks = (len(opened.corpus.train) - 1) // 16 + (len(opened.corpus.held_out) - 1) // 16
+    assert every.counts["tokens"] == 16 * blocks
+    assert [done for done, _ in looks] == list(range(looks[0][1]))
+
+
+def test_a_manifest_of_a_task_says_so() -> None:
+    """What is learnt is part of the swarm's identity; a task's manifest reads back to itself."""
+    manifest, _ = small_task(LANGUAGES)
+    assert json.loads(manifest.canonical_bytes())["objective"]["kind"] == "classification"
+    assert Manifest.parse(manifest.to_toml()) == manifest

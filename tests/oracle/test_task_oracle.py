@@ -1,0 +1,146 @@
+"""Oracles with labelled examples of their own fine-tune a model together, in a real swarm."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm import Swarm
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.evaluator.evaluator import Evaluator
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.objectives.open import check_data
+from dupt_swarm.learning.objectives.scores import evaluate_task
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.models.beginning import begin_task
+from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.oracle.oracle import Oracle
+from dupt_swarm.oracle.status import Status
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from tests.oracle.test_oracle import Recorder
+from tests.support.saved_models import write_model
+from tests.support.tasks import two_languages, write_lines
+from tests.support.tiny import settings
+from tests.support.waiting import wait_until
+
+CPU = torch.device("cpu")
+EXAMPLES_PER_STEP = 8
+
+
+def beginning(folder: Path, dropout: float = 0.0) -> tuple[Manifest, bytes, ReplicaState]:
+    """A swarm that tells two languages apart, with short rounds."""
+    base = write_model(folder / "base", model={"dropout": dropout})
+    task = Objective(kind="classification", labels=["de", "en"])
+    manifest, state = begin_task(base, task, name="tuning", seed=3)
+    tables = manifest.model_dump()
+    tables["inner"] |= {"learning_rate": 3e-3}
+    step = EXAMPLES_PER_STEP * manifest.model.context_length
+    tables["rounds"] |= {"tokens_per_step": step, "tokens_per_round": 4 * step}
+    return Manifest.model_validate(tables), base.tokenizer.to_bytes(), state
+
+
+def examples(folder: Path, name: str, seed: int, count: int = 120) -> Path:
+    """Private labelled examples of one oracle."""
+    return write_lines(folder / f"{name}.jsonl", two_languages(count, seed))
+
+
+def settings_for(data: Path, rounds: int | None = None) -> OracleSettings:
+    return OracleSettings(data, device="cpu", batch_size=4, rounds=rounds)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -> None:
+    """They average, tell examples apart that neither has seen, and what they learnt can be taken away."""
+    manifest, tokenizer, state = beginning(tmp_path)
+    unseen = examples(tmp_path, "unseen", seed=99)
+    create = Swarm.create(manifest, tokenizer, state.parameters, tmp_path / "first", settings("bootstrap"))
+    with create as first, ThreadPoolExecutor(2) as pool:
+        own = [tmp_path / name for name in ("one", "two")]
+        swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
+        oracles = [
+            Oracle(swarm, settings_for(examples(tmp_path, swarm.folder.path.parent.name, seed), rounds=4))
+            for seed, swarm in enumerate(swarms)
+        ]
+        for oracle in oracles:  # neither begins before the other is there
+            wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 2)  # type: ignore[misc]
+        runs = [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]
+        for run in runs:
+            run.result(timeout=120)
+        together = [oracle.status() for oracle in oracles]
+        wait_until(lambda: swarms[0].view.holders(swarms[1].state.digest))
+        records = [peer.record for peer in first.view.oracles]
+        with Swarm.join(first.addresses, tmp_path / "judge", settings("evaluator")) as judging:
+            found = Evaluator(judging, EvaluatorSettings(unseen, device="cpu")).measure()
+        for swarm in swarms:
+            swarm.close()
+
+    assert sum(status.contributed_tokens for status in together) % (EXAMPLES_PER_STEP * 16) == 0
+    for status in together:
+        assert status.last_round is not None and status.failed_rounds == 0
+        assert status.latest is not None and status.latest.accuracy is not None
+        assert status.latest.accuracy > 0.9 and status.latest.bits_per_byte is None
+    assert any(record.heldout_accuracy is not None for record in records)
+    assert all(record.heldout_bits_per_byte is None for record in records)
+    assert found is not None and found.evaluation.accuracy is not None
+    assert found.evaluation.accuracy > 0.9
+    assert found.evaluation.counts == {"examples": 120}
+    taken = [SavedModel.load(next(folder.glob("tuning-*"))) for folder in own]
+    newest = max(taken, key=lambda model: model.state.round)
+    model = newest.build(CPU)
+    assert isinstance(model, TaskModel)
+    rows = load_examples(LabelledFiles(unseen), manifest.objective, newest.tokenizer, 16)
+    answers = evaluate_task(model, [rows.batch(range(len(rows)))], CPU)
+    assert answers.accuracy is not None and answers.accuracy > 0.9
+
+
+def train(folder: Path, data: Path, sessions: list[int], identity: Path) -> tuple[list[float], Status]:
+    """A single oracle that is stopped and started again after each number of steps."""
+    manifest, tokenizer, state = beginning(folder, dropout=0.1)
+    losses: list[float] = []
+    own = folder / "oracle" / manifest.swarm_id
+    own.mkdir(parents=True)
+    if identity.exists():
+        (own / "identity").write_bytes(identity.read_bytes())  # the order of the examples follows from it
+    create = Swarm.create(manifest, tokenizer, state.parameters, folder / "first", settings("bootstrap"))
+    with create as first:
+        for steps in sessions:
+            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
+                oracle = Oracle(swarm, settings_for(data))
+                recorder = Recorder(oracle, steps)
+                oracle.run(lambda _status: None)
+                losses += recorder.losses
+                status = oracle.status()
+    identity.write_bytes((own / "identity").read_bytes())
+    return losses, status
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_stopped_oracle_goes_on_with_its_next_examples(tmp_path: Path) -> None:
+    """The losses are the same bits, whether it was stopped in between or not."""
+    data = examples(tmp_path, "own", seed=1, count=40)
+    whole, once = train(tmp_path / "a", data, [11], tmp_path / "identity")
+    parts, again = train(tmp_path / "b", data, [6, 5], tmp_path / "identity")
+    assert len(whole) == 11
+    assert parts == whole
+    assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_data_that_do_not_fit_stop_a_join_before_anything_is_written(tmp_path: Path) -> None:
+    """The manifest is looked at first: no state is fetched, and no folder is made."""
+    manifest, tokenizer, state = beginning(tmp_path)
+    wrong = write_lines(tmp_path / "wrong.jsonl", [{"words": "bear", "label": "en"}])
+    create = Swarm.create(manifest, tokenizer, state.parameters, tmp_path / "first", settings("bootstrap"))
+    with create as first, pytest.raises(CorpusError, match="no column `text`"):
+        Swarm.join(
+            first.addresses,
+            tmp_path / "oracle",
+            settings(),
+            check=partial(check_data, OracleSettings(wrong)),
+        )
+    assert not (tmp_path / "oracle").exists()

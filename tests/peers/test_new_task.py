@@ -1,0 +1,131 @@
+"""A swarm that fine-tunes a model, as people begin it, join it and watch it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.replica.storage import load_state
+from dupt_swarm.swarm import INITIAL_FILE
+from peers.cli import main
+from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.saved_models import write_model
+from tests.support.tasks import two_languages, write_lines
+
+TASK = ("--task", "classification", "--labels", "de, en")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder."""
+    folder = tmp_path_factory.mktemp("base")
+    write_model(folder)
+    return folder
+
+
+def new(run: Path, *arguments: str) -> str:
+    """What `dupt-peer new` says."""
+    done = CliRunner().invoke(main, ["new", str(run), *arguments])
+    return f"{done.exit_code}: {done.stderr}"
+
+
+def begun(base: Path, folder: Path) -> Path:
+    """A swarm's manifest with a learning rate for so small a model, and shorter rounds."""
+    run = folder / "run.toml"
+    assert new(run, "--from", str(base), *TASK, "--lm-weight", "0.25").startswith("0:")
+    text = run.read_text().replace("learning_rate = 6.25e-05", "learning_rate = 3e-3")
+    run.write_text(text.replace("tokens_per_round = 5120", "tokens_per_round = 2048"))
+    return run
+
+
+def test_a_swarm_begins_from_a_model(base: Path, tmp_path: Path) -> None:
+    """Manifest, tokenizer and state of round 0 are written, and fit; nothing is written over them."""
+    run = tmp_path / "tuning.toml"
+    said = new(run, "--from", str(base), *TASK, "--lm-weight", "0.25", "--seed", "5")
+    assert said.startswith("0:") and "10,666 examples of each oracle" in said
+    manifest, parent = Manifest.load(run), SavedModel.load(base)
+    assert (manifest.name, manifest.seed) == ("tuning", 5)
+    assert manifest.objective.model_dump() == {
+        **{"kind": "classification", "labels": ["de", "en"], "lm_weight": 0.25, "head_dropout": 0.1}
+    }
+    assert load_state(tmp_path / INITIAL_FILE).digest == manifest.initial_digest
+    assert (tmp_path / "tokenizer.json").read_bytes() == parent.tokenizer.to_bytes()
+    run.unlink()
+    assert new(run, "--from", str(base), *TASK).startswith("2: error: ")
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say what the model is to learn (--task)"),
+        (("--task", "classification"), "needs the names of its labels, two at least"),
+        (("--task", "entailment", "--labels", "a"), "needs the names of its labels, two at least"),
+        (("--task", "entailment", "--labels", "a,a"), "each label needs a name of its own (--labels)"),
+        (("--task", "multiple-choice", "--labels", "a,b"), "takes no labels; leave them out (--labels)"),
+        ((*TASK, "--corpus", "text"), "leave the corpus out (--corpus)"),
+        ((*TASK, "--preset", "tiny"), "leave the preset out (--preset)"),
+        ((*TASK, "--name", "two words"), "letters, digits and hyphens"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    base: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    """Each with its remedy, and nothing is written."""
+    said = new(tmp_path / "run.toml", "--from", str(base), *arguments)
+    assert message in said and not said.startswith("0:")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_needs_a_model(tmp_path: Path) -> None:
+    """Without one there is no task; without text there is no tokenizer; a folder without a model is named."""
+    run = tmp_path / "run.toml"
+    assert "give one too (--task, --from)" in new(run, "--task", "similarity", "--corpus", "text")
+    assert "a model to begin with (--corpus, --from)" in new(run)
+    assert f"{tmp_path}: no model there" in new(run, "--from", str(tmp_path), *TASK)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_first_peer_needs_the_state_of_round_0(base: Path, tmp_path: Path) -> None:
+    """Without it there is no swarm; who writes it is named."""
+    run = begun(base, tmp_path)
+    run.with_name(INITIAL_FILE).unlink()
+    done = dupt_peer("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "state"))
+    assert done.returncode == 10
+    assert "the state that the swarm begins with is missing; `dupt-peer new --from` writes it" in done.stderr
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
+    """From `new` to a state that answers: screens, status and evaluator show its accuracy."""
+    run = begun(base, tmp_path)
+    table = write_lines(
+        tmp_path / "own.jsonl",
+        [{"review": row["text"], "label": row["label"]} for row in two_languages(120, seed=1)],
+    )
+    first = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
+    assert first.stdout is not None
+    address = json.loads(first.stdout.readline())["addresses"][0]
+    data = ("--corpus", str(table), "--column", "text=review", "--device", "cpu")
+    own = ("--initial-peers", address, *data, *LISTEN, "--state-dir", str(tmp_path / "own"))
+    oracle = start("join", *own, "--json")
+    wait_for_line(oracle, "accuracy")
+    shown = json.loads(dupt_peer("status", "--initial-peers", address, "--json").stdout)
+    wait_for_line(oracle, "round 12")
+    oracle.terminate()
+    summary = json.loads(oracle.communicate(timeout=60)[0])
+    judged = dupt_peer("evaluate", "--initial-peers", address, *data, *LISTEN, "--once", "--json",
+                       "--state-dir", str(tmp_path / "judge"))  # fmt: skip
+    first.terminate()
+    first.communicate(timeout=60)
+
+    assert [peer["heldout_bits_per_byte"] for peer in shown["peers"]] == [None, None]
+    assert any(peer["heldout_accuracy"] is not None for peer in shown["peers"])
+    assert summary["accuracy_after"] > 0.9 > summary["accuracy_before"]
+    assert summary["bits_per_byte_after"] is None
+    found = json.loads(judged.stdout)
+    assert (found["examples"], found["bits_per_byte"]) == (120, None)
+    assert found["accuracy"] > 0.9
