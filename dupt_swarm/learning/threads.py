@@ -112,6 +112,19 @@ class Threads:
             torch.set_num_threads(threads)
 
 
+def threads_to_spare() -> int:
+    """How many threads the machine has room for, judged by the next second: for who must keep to a number."""
+    most = min(torch.get_num_threads(), _quota())
+    if most == 1:
+        return 1
+    before, _ = _used_by_others()
+    started = time.monotonic()
+    time.sleep(LOOK_SECONDS)
+    others, cores = _used_by_others()
+    room = cores - (others - before) / (time.monotonic() - started)
+    return max(1, min(most, math.floor(room + 0.5)))
+
+
 def _used_by_others() -> tuple[float, int]:
     """CPU seconds of other processes on the cores that this one may run on, and how many these are."""
     cores = psutil.cpu_times(percpu=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from dupt_swarm.learning.objectives.libraries import require_scores
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.tasks import TASKS
+from dupt_swarm.learning.threads import threads_to_spare
 from dupt_swarm.manifest import Objective
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
@@ -95,15 +97,25 @@ class Finetuner:
         out: Path,
         settings: FinetuningSettings | None = None,
         device: str = "auto",
+        threads: int | None = None,
     ) -> None:
         """Read and check everything; nothing is written yet.
+
+        Args:
+            base: the model to begin with.
+            task: what it shall learn.
+            out: the folder of the result.
+            settings: how.
+            device: where to compute.
+            threads: on a CPU; None: those with which it was begun, or as many as the machine now has room
+                for. The result depends on them, as they decide how sums are rounded.
 
         Raises:
             DuptError: what cannot be used, and the remedy.
         """
         require_scores()  # not to be missed after an hour of training
         self._base, self._task = base, task
-        self._settings = settings or FinetuningSettings()
+        self._settings, self._threads = settings or FinetuningSettings(), threads
         self.device = choose_device(device)
         self.manifest = task_manifest(base.manifest, task.objective())
         self.train, self.valid = self._load(task.train), self._load(task.valid)
@@ -124,26 +136,35 @@ class Finetuner:
         """
         if self.report is None:
             with self._progress.locked():
-                learning = self._begin()
-                try:
-                    best = learning.run(on_moment, self._progress.save)
-                except Abandoned:
-                    self._progress.save(learning.state_dict())
-                    return False
-                assert learning.best_parameters is not None
-                self._write(learning.best_parameters, learning.epochs, best)
+                saved = self._progress.load()
+                threads = self._threads or (saved["threads"] if saved else threads_to_spare())
+                with keep_threads(threads):
+                    if not self._learn(saved, threads, on_moment):
+                        return False
         shutil.rmtree(self._progress.folder, ignore_errors=True)
         return True
 
-    def _begin(self) -> FineTuning:
-        """The model as it is at the start, or as it was saved."""
+    def _learn(
+        self, saved: dict[str, Any] | None, threads: int, on_moment: Callable[[Moment], object]
+    ) -> bool:
         base = self._base.build(torch.device("cpu"))
         model = begin_from(base, self.manifest, self._settings.seed).to(self.device)
         assert isinstance(model, TaskModel)
         learning = FineTuning(model, self.train, self.valid, self._settings, self.device)
-        if state := self._progress.load():
-            learning.load_state_dict(state)
-        return learning
+        if saved is not None:
+            learning.load_state_dict(saved["learning"])
+
+        def save(state: dict[str, Any]) -> None:
+            self._progress.save({"learning": state, "threads": threads})
+
+        try:
+            best = learning.run(on_moment, save)
+        except Abandoned:
+            save(learning.state_dict())
+            return False
+        assert learning.best_parameters is not None
+        self._write(learning.best_parameters, learning.epochs, best, threads)
+        return True
 
     def _load(self, files: LabelledFiles) -> Examples:
         manifest = self.manifest
@@ -195,7 +216,7 @@ class Finetuner:
             ) from error
         return report
 
-    def _write(self, parameters: torch.Tensor, epochs: list[Epoch], best: Epoch) -> None:
+    def _write(self, parameters: torch.Tensor, epochs: list[Epoch], best: Epoch, threads: int) -> None:
         """Put the result into a folder, which becomes ``out`` when it is complete."""
         state = self._base.state
         layout = tuple(tuple(parameter.shape) for parameter in self._shapes())
@@ -210,6 +231,7 @@ class Finetuner:
             },
             "objective": self.manifest.objective.model_dump(mode="json"),
             "settings": asdict(self._settings),
+            "threads": threads,
             "columns": dict(self._task.train.columns),
             "examples": {"train": _counts(self.train), "valid": _counts(self.valid)},
             "epochs": [_plain(epoch) for epoch in epochs],
@@ -225,6 +247,17 @@ class Finetuner:
     def _shapes(self) -> list[torch.Tensor]:
         with torch.device("meta"):
             return list(TaskModel(self.manifest.model, self.manifest.objective).parameters())
+
+
+@contextmanager
+def keep_threads(threads: int) -> Iterator[None]:
+    """PyTorch computes with so many threads within the ``with`` block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _counts(examples: Examples) -> dict[str, int]:

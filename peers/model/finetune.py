@@ -53,11 +53,12 @@ FILE = click.Path(exists=True, path_type=Path)
     "--threads",
     type=click.IntRange(1),
     default=None,
-    help="Compute with so many threads on a CPU; other numbers round differently. [default: all cores]",
+    help="Compute with so many threads on a CPU; other numbers round differently. "
+    "[default: as many as there are cores that others leave at the start]",
 )
 @options.as_json
 @command_errors
-def command(model: Path, labels: str, threads: int | None, as_json: bool, **chosen: Any) -> None:
+def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
     """Teach MODEL a task, and write the result to a new folder.
 
     Columns: classification has text and label; entailment premise, hypothesis, label; similarity first,
@@ -69,15 +70,11 @@ def command(model: Path, labels: str, threads: int | None, as_json: bool, **chos
 
     log = Log()
     with Interruption() as interruption:
-        import torch
-
         from dupt_swarm.learning.finetuning.settings import FinetuningSettings
         from dupt_swarm.learning.labelled.files import LabelledFiles
         from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
         from dupt_swarm.models.saved_model import SavedModel
 
-        if threads is not None:
-            torch.set_num_threads(threads)
         columns = chosen["columns"]
         task = options.pick(
             LabelledTask,
@@ -89,7 +86,9 @@ def command(model: Path, labels: str, threads: int | None, as_json: bool, **chos
             },
         )
         settings = options.pick(FinetuningSettings, chosen)
-        finetuner = Finetuner(SavedModel.load(model), task, chosen["out"], settings, chosen["device"])
+        finetuner = Finetuner(
+            SavedModel.load(model), task, chosen["out"], settings, chosen["device"], chosen["threads"]
+        )
         _announce(finetuner, task.kind, log)
         done = _run(finetuner, interruption)
     if done:

@@ -75,14 +75,16 @@ def test_the_result_is_a_model(tmp_path: Path, base: SavedModel, task: LabelledT
 
 def test_a_stopped_one_goes_on(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
     """Stopped and started again it writes the same bits; with other settings it is refused, and says why."""
-    assert Finetuner(base, task, tmp_path / "whole", SETTINGS, "cpu").run()
+    assert Finetuner(base, task, tmp_path / "whole", SETTINGS, "cpu", threads=2).run()
     out = tmp_path / "part"
-    assert not Finetuner(base, task, out, SETTINGS, "cpu").run(stop_after(2))
+    assert not Finetuner(base, task, out, SETTINGS, "cpu", threads=2).run(stop_after(2))
     assert not out.exists() and (tmp_path / "part.unfinished").is_dir()
     other = Finetuner(base, task, out, replace(SETTINGS, learning_rate=2e-3), "cpu")
     with pytest.raises(UsageError, match=r"with learning rate 0\.001 instead of 0\.002; remove it"):
         other.run()
-    assert Finetuner(base, task, out, SETTINGS, "cpu").run()
+    goes_on = Finetuner(base, task, out, SETTINGS, "cpu")
+    assert goes_on.run()
+    assert goes_on.report is not None and goes_on.report["threads"] == 2  # as it was begun
     whole, part = SavedModel.load(tmp_path / "whole"), SavedModel.load(out)
     assert whole.state.digest == part.state.digest
 
