@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
@@ -72,8 +73,8 @@ def check_prompt(settings: EvaluatorSettings) -> None:
 
 
 def harmless(text: str) -> str:
-    """``text`` without control characters and changes of direction; line breaks and tabs stay."""
-    return "".join(one for one in text if one.isprintable() or one in "\n\t")
+    """``text`` without control characters and changes of direction; see `printable`."""
+    return "".join(filter(is_harmless, text))
 
 
 def cut(text: str, size: int) -> str:
