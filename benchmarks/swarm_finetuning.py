@@ -17,7 +17,7 @@ steps as it does alone, and `both` twice as many.
 How to read it: accuracy on the test's passages, mean and standard deviation over the seeds, each of which
 draws examples, W_y, order and dropout anew.
 
-    python benchmarks/swarm_finetuning.py [--examples N] [--seeds N] [--set outer.momentum=0.5]
+    python benchmarks/swarm_finetuning.py [--examples N] [--seeds N] [--set inner.learning_rate=5e-4]
 """
 
 from __future__ import annotations
