@@ -60,8 +60,10 @@ def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(path.with_name(TOKENIZER_FILE))
-        save_state(state, path.with_name(INITIAL_FILE))
+        shared, initial = path.with_name(TOKENIZER_FILE), path.with_name(INITIAL_FILE)
+        tokenizer.save(shared)
+        save_state(state, initial)
+        initial.chmod(shared.stat().st_mode)  # safetensors lets nobody else read what it writes
         write_atomically(path, lambda file: file.write_text(manifest.to_toml(), encoding="utf-8"))
     except (OSError, FileError) as error:
         raise UsageError(f"{path}: cannot be written ({error}); choose another folder") from error
