@@ -20,6 +20,7 @@ SETTLE_SECONDS = 3.0
 
 def main() -> None:
     address, folder, seed, rounds, oracles, *listen = sys.argv[1:]
+    torch.set_num_threads(1)  # as an oracle begins: several on one machine, and nodes beside them
     settings = NodeSettings("oracle", name=seed, host_maddrs=tuple(listen) or ("/ip4/127.0.0.1/tcp/0",))
     generator = torch.Generator().manual_seed(int(seed))
     with Swarm.join([address], Path(folder), settings) as swarm:
