@@ -137,7 +137,7 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     oracle = start("join", "--initial-peers", address, "--corpus", str(corpus), "--device", "cpu")
     after = next(report for report in reports if report["round"] >= 8)
     oracle.terminate()
-    _, told = oracle.communicate(timeout=DEADLINE_SECONDS)  # not `wait`: it tells of more rounds than a pipe holds
+    _, told = oracle.communicate(timeout=DEADLINE_SECONDS)  # it tells of more than a pipe holds
     assert oracle.returncode == 0, told
     held = settled(address)
     while after["state_digest"] != held["state_digest"]:
