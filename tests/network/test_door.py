@@ -1,10 +1,12 @@
 """What a stranger with plain hivemind can send to a node, and what does not come of it."""
 
 import asyncio
+import contextlib
 
 import msgpack
 import pytest
 import torch
+from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.proto import averaging_pb2, dht_pb2
@@ -343,5 +345,33 @@ def test_a_stream_that_nobody_reads_to_its_end(stations, manifest) -> None:
             assert answer.code == averaging_pb2.BAD_GROUP_ID
             assert await reader.read() == b""
             writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.001, 0.3], ids=["at once", "soon", "late"])
+def test_a_caller_that_says_late_that_it_sends_no_more(stations, manifest, pause: float) -> None:
+    """It gets the replies all the same: the stream stays open for its last word."""
+    calls = 20
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as [peer, caller]:
+
+            async def answer(_request, _context):
+                yield BytesValue(value=b"yes")
+
+            async def ask() -> bool:
+                _, reader, writer = await caller.p2p.call_binary_stream_handler(peer.p2p.peer_id, "answer")
+                await P2P.send_protobuf(BytesValue(value=b"?"), writer)
+                await asyncio.sleep(pause)
+                await P2P.send_protobuf(P2P.END_OF_STREAM, writer)
+                await asyncio.sleep(pause)
+                with contextlib.closing(writer):
+                    reply, _ = await P2P.receive_protobuf(BytesValue, reader)
+                return reply.value == b"yes"
+
+            await peer.p2p.add_protobuf_handler("answer", answer, BytesValue, stream_output=True)
+            answered = await asyncio.gather(*(ask() for _ in range(calls)), return_exceptions=True)
+            assert answered == calls * [True]
 
     run(scenario)

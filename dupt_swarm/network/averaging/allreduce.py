@@ -144,7 +144,10 @@ class ScreeningRunner(OpenRunner):
             yield self._decode_average(averaged.data, averaged.weight, part.numel())
 
     async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[Tensor, float], None]:
-        """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order."""
+        """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order.
+
+        It hangs up after the last one: see `GuardedP2P`.
+        """
         peer_index = self.ordered_peer_ids.index(peer_id)
         sizes = deque(part.numel() for part in self.parts_of(peer_index))
         sent = asyncio.Event()
@@ -159,10 +162,10 @@ class ScreeningRunner(OpenRunner):
             async for message in replies:
                 if message.code != averaging_pb2.AVERAGED_PART:
                     raise AllreduceException(f"{peer_id} sent no average, but code {message.code}")
-                if not sizes:
-                    raise AllreduceException(f"{peer_id} returned too many parts")
                 data, numel = message.tensor_part.buffer, sizes.popleft()
                 yield await asyncio.to_thread(self._decode_average, data, message.weight, numel)
+                if not sizes:
+                    return
 
     async def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
         """The messages with our contribution to a peer's share; the next one is encoded meanwhile.
@@ -193,7 +196,8 @@ class ScreeningRunner(OpenRunner):
     async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
         """Average the parts that one peer sends, and send it the results.
 
-        A sender that fails gets no more results; upstream may have forgotten the task that would raise.
+        A sender that fails is told so, and gets no more results; upstream may have forgotten the task that
+        would raise.
         """
         reducer, part, sender_id = self.tensor_part_reducer, 0, self.sender_peer_ids[sender]
         try:
@@ -210,6 +214,7 @@ class ScreeningRunner(OpenRunner):
                     )
         except Exception as error:
             logger.warning("%s was left out: %s", sender_id, repr(error))
+            yield averaging_pb2.AveragingData(code=averaging_pb2.INTERNAL_ERROR)
         finally:
             if part != reducer.num_parts:
                 logger.warning("%s left after %d parts", sender_id, part)

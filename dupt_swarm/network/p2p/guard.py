@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from typing import Any
 
 from hivemind.dht.protocol import DHTProtocol
@@ -18,6 +18,9 @@ from dupt_swarm.network.p2p.traffic import MeteredP2P
 # The largest honest frame of a stream is a chunk of a blob: 1 MiB and a few bytes.
 FRAME_BYTES_MAX = 2 << 20
 DRAIN_SECONDS = 0.1
+# How long a stream stays open after the last reply for a caller that does not hang up.
+LINGER_SECONDS = 5.0
+READ_BYTES = 1 << 16
 KEY_BYTES = 20
 SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
 DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
@@ -34,6 +37,8 @@ class FrameReader:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
+        self._one_at_a_time = asyncio.Lock()
+        self._refused = False
 
     async def readexactly(self, count: int) -> bytes:
         """As of `asyncio.StreamReader`.
@@ -42,14 +47,37 @@ class FrameReader:
             RefusedError: more than `FRAME_BYTES_MAX`.
         """
         if count > FRAME_BYTES_MAX:
+            self._refused = True
             raise RefusedError(f"a frame of {count:,} bytes was announced")
-        return await self._reader.readexactly(count)
+        async with self._one_at_a_time:
+            return await self._reader.readexactly(count)
+
+    async def until_hung_up(self) -> None:
+        """Read on until the other side hangs up; at once if it has been refused."""
+        async with self._one_at_a_time:
+            while not self._refused and await self._reader.read(READ_BYTES):
+                pass
+
+
+class HeldOpen:
+    """The writer of a stream, which somebody else closes."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.write, self.drain = writer.write, writer.drain
+
+    def close(self) -> None:
+        """Not yet."""
 
 
 class GuardedP2P(MeteredP2P):
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
 
     Frames of streams are limited in length, and the messages of the DHT are checked by `check_message`.
+
+    The caller of a stream hangs up first: when a handler closes its end, p2pd closes the stream for reading
+    and then for writing, and between the two its other half may wake up, find the stream closed, and reset
+    it; the caller then loses what it has not read. So a stream lingers, and callers stop reading when they
+    have what they want.
     """
 
     async def add_protobuf_handler(
@@ -79,7 +107,12 @@ class GuardedP2P(MeteredP2P):
         """As inherited."""
 
         async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await handler(info, FrameReader(reader), writer)  # type: ignore[arg-type]
+            frames = FrameReader(reader)
+            with closing(writer):
+                await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
+                with suppress(TimeoutError, ConnectionError):
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        await frames.until_hung_up()
 
         await super().add_binary_stream_handler(name, guarded, balanced=balanced)
 
