@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from hivemind.p2p import PeerID
 
 AVOID_SECONDS = 120.0
+# Said in so many words: a stream that ends without any may be that of a donor that failed.
+NOT_HELD = b"not held"
 
 Donors = Callable[[], Awaitable[Sequence[PeerID]]]
 

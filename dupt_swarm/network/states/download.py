@@ -51,8 +51,8 @@ class Download:
         """
         Args:
             assembly: what is to be filled; what it has already is not asked for.
-            ask: yields the chunks asked for, in that order; an empty one if the donor is busy, none if it
-                does not hold the blob.
+            ask: yields the chunks asked for, in that order, or an empty one if the donor is busy; raises
+                `NotHeldError` if it does not hold the blob.
             avoided: donors to ask last; those that fail are added.
             bucket: what we may receive.
             tell: hears how far it is, several times a second.
@@ -197,8 +197,7 @@ class Download:
                     async with asyncio.timeout(CHUNK_SECONDS):
                         data = await anext(replies, None)
                     if data is None:
-                        first = number == numbers[0]
-                        raise NotHeldError if first else ValueError("the donor stopped sending")
+                        raise ValueError("the donor stopped sending")
                     if not data:
                         raise BusyError
                     expected -= len(data)

@@ -19,7 +19,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.donor import Backoff, Donors, NotHeldError, reason_of
+from dupt_swarm.network.states.donor import NOT_HELD, Backoff, Donors, NotHeldError, reason_of
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
@@ -123,12 +123,13 @@ class Exchange(ServicerBase):  # type: ignore[misc]
     async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         """The chunks asked for, in the order asked for, each once.
 
-        No message at all: we do not hold the blob. One that is empty, as no chunk is: too many peers
-        download from us at this moment.
+        Instead of them: `NOT_HELD`, or an empty message, as no chunk is: too many peers download from us at
+        this moment.
         """
         wanted = json.loads(request.value)
         blob = self._cache.get(wanted["digest"])
         if blob is None:
+            yield BytesValue(value=NOT_HELD)
             return
         numbers = list(dict.fromkeys(wanted["numbers"]))
         if len(numbers) > REQUEST_CHUNKS_MAX:
@@ -225,6 +226,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
         async with contextlib.aclosing(stream) as replies:
             async for reply in replies:
+                if reply.value == NOT_HELD:
+                    raise NotHeldError
                 yield reply.value
 
 

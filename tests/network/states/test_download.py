@@ -10,7 +10,7 @@ import pytest
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
+from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff, NotHeldError
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
@@ -61,7 +61,7 @@ class Donors:
     async def _answer(self, donor: str, numbers: list[int]) -> AsyncGenerator[bytes, None]:
         manner = self.manners[donor]
         if manner == "forgets":
-            return
+            raise NotHeldError
         if manner == "fails":
             raise OSError("connection refused")
         if manner == "is busy once" and self.requests[donor] <= 2:
