@@ -152,6 +152,8 @@ class Participant:
         self.neighbours.note(view)
         if not self.rounds.under_way:
             self.sync.follow(view, self._on_newer_state)
+        elif self.store.is_behind(view, self.connection.membership.peer_id):
+            self.rounds.overtaken()
         self.host.tell(view)
         self.host.tell(self.connection.p2p.traffic.read())
 
@@ -177,8 +179,7 @@ class Participant:
         if get_dht_time() - view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             view = await membership.refresh()
-        best = view.best
-        if best is None or not self.store.is_behind(best, view, membership.peer_id):
+        if not self.store.is_behind(view, membership.peer_id):
             return ""
         self.on_view(view)
         return "behind"

@@ -114,14 +114,14 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
                 await claim(node, manifest, key, digest, 1 << 40)
                 view = await mine.member.refresh()
                 assert view.best.record.swarm_tokens == 1 << 40
-                assert mine.store.is_behind(view.best, view, mine.member.peer_id)
+                assert mine.store.is_behind(view, mine.member.peer_id)
                 sync = StateSync(mine.store, mine.member, lambda _: None)
                 sync.follow(view, lambda: None)
                 assert sync.task is not None
                 await sync.task
                 view = await mine.member.refresh()
                 assert [peer.peer_id for peer in view.peers] == [theirs.member.peer_id]
-                assert not mine.store.is_behind(view.best, view, mine.member.peer_id)
+                assert not mine.store.is_behind(view, mine.member.peer_id)
                 assert mine.store.newer is None
 
     run(scenario)

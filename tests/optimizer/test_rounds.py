@@ -187,6 +187,18 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(tmp_path: Path) -> None:
+    """It does not look on until its time is up: the others have ended the round, and will not come."""
+    with Cluster(tmp_path, manifest_of()) as cluster:
+        late, early = swarms = cluster.join_all(2)
+        trained_by(swarms)
+        looking = late.average(64, (early.peer_id,))
+        assert early.average(64, ()).result().state is not None
+        assert looking.result().reason == "behind"
+        wait_until(lambda: late.catching_up.newer == early.state)
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path) -> None:
     """Five rounds of `gradient` give what AdamW gives on the two batches together."""
     changes = {**GRADIENT, "schedule": {"warmup_updates": 0, "final_ratio": 1.0}}

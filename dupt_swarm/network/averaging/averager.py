@@ -74,6 +74,7 @@ class SwarmAverager(OpenAverager):
         self._manifest, self._tell = manifest, tell
         self._weight_limit = manifest.weight_limit
         self._bandwidth = bandwidth or Bandwidth()
+        self.searching = False  # for the group of a round
         self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 
     async def open(self, p2p: P2P, numel: int) -> None:
@@ -113,7 +114,11 @@ class SwarmAverager(OpenAverager):
         about_us = Member(not self.client_mode, weight).pack()
         request = GroupRequest(now + patience, now + 1.5 * patience, about_us)
         with self.group_expected():
-            group = await self._search.look_for_group(request)
+            self.searching = True
+            try:
+                group = await self._search.look_for_group(request)
+            finally:
+                self.searching = False
             _raise_if_cancelled()
             if group is None:
                 return Average(None, reason="no_group")

@@ -31,6 +31,7 @@ class Rounds:
     ) -> None:
         self._manifest, self._store, self._member, self._averager = manifest, store, member, averager
         self._all_reduce: asyncio.Task[Average] | None = None
+        self._overtaken = False
         self._outcomes = RoundCounts()
         self.under_way = False
 
@@ -49,27 +50,34 @@ class Rounds:
         """
         started, state = time.monotonic(), None
         outcome = Average(None, reason="network")
-        self.under_way = True
+        self.under_way, self._overtaken = True, False
         try:
             self._all_reduce = asyncio.create_task(self._average(contribution, tokens, companions))
             outcome = await self._all_reduce
             if outcome.values is not None:
                 outcome, state = await self._step(outcome)
         except asyncio.CancelledError:
-            outcome = Average(None, reason="cancelled")
+            outcome = Average(None, reason="behind" if self._overtaken else "cancelled")
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
             self.under_way = False
         seconds = time.monotonic() - started
-        self._outcomes.note(outcome, state is not None, seconds)
+        if not self._overtaken:  # else it is a round of the others'
+            self._outcomes.note(outcome, state is not None, seconds)
         return state, outcome, seconds
 
     def cancel(self) -> None:
         """Cancel the all-reduce under way, if there is one; an outer step that has begun is completed."""
         if self._all_reduce is not None:
             self._all_reduce.cancel()
+
+    def overtaken(self) -> None:
+        """The others have ended this round without us: look no longer for a group, if there is none yet."""
+        if self._averager.searching:
+            self._overtaken = True
+            self.cancel()
 
     @property
     def told(self) -> RoundFields:

@@ -16,7 +16,7 @@ from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
-from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
 from dupt_swarm.replica.outer import build_outer
@@ -77,12 +77,14 @@ class StateStore:
         """Make ``state`` the current one."""
         self._previous, self._state, self.newer = self._state, state, None
 
-    def is_behind(self, peer: Peer, view: View, own_id: str) -> bool:
-        """Whether ``peer`` has a state of a higher rank than ours: see `StateRank`.
+    def is_behind(self, view: View, own_id: str) -> bool:
+        """Whether the best peer has a state of a higher rank than ours: see `StateRank`.
 
         Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
         """
-        mine, theirs = name_of(self.newer or self.current), peer.record
+        if view.best is None:
+            return False
+        mine, theirs = name_of(self.newer or self.current), view.best.record
         if theirs.state_digest == mine.digest:
             return False
         others = view.without(own_id)

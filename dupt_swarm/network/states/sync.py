@@ -37,10 +37,10 @@ class StateSync:
         """
         if self.task is not None and not self.task.done():
             return
-        best = view.best
-        if best is not None and self._store.is_behind(best, view, self._member.peer_id):
+        if self._store.is_behind(view, self._member.peer_id):
+            assert view.best is not None
             self._tell(CatchingUp(fetching=True, newer=None))
-            self.task = asyncio.create_task(self._fetch(best, view, then))
+            self.task = asyncio.create_task(self._fetch(view.best, view, then))
 
     async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
         digest, tokens = claim = best.record.state_digest, best.record.swarm_tokens

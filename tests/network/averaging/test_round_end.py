@@ -68,3 +68,23 @@ def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> 
 
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
     assert (state, average.reason) == (None, "network")
+
+
+def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> None:
+    """It is given up as behind, and is no failed round; without a search there is nothing to give up."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer]:
+            averager = SwarmAverager(manifest, peer.dht)
+            await averager.open(peer.p2p, NUMEL)
+            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            rounds.overtaken()
+            ending = asyncio.create_task(rounds.end(torch.ones(NUMEL), 10, ("a companion",)))
+            while not averager.searching:
+                await asyncio.sleep(0.01)
+            rounds.overtaken()
+            state, average, _ = await ending
+            assert (state, average.reason) == (None, "behind")
+            assert rounds.told["failures"] == ()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
