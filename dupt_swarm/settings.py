@@ -14,6 +14,7 @@ Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
+DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus
 
 
 @dataclass(frozen=True)

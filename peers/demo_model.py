@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dupt_swarm.errors import CheckpointError, UsageError
-from dupt_swarm.models.origin import ORIGIN_FILE, Origin
+from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
 
 SWARM_NAME = "demo"
 PROMPT = "Python is"
@@ -44,13 +44,14 @@ def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> Non
     """
     from dataclasses import replace
 
+    from dupt_swarm.models.pulling import origin_of
     from dupt_swarm.models.saved_model import SavedModel
     from dupt_swarm.node.messages import StateName
     from dupt_swarm.node.view import View
 
     model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
     state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
-    origin = Origin.of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": tuple(names)})
+    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": tuple(names)})
     if _of_earlier_demo(folder):
         shutil.rmtree(folder)
     replace(model, origin=origin).save(folder)

@@ -22,9 +22,9 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
-from dupt_swarm.node.record import BITS_PER_BYTE_MAX, DATASET_PATTERN, LOSS_MAX
+from dupt_swarm.node.record import BITS_PER_BYTE_MAX, LOSS_MAX
 from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
-from dupt_swarm.settings import EvaluatorSettings
+from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
 LOOK_SECONDS = 0.5

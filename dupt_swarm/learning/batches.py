@@ -7,13 +7,12 @@ token but the very first is a target once per epoch. A last block that is not fu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
 
 import numpy as np
 import torch
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.epochs import Epochs
+from dupt_swarm.learning.epochs import EpochBatches
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.manifest import Manifest
 
@@ -21,7 +20,7 @@ Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per
 Blocks = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, int64 [B, k] each
 
 
-class Batches:
+class Batches(EpochBatches[Blocks]):
     """The training blocks of one peer without end, in an order of its own in each epoch.
 
     Iterating gives ``(inputs, targets)``, int64 [batch_size, k] each. An epoch deals out every block exactly
@@ -42,27 +41,11 @@ class Batches:
         self._split = split
         self._context_length = self.tokens_per_example = context_length
         self._batch_size = batch_size
-        self._epochs = Epochs(self.blocks, seed, peer)
-
-    def __iter__(self) -> Self:
-        """Itself: a second loop continues where the first one stopped."""
-        return self
+        super().__init__(self.blocks, seed, peer)
 
     def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
         return _read_batch(self._split, self._epochs.take(self._batch_size), self._context_length)
-
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its blocks were dealt out; serialisable as JSON."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after ``state``, with the next epoch if the corpus has become shorter than its position.
-
-        Raises:
-            CheckpointError: ``state`` was not made by `state_dict`.
-        """
-        self._epochs.load_state_dict(state)
 
 
 def held_out_batches(

@@ -7,27 +7,21 @@ document is, it arrives in pieces of at most `PIECE_CHARACTERS`, which joined gi
 from __future__ import annotations
 
 import glob
-import gzip
 import io
 import json
 import os
 import stat
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.reading import decompressed, not_utf8, read_parquet_rows, reported, well_formed
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
 COMPRESSIBLE_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl")
 SUPPORTED = f"{', '.join(COMPRESSIBLE_SUFFIXES)} (each also with .gz) and .parquet"
 PIECE_CHARACTERS = 1 << 18
-PARQUET_ROWS = 256
-
-
-class MissingLibraryError(CorpusError):
-    """A library that reads files of this kind is not installed."""
 
 
 class Source(NamedTuple):
@@ -90,14 +84,10 @@ def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piec
     for source in sources:
         path = Path(source.path)
         read = _READERS.get(_kind(path), _read_folder)
-        try:
+        with reported(path):
             for piece in _pieces(read(path, field)):
                 # A file that grows meanwhile must not count for more than its size at the start.
                 yield piece._replace(bytes_read=before + min(piece.bytes_read, source.size))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorpusError(f"{path}: damaged gzip file: {error}; fetch it again or remove it") from error
-        except OSError as error:
-            raise _unreadable(path, error) from error
         before += source.size
 
 
@@ -129,15 +119,12 @@ def _read_text(path: Path, _field: str) -> Iterator[_Chunk]:
     with (
         path.open("rb") as raw,
         # newline="\n" leaves every line ending as it is; a byte order mark at the beginning is dropped.
-        io.TextIOWrapper(_decompressed(path, raw), encoding="utf-8-sig", newline="\n") as stream,
+        io.TextIOWrapper(decompressed(path, raw), encoding="utf-8-sig", newline="\n") as stream,
     ):
-        try:
-            while text := stream.read(PIECE_CHARACTERS):
-                if "\0" in text:
-                    raise CorpusError(f"{path}: not text: it holds NUL bytes; remove or convert it")
-                yield _Chunk(text, False, raw.tell())
-        except UnicodeDecodeError as error:
-            raise _not_utf8(path, error) from error
+        while text := stream.read(PIECE_CHARACTERS):
+            if "\0" in text:
+                raise CorpusError(f"{path}: not text: it holds NUL bytes; remove or convert it")
+            yield _Chunk(text, False, raw.tell())
         yield _Chunk("", True, raw.tell())
 
 
@@ -150,7 +137,7 @@ def _read_folder(path: Path, _field: str) -> Iterator[_Chunk]:
 
 def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
     with path.open("rb") as raw:
-        for number, line in enumerate(_decompressed(path, raw), start=1):
+        for number, line in enumerate(decompressed(path, raw), start=1):
             if line.strip():
                 yield from _chunks(_json_text(line, field, f"{path}:{number}"), raw.tell())
 
@@ -159,7 +146,7 @@ def _json_text(line: bytes, field: str, where: str) -> str:
     try:
         row = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise _not_utf8(where, error) from error
+        raise not_utf8(where, error) from error
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
     if not isinstance(row, dict) or field not in row:
@@ -171,31 +158,18 @@ def _json_text(line: bytes, field: str, where: str) -> str:
 
 
 def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise MissingLibraryError(
-            f"{path}: reading Parquet needs pyarrow; `pip install dupt_swarm[parquet]`"
-        ) from error
-    try:
-        with path.open("rb") as raw, parquet.ParquetFile(raw) as file:
-            columns = file.schema_arrow.names
-            if field not in columns:
-                raise CorpusError(
-                    f"{path}: there is no column `{field}`: it has {', '.join(columns)}; "
-                    "name the column of the text",
-                    setting="field",
-                )
-            size, rows, done = path.stat().st_size, file.metadata.num_rows, 0
-            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
-                for value in batch.column(0).to_pylist():
-                    done += 1
-                    yield from _chunks(_text_of(value, field, f"{path}: row {done}"), size * done // rows)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
-    except arrow.ArrowException as error:
-        raise CorpusError(f"{path}: not valid Parquet: {error}; fetch it again or remove it") from error
+    def check(columns: Sequence[str]) -> None:
+        if field not in columns:
+            raise CorpusError(
+                f"{path}: there is no column `{field}`: it has {', '.join(columns)}; "
+                "name the column of the text",
+                setting="field",
+            )
+
+    size = path.stat().st_size
+    for number, total, cells in read_parquet_rows(path, [field], check):
+        text = _text_of(cells[field], field, f"{path}: row {number}")
+        yield from _chunks(text, size * number // total)
 
 
 _READERS = {
@@ -220,15 +194,7 @@ def _text_of(value: Any, field: str, where: str) -> str:
             f"{where}: `{field}` is {type(value).__name__}, not text; name the field of the text",
             setting="field",
         )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return value
-
-
-def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    return gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[return-value]
+    return well_formed(value)
 
 
 def _kind(path: Path) -> str:
@@ -259,14 +225,3 @@ def _stat(path: Path) -> Source | None:
     if stat.S_ISDIR(status.st_mode):
         return None if _kind(path) else Source(str(path), 0, 0)
     return Source(str(path), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
-
-
-def _unreadable(path: Path, error: OSError) -> CorpusError:
-    return CorpusError(
-        f"{error.filename or path}: cannot be read: {error.strerror or error}; "
-        "check its permissions and the disk, or leave it out"
-    )
-
-
-def _not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
-    return CorpusError(f"{where}: not UTF-8 text: {error.reason}; convert it to UTF-8 or remove it")

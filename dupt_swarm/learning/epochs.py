@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from dupt_swarm.errors import CheckpointError
+
+Batch = TypeVar("Batch")
 
 
 class Epochs:
@@ -55,3 +58,31 @@ class Epochs:
         # numpy guarantees these raw numbers across versions, but not the order that `permutation` gives.
         random = np.random.Philox(np.random.SeedSequence([*self._entropy, epoch]))
         self._order = np.argsort(random.random_raw(self._count), kind="stable")
+
+
+class EpochBatches(ABC, Generic[Batch]):
+    """Batches without end of things that are dealt out epoch by epoch. The state fits any batch size."""
+
+    def __init__(self, count: int, seed: int, peer: str) -> None:
+        """``seed`` and ``peer`` decide the order of the ``count`` things."""
+        self._epochs = Epochs(count, seed, peer)
+
+    def __iter__(self) -> Self:
+        """Itself: a second loop continues where the first one stopped."""
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Batch:
+        """The next batch."""
+
+    def state_dict(self) -> dict[str, int]:
+        """See `Epochs`."""
+        return self._epochs.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Epochs`.
+
+        Raises:
+            CheckpointError: ``state`` was not made by `state_dict`.
+        """
+        self._epochs.load_state_dict(state)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.documents import MissingLibraryError, Piece, Source, find_sources, read_pieces
+from dupt_swarm.learning.documents import Piece, Source, find_sources, read_pieces
+from dupt_swarm.learning.reading import MissingLibraryError
 
 
 class LeftOut(NamedTuple):

@@ -1,7 +1,6 @@
 """A swarm's model, taken away: in a folder of its own, outside of any swarm.
 
 saved_model     `SavedModel`: manifest, tokenizer and state in a folder
-origin          `Origin`: where it came from
 pulling         `pull`: takes the newest one from a swarm
 exporting       `export`: writes it in Hugging Face's format
 fine_tuning     `Finetuner`: it learns a task

@@ -10,7 +10,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
 from dupt_swarm.learning.export.learned import Format, Learned
-from dupt_swarm.learning.export.origin import Measured, Origin
+from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder
 
 
@@ -36,25 +36,21 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
         raise UsageError(f"there is no format {format}; choose one of {', '.join(FORMATS)}", setting="format")
     check_vacant(folder)
     form = choose_format(format, model.manifest.model)
-    built = model.build(torch.device("cpu"))
+    learned = _learned(model)
     with new_model_folder(folder) as unfinished:
-        write(unfinished, Learned(built, model.manifest, model.tokenizer, _origin(model)), form)
+        write(unfinished, learned, form)
     return form
 
 
-def _origin(model: SavedModel) -> Origin:
-    """What the folder tells, or of a checkpoint what it is."""
-    state, told = model.state, model.origin
-    if told is None:
-        return Origin(model.manifest.swarm_id, state.round, state.swarm_tokens, state.digest)
-    return Origin(
-        swarm_id=told.swarm_id,
-        round=told.round,
-        swarm_tokens=told.swarm_tokens,
-        state_digest=told.state_digest,
-        peers=told.peers,
-        evaluations=tuple(Measured(**dict(found)) for found in told.evaluations),
-        pulled_at=told.pulled_at,
-        version=told.version,
-        fine_tuned_digest="" if told.state_digest == state.digest else state.digest,
-    )
+def _learned(model: SavedModel) -> Learned:
+    state, origin = model.state, model.origin
+    if origin is None:
+        origin = Origin(
+            swarm_id=model.manifest.swarm_id,
+            round=state.round,
+            swarm_tokens=state.swarm_tokens,
+            state_digest=state.digest,
+        )
+    after = "" if origin.state_digest == state.digest else state.digest
+    built = model.build(torch.device("cpu"))
+    return Learned(built, model.manifest, model.tokenizer, origin, fine_tuned_digest=after)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.models.origin import Origin
 from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
-from dupt_swarm.node.messages import Downloading
+from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import REPLICA_FILE, check_some
+from dupt_swarm.version import VERSION
+
+NAMING_ROLES = ("oracle", "bootstrap")  # they have made the state, or kept it
 
 
 def pull(
@@ -49,7 +54,29 @@ def pull(
     with new_model_folder(folder) as unfinished, Node(on_download) as node:
         manifest = Manifest.from_bytes(node.join(wish).manifest)
         pulled = node.pull(unfinished / REPLICA_FILE, round)
-        origin = Origin.of(manifest, pulled.state, pulled.view)
+        origin = origin_of(manifest, pulled.state, pulled.view)
         write_shared(unfinished, manifest, pulled.tokenizer, origin)
         model = SavedModel.load(unfinished)
     return replace(model, folder=folder)
+
+
+def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
+    """The origin of ``state``, taken now, with the peers of ``view``."""
+    names = {peer.record.name for peer in view.peers if peer.record.role in NAMING_ROLES}
+    return Origin(
+        swarm_id=manifest.swarm_id,
+        round=state.round,
+        swarm_tokens=state.swarm_tokens,
+        state_digest=state.digest,
+        peers=tuple(sorted(names - {""})),
+        evaluations=tuple(map(_evaluated, view.evaluators)),
+        pulled_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        version=VERSION,
+    )
+
+
+def _evaluated(peer: Peer) -> Evaluated:
+    record = peer.record.evaluation
+    assert record is not None
+    known = record.model_dump(exclude={"time", "sample"}, exclude_none=True)
+    return Evaluated(**known, evaluator=peer.record.name or peer.peer_id[-8:])

@@ -14,11 +14,11 @@ from torch import nn
 
 from dupt_swarm.disk.files import sync_files, sync_folder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
+from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.models.origin import ORIGIN_FILE, Origin
 from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.swarm import REPLICA_FILE

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
+from dupt_swarm.settings import DATASET_PATTERN
 
 Role = Literal["oracle", "bootstrap", "evaluator"]
 PeerState = Literal[
@@ -24,7 +25,6 @@ SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
-DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 
 
 class SampleRecord(BaseModel):

@@ -158,7 +158,7 @@ def _describe(objective: dict[str, Any]) -> str:
 
 
 def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
-    from dupt_swarm.models.origin import Origin
+    from dupt_swarm.learning.export.origin import Origin
 
     if tree is None:
         return []

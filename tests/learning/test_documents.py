@@ -68,7 +68,7 @@ def test_jsonl_line_is_one_document(tmp_path: Path, name: str) -> None:
 
 def test_parquet_row_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of Parquet is one document, read a batch of rows at a time."""
-    monkeypatch.setattr(documents_module, "PARQUET_ROWS", 2)
+    monkeypatch.setattr("dupt_swarm.learning.reading.PARQUET_ROWS", 2)
     path = write_parquet(
         tmp_path / "a.parquet", {"body": [None, "one", "", "two", "three"], "id": [1, 2, 3, 4, 5]}
     )

@@ -10,7 +10,8 @@ import torch
 from dupt_swarm import SavedModel
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
-from dupt_swarm.models.origin import ORIGIN_FILE, Origin
+from dupt_swarm.learning.export.origin import ORIGIN_FILE
+from dupt_swarm.models.pulling import origin_of
 from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
@@ -29,7 +30,7 @@ def model(tmp_path: Path) -> SavedModel:
 def test_it_is_read_back_as_it_was_saved(model: SavedModel, tmp_path: Path) -> None:
     """In a new folder or an empty one, with its origin and tokenizer; nothing else is left beside it."""
     name = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
-    origin = Origin.of(model.manifest, name, View(0.0, ()))
+    origin = origin_of(model.manifest, name, View(0.0, ()))
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "deep" / "new", tmp_path / "empty"):
         saved = SavedModel(model.folder, model.manifest, model.tokenizer, model.state, origin).save(folder)

@@ -70,7 +70,9 @@ def test_same_bits_per_byte(lm_eval: list[str], model: dict[str, object], tmp_pa
     assert isinstance(ours, GPT)
     exported = tmp_path / "exported"
     exported.mkdir()
-    origin = Origin(saved.manifest.swarm_id, 0, 0, saved.state.digest)
+    origin = Origin(
+        swarm_id=saved.manifest.swarm_id, round=0, swarm_tokens=0, state_digest=saved.state.digest
+    )
     form = choose_format(None, saved.manifest.model)
     export(exported, Learned(ours, saved.manifest, saved.tokenizer, origin), form)
     found = evaluate_documents(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
-from dupt_swarm.learning.export.origin import Measured, Origin
+from dupt_swarm.learning.export.origin import Evaluated
 from dupt_swarm.manifest import Manifest, Objective
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
@@ -48,7 +48,7 @@ def render_card(learned: Learned, form: Format) -> str:
         f"In this folder:\n\n```python\n{form.example(manifest)}\n```",
         *_task(manifest.objective, form),
         "## Origin",
-        _origin(manifest, learned.tokenizer.sha256, origin),
+        _origin(learned),
         "## Evaluations",
         _evaluations(origin.evaluations),
         "## Manifest",
@@ -114,15 +114,16 @@ def _head_file(objective: Objective, form: Format) -> str:
     return "`head.safetensors`, because no class of transformers has such a head with a bias"
 
 
-def _origin(manifest: Manifest, tokenizer_sha256: str, origin: Origin) -> str:
+def _origin(learned: Learned) -> str:
+    origin, fine_tuned = learned.origin, learned.fine_tuned_digest
     rows = [
         ("swarm", plain_text(origin.swarm_id)),
         ("round", f"{origin.round:,}"),
         ("tokens seen", f"{origin.swarm_tokens:,}"),
         ("state digest", plain_text(origin.state_digest)),
-        *([("after fine-tuning", origin.fine_tuned_digest)] if origin.fine_tuned_digest else []),
-        ("manifest, SHA-256", manifest.sha256),
-        ("tokenizer, SHA-256", tokenizer_sha256),
+        *([("after fine-tuning", fine_tuned)] if fine_tuned else []),
+        ("manifest, SHA-256", learned.manifest.sha256),
+        ("tokenizer, SHA-256", learned.tokenizer.sha256),
         ("peers with a name", _listed(origin.peers) or "none that is known"),
     ]
     if origin.pulled_at:
@@ -132,7 +133,7 @@ def _origin(manifest: Manifest, tokenizer_sha256: str, origin: Origin) -> str:
     return _table(("what", "value"), rows)
 
 
-def _evaluations(evaluations: Sequence[Measured]) -> str:
+def _evaluations(evaluations: Sequence[Evaluated]) -> str:
     if not evaluations:
         return "None that is known."
     rows = [

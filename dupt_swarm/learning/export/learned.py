@@ -28,12 +28,14 @@ class Learned:
         manifest: what it was trained by.
         tokenizer: of its texts.
         origin: where it comes from.
+        fine_tuned_digest: what the state that it comes from has become; empty: it is as it was.
     """
 
     model: nn.Module
     manifest: Manifest
     tokenizer: Tokenizer
     origin: Origin
+    fine_tuned_digest: str = ""
 
     @property
     def decoder(self) -> GPT:

@@ -1,46 +1,71 @@
-"""Where a model comes from, as its card tells it; names and figures are what other peers said."""
+"""`Origin`: where a model comes from, as its card tells it; a folder keeps it in origin.json."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.settings import DATASET_PATTERN
+
+ORIGIN_FILE = "origin.json"
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What an evaluator published; a figure is None where it gave none.
+class Evaluated(BaseModel):
+    """What an evaluator said of a state of the swarm, not necessarily of this one: see ``round``."""
 
-    Attributes:
-        accuracy: of a task's answers, from 0 to 1.
-        round: of the state that it measured, not necessarily the one at hand.
-        evaluator: its name, or the end of its peer id.
-    """
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
-    dataset: str
-    bits_per_byte: float | None
-    loss_nats: float | None
-    accuracy: float | None
+    dataset: str = Field(pattern=DATASET_PATTERN)
+    bits_per_byte: float | None = Field(default=None, description="none of a task")
+    loss_nats: float
+    accuracy: float | None = Field(default=None, description="of a task's answers")
     round: int
-    evaluator: str
+    evaluator: str = Field(description="its name, or the end of its peer id")
+
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
+        bits = "" if self.bits_per_byte is None else f"{self.bits_per_byte:.4f} bits/byte, "
+        figures = f"{accuracy}{bits}loss {self.loss_nats:.4f}"
+        return f"{figures} on {self.dataset} at round {self.round} by {self.evaluator}"
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The swarm and its state, and who had a part in it.
+class Origin(BaseModel):
+    """The swarm and the state that a model was taken from. Names and figures are what other peers said."""
 
-    Attributes:
-        swarm_id: of the swarm that the model was taken from, whatever was made of it since.
-        peers: names of those that gave one.
-        pulled_at: when it was taken from the swarm, UTC, ISO 8601; empty: it is a checkpoint.
-        version: of dupt_swarm, which took it.
-        fine_tuned_digest: what the state became; empty: it is as it was.
-    """
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     swarm_id: str
-    round: int
-    swarm_tokens: int
+    round: int = Field(ge=0)
+    swarm_tokens: int = Field(ge=0)
     state_digest: str
-    peers: tuple[str, ...] = ()
-    evaluations: tuple[Measured, ...] = ()
-    pulled_at: str = ""
-    version: str = ""
-    fine_tuned_digest: str = ""
+    peers: tuple[str, ...] = Field(default=(), description="oracles and first peers that gave a name")
+    evaluations: tuple[Evaluated, ...] = ()
+    pulled_at: str = Field(default="", description="UTC, ISO 8601; empty: it is a checkpoint")
+    version: str = Field(default="", description="of dupt_swarm, which took it")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read origin.json.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+            raise CheckpointError(
+                f"{path}: not a valid origin ({reason}); remove it, and the model has none"
+            ) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """What origin.json says; of an evaluation, what is not known is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_bytes(self) -> bytes:
+        """The content of origin.json, in ASCII: names are strangers'."""
+        return json.dumps(self.to_json(), indent=2).encode() + b"\n"

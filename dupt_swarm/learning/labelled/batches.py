@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.epochs import Epochs
+from dupt_swarm.learning.epochs import EpochBatches
 from dupt_swarm.learning.labelled.examples import ExampleBatch, Examples
 
 
-class LabelledBatches:
+class LabelledBatches(EpochBatches[ExampleBatch]):
     """The examples of one peer without end, in an order of its own in each epoch.
 
     Iterating gives what `Examples.batch` does. The state counts examples, so it fits any batch size.
@@ -37,25 +35,9 @@ class LabelledBatches:
             raise CorpusError("there are no labelled examples to train on; give some")
         self.tokens_per_example = examples.tokens_per_example
         self._examples, self._batch_size = examples, batch_size
-        self._epochs = Epochs(len(examples), seed, peer)
+        super().__init__(len(examples), seed, peer)
         self._take = self._epochs.take if across_epochs else self._epochs.take_of_one
-
-    def __iter__(self) -> Self:
-        """Itself: a second loop continues where the first one stopped."""
-        return self
 
     def __next__(self) -> ExampleBatch:
         """The next ``(tokens, lengths, labels)``, on the CPU."""
         return self._examples.batch(self._take(self._batch_size))
-
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its examples were dealt out; serialisable as JSON."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after ``state``, with the next epoch if there are fewer examples than its position by now.
-
-        Raises:
-            CheckpointError: ``state`` was not made by `state_dict`.
-        """
-        self._epochs.load_state_dict(state)

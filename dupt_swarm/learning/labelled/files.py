@@ -9,6 +9,7 @@ from pathlib import Path
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.tables import READERS
 from dupt_swarm.learning.labelled.tables.row import Row
+from dupt_swarm.learning.reading import reported
 
 SUPPORTED = ", ".join(READERS)
 LABEL = "label"
@@ -52,13 +53,9 @@ class LabelledFiles:
         """
         theirs = {name: self.columns.get(name, name) for name in names}
         for path in self.find():
-            try:
+            with reported(path):
                 for where, cells in READERS[_kind(path)](path, list(theirs.values())):
                     yield Row(where, {name: cells[column] for name, column in theirs.items()})
-            except OSError as error:
-                raise CorpusError(
-                    f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk"
-                ) from error
 
     def check_names(self, names: Sequence[str]) -> None:
         """See that only columns that the task has are renamed.

@@ -7,6 +7,7 @@ import math
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.objectives.answers.label import name_of
+from dupt_swarm.learning.objectives.answers.numbers import number_in
 from dupt_swarm.learning.objectives.tasks import Task
 
 LABELS_MAX = 1000
@@ -32,7 +33,8 @@ def learn_labels(files: LabelledFiles, task: Task) -> list[str]:
         rows += 1
     if not rows:
         raise CorpusError(f"{files.path}: there are no rows; give some examples")
-    if "score" in task.answers and len(labels) > 2 and all(map(_is_number, labels)):
+    numbers = [number_in(label) for label in labels]
+    if "score" in task.answers and len(labels) > 2 and all(map(math.isfinite, numbers)):
         return []
     _check(labels, rows, files)
     return sorted(labels)
@@ -50,10 +52,3 @@ def _check(labels: set[str], rows: int, files: LabelledFiles) -> None:
             f"{LABELS_MAX} are allowed; say which column has the labels",
             setting="columns",
         )
-
-
-def _is_number(label: str) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except ValueError:
-        return False

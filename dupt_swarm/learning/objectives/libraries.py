@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from types import ModuleType
 
 from dupt_swarm.errors import UsageError
+
+_PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}  # what computes scores, and who provides it
 
 
 def require_scores() -> None:
@@ -14,32 +17,20 @@ def require_scores() -> None:
     Raises:
         UsageError: it is not.
     """
-    for name, package in (("sklearn", "scikit-learn"), ("scipy", "scipy")):
-        if find_spec(name) is None:
-            raise UsageError(f"scores need {package}; `pip install dupt_swarm[model]`")
+    for name in _PACKAGES:
+        _require(name)
 
 
-def scikit_learn() -> Any:
-    """``sklearn.metrics``.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        from sklearn import metrics
-    except ImportError as error:
-        raise UsageError("scores need scikit-learn; `pip install dupt_swarm[model]`") from error
-    return metrics
-
-
-def scipy_stats() -> Any:
-    """``scipy.stats``.
+def import_for_scores(module: str) -> ModuleType:
+    """``sklearn.metrics`` or ``scipy.stats``, for instance.
 
     Raises:
         UsageError: it is not installed.
     """
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise UsageError("scores need scipy; `pip install dupt_swarm[model]`") from error
-    return stats
+    _require(module.partition(".")[0])
+    return import_module(module)
+
+
+def _require(name: str) -> None:
+    if find_spec(name) is None:
+        raise UsageError(f"scores need {_PACKAGES[name]}; `pip install dupt_swarm[model]`")

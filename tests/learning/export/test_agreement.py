@@ -38,7 +38,8 @@ def learned_as(shape: dict[str, Any], **objective: Any) -> Learned:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return Learned(model, manifest, TOKENIZER, Origin(manifest.swarm_id, 3, 1920, "f" * 64))
+    origin = Origin(swarm_id=manifest.swarm_id, round=3, swarm_tokens=1920, state_digest="f" * 64)
+    return Learned(model, manifest, TOKENIZER, origin)
 
 
 def _manifest(shape: dict[str, Any], objective: dict[str, Any]) -> Manifest:

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from dupt_swarm.learning.export.card import CHARACTERS_MAX, NAMES_MAX, ROWS_MAX, render_card
 from dupt_swarm.learning.export.export import FORMATS, choose_format, export
-from dupt_swarm.learning.export.origin import Measured, Origin
+from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
 from tests.learning.export.test_agreement import ODD, POST, PRE, TASKS, TOKENIZER, learned_as
 from tests.support.hugging_face import ONE_WORKER
@@ -73,16 +73,16 @@ def test_front_matter() -> None:
 
 def test_origin() -> None:
     """Swarm, round, tokens, digest, peers, evaluations and the whole manifest are there."""
-    figures = Measured("wiki", 1.23456, 3.2, None, 1_100, "judge")
+    figures = Evaluated(dataset="wiki", bits_per_byte=1.23456, loss_nats=3.2, round=1_100, evaluator="judge")
     origin = Origin(
-        "run-0123456789ab",
-        1_234,
-        5_678_900,
-        "ab" * 32,
-        ("Ada", "Zoë's"),
-        (figures,),
-        "2026-01-02T03:04:05Z",
-        "0.3.0",
+        swarm_id="run-0123456789ab",
+        round=1_234,
+        swarm_tokens=5_678_900,
+        state_digest="ab" * 32,
+        peers=("Ada", "Zoë's"),
+        evaluations=(figures,),
+        pulled_at="2026-01-02T03:04:05Z",
+        version="0.3.0",
     )
     learned = replace(learned_as(PRE), origin=origin)
     card = render_card(learned, FORMATS["gpt2"])
@@ -113,15 +113,25 @@ def test_a_checkpoint_knows_less() -> None:
 
 def test_what_was_made_of_it() -> None:
     """A fine-tuned model tells which state of which swarm it was made from, and that it is another."""
-    origin = Origin("other-0123456789ab", 5, 6, "a" * 64, fine_tuned_digest="b" * 64)
-    card = card_of(PRE, origin=origin, kind="multiple-choice")
+    origin = Origin(swarm_id="other-0123456789ab", round=5, swarm_tokens=6, state_digest="a" * 64)
+    learned = learned_as(PRE, kind="multiple-choice")
+    card = render_card(replace(learned, origin=origin, fine_tuned_digest="b" * 64), FORMATS["gpt2"])
     assert f"| state digest | {'a' * 64} |\n| after fine-tuning | {'b' * 64} |\n" in card
     assert "Of this model, which was fine-tuned from the swarm's:" in card
 
 
 def test_strangers_write_nothing() -> None:
     """Names and labels full of markup appear as they are, on one line, without control characters."""
-    origin = Origin(EVIL, 1, 2, EVIL, (EVIL, "b"), (Measured(EVIL, 1.0, 2.0, 0.5, 3, EVIL),), EVIL, EVIL)
+    origin = Origin(
+        swarm_id=EVIL,
+        round=1,
+        swarm_tokens=2,
+        state_digest=EVIL,
+        peers=(EVIL, "b"),
+        evaluations=(Evaluated(dataset="d", loss_nats=2.0, accuracy=0.5, round=3, evaluator=EVIL),),
+        pulled_at=EVIL,
+        version=EVIL,
+    )
     html = rendered(card_of(POST, origin=origin, kind="classification", labels=[EVIL, "b"]))
     assert not re.search(r"<(script|b|a|img|del|strong|em)\b", html)
     assert html.count("<h1>") == 1 and html.count("<hr") == 0
@@ -130,14 +140,22 @@ def test_strangers_write_nothing() -> None:
     rows = [row.count("<td>") for row in html.split("<tr>")[2:]]
     assert set(rows) <= {0, 2, 6}
     shown = "`&lt;/td&gt;&lt;script&gt;alert(1)&lt;/script&gt;` | a # b --- [x](javascript:1)"
-    assert html.count(shown) == 9  # title, swarm, digest, peer, time, version, dataset, evaluator, label
+    assert html.count(shown) == 8  # title, swarm, digest, peer, time, version, evaluator, label
 
 
 def test_strangers_do_not_fill_it() -> None:
     """Long names are cut, and of very many only some are shown."""
     peers = tuple(f"peer {number} {'x' * 1000}" for number in range(10_000))
-    evaluations = tuple(Measured("d", None, None, None, 3, "e" * 1000) for _ in range(10_000))
-    card = card_of(PRE, origin=Origin("s", 1, 2, "d", peers, evaluations))
+    evaluation = Evaluated(dataset="d", loss_nats=1.0, round=3, evaluator="e" * 1000)
+    origin = Origin(
+        swarm_id="s",
+        round=1,
+        swarm_tokens=2,
+        state_digest="d",
+        peers=peers,
+        evaluations=10_000 * (evaluation,),
+    )
+    card = card_of(PRE, origin=origin)
     assert len(card) < 3 * (NAMES_MAX + ROWS_MAX) * CHARACTERS_MAX
     assert "xxx… and 9,900 more |" in card
     assert "And 9,900 more." in card

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm.models.origin import Evaluated, Origin
+from dupt_swarm.learning.export.origin import Evaluated, Origin
 from peers.model.export import FORMATS
 from tests.support.hugging_face import ONE_WORKER, load_model, load_tokenizer
 from tests.support.programs import dupt_model

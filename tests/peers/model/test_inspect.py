@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dupt_swarm.disk.folders import SwarmFolder
-from dupt_swarm.models.origin import Evaluated, Origin
+from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import REPLICA_FILE

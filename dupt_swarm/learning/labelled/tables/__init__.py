@@ -4,7 +4,7 @@ csv_rows        .csv with a header
 json_rows       .jsonl: an object on each line
 parquet_rows    .parquet
 row             what they all give
-gzipped         .csv.gz and .jsonl.gz
+opening         files that may be compressed
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.labelled.tables.gzipped import open_text
+from dupt_swarm.learning.labelled.tables.opening import open_text
 from dupt_swarm.learning.labelled.tables.row import Row, check_columns
 
 

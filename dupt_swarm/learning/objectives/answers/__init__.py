@@ -3,6 +3,7 @@
 label           one of the objective's labels
 choice          one of an example's choices
 score           a number
+numbers         in cells of a table
 probabilities   softmax for people to read
 """
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dupt_swarm.learning.objectives.answers.numbers import number_in
 from dupt_swarm.learning.objectives.answers.probabilities import softmax
-from dupt_swarm.learning.objectives.libraries import scikit_learn
+from dupt_swarm.learning.objectives.libraries import import_for_scores
 from dupt_swarm.learning.objectives.supervised import classification_loss
 
 
@@ -23,12 +24,7 @@ class Choice:
 
     def read(self, value: object, choices: int) -> float:
         """See `Answer`."""
-        number = math.nan
-        if isinstance(value, str | int | float):
-            try:
-                number = float(value)
-            except ValueError:
-                number = math.nan
+        number = number_in(value)
         if number not in range(choices):
             raise ValueError(
                 f"label {value!r} is not the index of one of {choices} choices, 0 to {choices - 1}"
@@ -41,7 +37,8 @@ class Choice:
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Accuracy."""
-        return {"accuracy": float(scikit_learn().accuracy_score(labels.numpy(), logits.argmax(1).numpy()))}
+        metrics = import_for_scores("sklearn.metrics")
+        return {"accuracy": float(metrics.accuracy_score(labels.numpy(), logits.argmax(1).numpy()))}
 
     def describe(self, logits: Sequence[float]) -> dict[str, Any]:
         """The likeliest choice, and the probability of each that is there."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.learning.objectives.answers.probabilities import softmax
-from dupt_swarm.learning.objectives.libraries import scikit_learn
+from dupt_swarm.learning.objectives.libraries import import_for_scores
 from dupt_swarm.learning.objectives.supervised import classification_loss
 
 
@@ -41,7 +41,7 @@ class Label:
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Accuracy, F1 (of the second label if there are two, else the mean over labels) and Matthews'."""
-        metrics = scikit_learn()
+        metrics = import_for_scores("sklearn.metrics")
         found, true = logits.argmax(1).numpy(), labels.numpy()
         average = "binary" if self.outputs == 2 else "macro"
         present = None if self.outputs == 2 else list(range(self.outputs))

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.objectives.libraries import scipy_stats
+from dupt_swarm.learning.objectives.answers.numbers import number_in
+from dupt_swarm.learning.objectives.libraries import import_for_scores
 from dupt_swarm.learning.objectives.supervised import regression_loss
 
 
@@ -23,12 +24,7 @@ class Score:
     def read(self, value: object, choices: int) -> float:
         """See `Answer`."""
         del choices
-        number = math.nan
-        if isinstance(value, str | int | float):
-            try:
-                number = float(value)
-            except ValueError:
-                number = math.nan
+        number = number_in(value)
         if not math.isfinite(number):
             raise ValueError(f"label {value!r} is not a number")
         return number
@@ -39,7 +35,7 @@ class Score:
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Pearson's and Spearman's correlations; not a number where all are alike."""
-        stats = scipy_stats()
+        stats = import_for_scores("scipy.stats")
         found, true = logits.squeeze(1).numpy(), labels.numpy()
         if len(true) < 2 or len(set(true.tolist())) < 2 or len(set(found.tolist())) < 2:
             return {"pearson": math.nan, "spearman": math.nan}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dupt_swarm.learning.reading import well_formed
+
 
 def text_of(row: Mapping[str, object], name: str) -> str:
     """The text in column ``name``; null counts as empty, half a surrogate pair (JSON can spell it) as U+FFFD.
@@ -16,4 +18,4 @@ def text_of(row: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"`{name}` is {type(value).__name__}, not text")
-    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return well_formed(value)

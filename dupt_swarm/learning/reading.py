@@ -1,0 +1,93 @@
+"""Reading files that somebody else has written: compressed, damaged, or not what their names say."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from dupt_swarm.errors import CorpusError
+
+PARQUET_ROWS = 256
+
+
+class MissingLibraryError(CorpusError):
+    """A library that reads files of this kind is not installed."""
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """What goes wrong while ``path`` is read in this block becomes an error that names the remedy.
+
+    Raises:
+        CorpusError: it cannot be read, is damaged, or no UTF-8.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{path}: damaged gzip file: {error}; fetch it again or remove it") from error
+    except OSError as error:
+        raise CorpusError(
+            f"{error.filename or path}: cannot be read: {error.strerror or error}; "
+            "check its permissions and the disk, or leave it out"
+        ) from error
+
+
+def not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
+    """What to say of bytes that are not UTF-8."""
+    return CorpusError(f"{where}: not UTF-8 text: {error.reason}; convert it to UTF-8 or remove it")
+
+
+def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    """The content of the open file ``raw``, unpacked if its name ends in .gz."""
+    return gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[return-value]
+
+
+class ParquetRow(NamedTuple):
+    """A row of a Parquet file: its number from 1, of how many, and its cells by column."""
+
+    number: int
+    total: int
+    cells: dict[str, Any]
+
+
+def read_parquet_rows(
+    path: Path, columns: Sequence[str], check: Callable[[Sequence[str]], None]
+) -> Iterator[ParquetRow]:
+    """The rows of a file, only ``columns`` of them; ``check`` sees first which there are, and may raise.
+
+    Raises:
+        CorpusError: it is damaged.
+        MissingLibraryError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"{path}: reading Parquet needs pyarrow; `pip install dupt_swarm[parquet]`"
+        ) from error
+    try:
+        with path.open("rb") as raw, parquet.ParquetFile(raw) as file:
+            check(file.schema_arrow.names)
+            number = 0
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=list(columns)):
+                for cells in batch.to_pylist():
+                    number += 1
+                    yield ParquetRow(number, file.metadata.num_rows, cells)
+    except arrow.ArrowException as error:
+        raise CorpusError(f"{path}: not valid Parquet: {error}; fetch it again or remove it") from error
+
+
+def well_formed(text: str) -> str:
+    """``text`` with U+FFFD for half a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
