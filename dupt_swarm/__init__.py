@@ -6,6 +6,7 @@ from dupt_swarm import evaluate_documents, continue_text, Sampling, export      
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
 
 swarm           `Swarm`: a manifest, and this process's node in the swarm
+discovery       finding a swarm by the addresses of some of its peers
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 models/         its model, taken away: in a folder, in other formats, fine-tuned

@@ -11,11 +11,10 @@ from typing import Unpack
 
 from torch import Tensor
 
-from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder, default_state_dir
-from dupt_swarm.errors import ManifestError, NodeError, UnreachableError, UsageError
+from dupt_swarm.discovery import check_some, discover
+from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
+from dupt_swarm.errors import ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.address_book import AddressBook
-from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record_fields import RecordFields
@@ -27,7 +26,6 @@ from dupt_swarm.settings import NodeSettings
 
 REPLICA_FILE = "replica.safetensors"
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
-PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
 
@@ -84,7 +82,7 @@ class Swarm:
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
-            wish = _discover(node, wish, state_dir or default_state_dir())
+            wish = discover(node, wish, state_dir or default_state_dir())
             check(Manifest.from_bytes(wish.manifest))
             return cls._enter(node, wish, state_dir)
         except BaseException:
@@ -187,6 +185,17 @@ class Swarm:
         return self._node.catching_up
 
     @property
+    def handed_over(self) -> bool:
+        """Whether nothing is lost to the swarm when this peer leaves: another has its state, or a newer one.
+
+        That is a first peer where there is one, since other oracles may be leaving too. With nobody there,
+        nobody can have it.
+        """
+        others = self.view.without(self.peer_id).peers
+        keepers = [peer for peer in others if peer.record.role == "bootstrap"] or others
+        return not keepers or any(peer.record.swarm_tokens >= self.state.swarm_tokens for peer in keepers)
+
+    @property
     def traffic(self) -> Traffic:
         """Bytes exchanged with other peers by the present node process."""
         return self._node.traffic
@@ -272,48 +281,3 @@ class Averaging:
         if result.state is not None:
             self._swarm.state = result.state
         return result
-
-
-def check_some(initial_peers: Sequence[str]) -> None:
-    """Refuse to look for a swarm without any address.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if not initial_peers:
-        raise UsageError("it takes the address of at least one peer of the swarm", setting="initial_peers")
-
-
-def _discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
-    """``wish`` with the swarm's manifest, and with known peers if no initial peer answers any more."""
-    try:
-        return replace(wish, manifest=node.discover(wish.initial_peers, wish.swarm_id))
-    except UnreachableError:
-        for book in address_books(state_dir, wish):
-            met = replace(wish, initial_peers=(*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
-            with contextlib.suppress(UnreachableError):
-                return replace(met, manifest=node.discover(met.initial_peers, met.swarm_id))
-        raise
-
-
-def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
-    """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
-    wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
-    paths = sorted(state_dir.glob(f"{wish.swarm_id}*/{ADDRESS_BOOK_FILE}"))
-    books = map(AddressBook, paths)
-    return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
-
-
-def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:
-    """Observe a swarm without joining it; close the node afterwards.
-
-    Raises:
-        DuptError: why it is not possible; see `errors`.
-    """
-    node = Node()
-    try:
-        joined = node.join(NodeSettings("observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id))
-        return node, Manifest.from_bytes(joined.manifest)
-    except BaseException:
-        node.close()
-        raise

@@ -90,7 +90,7 @@ def main(
 
 
 def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Manifest]:
-    from dupt_swarm.swarm import observe
+    from dupt_swarm.discovery import observe
 
     return observe(initial_peers, swarm_id)
 

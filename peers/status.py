@@ -56,7 +56,7 @@ def command(
         return
     if not initial_peers:
         raise UsageError("say which swarm: --initial-peers ADDRESS; or --health for the peer of this machine")
-    from dupt_swarm.swarm import observe
+    from dupt_swarm.discovery import observe
 
     node, manifest = observe(initial_peers, swarm_id)
     with node:

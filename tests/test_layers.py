@@ -13,7 +13,7 @@ LAYERS = {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
         *("schema", "disk", "timing", "schedule", "command_line"),
     },
-    "composition": {"swarm", "optimizer", "oracle", "evaluator", "models"},
+    "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
 }
 BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}

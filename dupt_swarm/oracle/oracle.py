@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.device import choose_device, maybe_compile
+from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.held_out import HeldOut
-from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.objectives.open import open_objective
-from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import LossMeter, Trainer
-from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+from dupt_swarm.learning.trainer import LossMeter
+from dupt_swarm.oracle.building import at_once, build_trainer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
-from dupt_swarm.oracle.status import AVERAGING, PAUSED, STARTING, Activity, Status
+from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import Swarm
 
@@ -36,6 +33,10 @@ REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
+# How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
+HAND_OVER_SECONDS, HAND_OVER_SECONDS_STOPPED = 30.0, 2.0
+
+logger = logging.getLogger(__name__)
 
 
 class Oracle:
@@ -68,7 +69,7 @@ class Oracle:
         self.objective = open_objective(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer = _build_trainer(swarm, settings, self.objective, device)
+        self._trainer, self._optimizer = build_trainer(swarm, settings, self.objective, device)
         self.held_out = HeldOut(self._evaluate)
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
@@ -139,6 +140,7 @@ class Oracle:
         # Who said stop does not want to wait.
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
+        self._hand_over()
         self._report()
 
     def status(self) -> Status:
@@ -212,6 +214,19 @@ class Oracle:
             self._do(AVERAGING)
         self._optimizer.settle()
 
+    def _hand_over(self) -> None:
+        """Stay until the last round cannot be lost with us: all its oracles may be leaving at this moment."""
+        started = time.monotonic()
+        while not self._swarm.handed_over:
+            limit = HAND_OVER_SECONDS_STOPPED if self._stopping else HAND_OVER_SECONDS
+            if time.monotonic() - started > limit:
+                logger.warning(
+                    "nobody has fetched round %d yet; it is in our checkpoint", self._swarm.state.round
+                )
+                return
+            self._do(HANDING_OVER)
+            time.sleep(REST_SECONDS)
+
     def _stepping(self, done: int, total: int) -> None:
         self._look(Activity("stepping", done, total, "micro-batches"))
 
@@ -256,33 +271,10 @@ class Oracle:
         return self.objective.measure_held_out(
             trainer.model,
             trainer.device,
-            _at_once(self._swarm, settings, trainer.model, trainer.device),
+            at_once(self._swarm, settings, trainer.model, trainer.device),
             settings.held_out_blocks,
             self._evaluating,
         )
-
-
-def _build_trainer(
-    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device
-) -> tuple[Trainer, CollaborativeOptimizer]:
-    """The model on its device, with its optimizer and its batches."""
-    manifest = swarm.manifest
-    # Dropout of this oracle; a checkpoint brings its own random state.
-    torch.manual_seed(
-        int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
-    )
-    model = build_model(manifest).to(device)
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm)
-    compiled = settings.compile if objective.uniform else bool(settings.compile)
-    maybe_compile(model, device, compiled)
-    batches, micro_batches = objective.batches(_at_once(swarm, settings, model, device), swarm.peer_id)
-    return Trainer(model, optimizer, batches, device, micro_batches), optimizer
-
-
-def _at_once(swarm: Swarm, settings: OracleSettings, model: nn.Module, device: torch.device) -> int:
-    """How many sequences to compute with at once."""
-    context_length = swarm.manifest.model.context_length
-    return sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
 
 
 def _sound(loss: float | None) -> float | None:

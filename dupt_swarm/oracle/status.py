@@ -26,6 +26,7 @@ class Activity:
 
 
 STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity("averaging")
+HANDING_OVER = Activity("handing over")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class DemoScreen:
 
     def follow(self, address: str, rounds: int, running: Callable[[], bool]) -> None:
         """Show the swarm that ``address`` is in, as long as ``running``."""
-        from dupt_swarm.swarm import observe
+        from dupt_swarm.discovery import observe
 
         node, _ = observe([address])
         with node:

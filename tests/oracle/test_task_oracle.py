@@ -72,7 +72,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
         for run in runs:
             run.result(timeout=120)
         together = [oracle.status() for oracle in oracles]
-        wait_until(lambda: swarms[0].view.holders(swarms[1].state.digest))
+        assert all(swarm.handed_over for swarm in swarms)
         wait_until(lambda: any(peer.record.heldout_accuracy is not None for peer in first.view.oracles))
         records = [peer.record for peer in first.view.oracles]
         with Swarm.join(first.addresses, tmp_path / "judge", settings("evaluator")) as judging:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.discovery import observe
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.swarm import observe
 from peers.control.client import ask
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 from tests.support.waiting import wait_until

@@ -63,7 +63,7 @@ def test_from_a_swarm_to_an_answer(bootstrap: dict[str, Any], tmp_path: Path) ->
     assert run("pull", "--initial-peers", address, untrained)["round"] == 0
     train(address, tmp_path, "argparse", "typing")
     pulled = run("pull", "--initial-peers", address, model)
-    assert pulled["round"] >= 1  # when both leave at once, the first peer may not have their last one
+    assert pulled["round"] >= 3  # their last one, although both left when it was done
     assert run("inspect", model)["digest"] == pulled["state_digest"]
 
     text = str(library(tmp_path / "unseen", "bisect", "nturl2path"))

@@ -1,0 +1,63 @@
+"""Finding a swarm by the addresses of some of its peers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE
+from dupt_swarm.errors import UnreachableError, UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.node import Node
+from dupt_swarm.settings import NodeSettings
+
+PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
+
+
+def check_some(initial_peers: Sequence[str]) -> None:
+    """Refuse to look for a swarm without any address.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not initial_peers:
+        raise UsageError("it takes the address of at least one peer of the swarm", setting="initial_peers")
+
+
+def discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
+    """``wish`` with the swarm's manifest, and with known peers if no initial peer answers any more."""
+    try:
+        return replace(wish, manifest=node.discover(wish.initial_peers, wish.swarm_id))
+    except UnreachableError:
+        for book in address_books(state_dir, wish):
+            met = replace(wish, initial_peers=(*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
+            with contextlib.suppress(UnreachableError):
+                return replace(met, manifest=node.discover(met.initial_peers, met.swarm_id))
+        raise
+
+
+def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
+    """The address books of the swarm that ``wish`` means, judged by its id or its initial peers."""
+    wanted = {Address.parse(address).peer_id for address in wish.initial_peers}
+    paths = sorted(state_dir.glob(f"{wish.swarm_id}*/{ADDRESS_BOOK_FILE}"))
+    books = map(AddressBook, paths)
+    return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
+
+
+def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:
+    """Observe a swarm without joining it; close the node afterwards.
+
+    Raises:
+        DuptError: why it is not possible; see `errors`.
+    """
+    node = Node()
+    try:
+        joined = node.join(NodeSettings("observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id))
+        return node, Manifest.from_bytes(joined.manifest)
+    except BaseException:
+        node.close()
+        raise

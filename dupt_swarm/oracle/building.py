@@ -1,0 +1,40 @@
+"""Puts an oracle's trainer together."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+from dupt_swarm.learning.device import maybe_compile
+from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives.training import TrainingObjective
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+from dupt_swarm.settings import OracleSettings
+from dupt_swarm.swarm import Swarm
+
+
+def build_trainer(
+    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device
+) -> tuple[Trainer, CollaborativeOptimizer]:
+    """The model on its device, with its optimizer and its batches."""
+    manifest = swarm.manifest
+    # Dropout of this oracle; a checkpoint brings its own random state.
+    torch.manual_seed(
+        int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
+    )
+    model = build_model(manifest).to(device)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+    compiled = settings.compile if objective.uniform else bool(settings.compile)
+    maybe_compile(model, device, compiled)
+    batches, micro_batches = objective.batches(at_once(swarm, settings, model, device), swarm.peer_id)
+    return Trainer(model, optimizer, batches, device, micro_batches), optimizer
+
+
+def at_once(swarm: Swarm, settings: OracleSettings, model: nn.Module, device: torch.device) -> int:
+    """How many sequences to compute with at once."""
+    context_length = swarm.manifest.model.context_length
+    return sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
