@@ -19,7 +19,7 @@ from dupt_swarm.network.p2p.traffic import MeteredP2P
 FRAME_BYTES_MAX = 2 << 20
 DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
-LINGER_SECONDS = 5.0
+LINGER_SECONDS = 2.0
 READ_BYTES = 1 << 16
 KEY_BYTES = 20
 SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
