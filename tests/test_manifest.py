@@ -285,7 +285,7 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         ),
         (
             {"encoding": {"average": "two_bit"}},
-            "`encoding.average` = 'two_bit': input should be 'fp32' or 'scaled_fp16'",
+            "`encoding.average` = 'two_bit': input should be 'fp32', 'scaled_fp16', 'int8' or 'int4'",
         ),
         (
             {"codec": "fp32"},  # as manifests had it before there was error feedback

@@ -5,8 +5,13 @@ everyone who receives the same bytes gets the same fp32 values.
 
 codec           `Codec`, and which there are
 parts           a vector is encoded part by part
-scaled_fp16     2 bytes per value, with one exponent per part
 fp32            4 bytes per value, exact
+scaled_fp16     2 bytes per value, with one exponent per part
+int8            1 byte per value
+int4            4 bits per value
+two_bit         2 bits per value: sign and one of two magnitudes
+top_k           the largest values only
+blocks          values that share a scale, as all but the first two have them
 """
 
 from dupt_swarm.replica.codec.codec import Codec, build_codec

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
 from dupt_swarm.replica.codec.fp32 import FP32
+from dupt_swarm.replica.codec.int4 import Int4
+from dupt_swarm.replica.codec.int8 import Int8
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
+from dupt_swarm.replica.codec.top_k import TopK
+from dupt_swarm.replica.codec.two_bit import TwoBit
 
 
 class Codec(Protocol):
@@ -32,6 +36,10 @@ class Codec(Protocol):
 CODECS: dict[str, Callable[[Encoding], Codec]] = {
     "fp32": lambda _: FP32(),
     "scaled_fp16": lambda _: ScaledFP16(),
+    "int8": lambda _: Int8(),
+    "int4": lambda _: Int4(),
+    "two_bit": lambda _: TwoBit(),
+    "top_k": lambda encoding: TopK(encoding.kept),
 }
 
 
