@@ -19,6 +19,7 @@ from torch import Tensor
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
 from tests.support import swarm_program
+from tests.support.contributions import put
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
@@ -30,6 +31,9 @@ GRADIENT: dict[str, dict[str, Any]] = {
     "rounds": {"strategy": "gradient", "overlap": False, "tokens_per_round": 64},
     "inner": {"optimizer": "none", "clip_norm": 0.0},
     "outer": {"optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.0},
+}
+LOSSY: dict[str, dict[str, Any]] = {
+    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
 }
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},
@@ -135,7 +139,7 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize(("changes"), [{}, GRADIENT], ids=["diloco", "gradient"])
+@pytest.mark.parametrize(("changes"), [{}, GRADIENT, LOSSY], ids=["diloco", "gradient", "lossy"])
 def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
@@ -192,8 +196,9 @@ def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(
     with Cluster(tmp_path, manifest_of()) as cluster:
         late, early = swarms = cluster.join_all(2)
         trained_by(swarms)
-        looking = late.average(64, (early.peer_id,))
-        assert early.average(64, ()).result().state is not None
+        looking = late.average(put(late.contribution, late.anchor, late.manifest), 64, (early.peer_id,))
+        alone = early.average(put(early.contribution, early.anchor, early.manifest), 64, ())
+        assert alone.result().state is not None
         assert looking.result().reason == "behind"
         wait_until(lambda: late.catching_up.newer == early.state)
 

@@ -9,6 +9,7 @@ from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.contributions import encoded
 
 NUMEL = 10
 
@@ -37,8 +38,9 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
     async def scenario():
         async with stations(1, manifest) as [peer]:
             averager = averager_type(manifest, peer.dht)
+            await averager.open(peer.p2p, NUMEL)
             rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
-            return await rounds.end(contribution, 10, ())
+            return await rounds.end(encoded(contribution, manifest), 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
 
@@ -47,6 +49,28 @@ def test_a_good_round(manifest, store, stations) -> None:
     """The state that follows has one more round and the tokens of the contribution."""
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL))
     assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
+
+
+def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
+    """An empty contribution is one that was not finite: the round fails for this reason, and says so."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer]:
+            averager = SwarmAverager(manifest, peer.dht)
+            await averager.open(peer.p2p, NUMEL)
+            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            for companions in ((), ("somebody",)):
+                state, average, _ = await rounds.end(b"", 10, companions)
+                assert (state, average.reason) == (None, "not_finite")
+            assert sum(rounds.told["failures"]) == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_bytes_of_another_vector_fail_the_round(manifest, store, stations) -> None:
+    """A contribution that does not have the model's size costs the round, and nothing is averaged."""
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1))
+    assert (state, average.reason) == (None, "network")
 
 
 def test_only_the_outer_step_overflows(manifest, store, stations) -> None:
@@ -79,7 +103,9 @@ def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> N
             await averager.open(peer.p2p, NUMEL)
             rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
             rounds.overtaken()
-            ending = asyncio.create_task(rounds.end(torch.ones(NUMEL), 10, ("a companion",)))
+            ending = asyncio.create_task(
+                rounds.end(encoded(torch.ones(NUMEL), manifest), 10, ("a companion",))
+            )
             while not averager.searching:
                 await asyncio.sleep(0.01)
             rounds.overtaken()
