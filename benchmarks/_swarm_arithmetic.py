@@ -2,8 +2,8 @@
 
 All arithmetic is the product's own code: inner steps and contributions
 (`dupt_swarm.learning.strategies`), codec, screening, weighted mean and outer step (`dupt_swarm.replica`).
-Only time is left out: no oracle is faster than another, nobody leaves, and averaging does not overlap
-with inner steps (`rounds.overlap`).
+Only time is left out: no oracle is faster than another, and nobody leaves. How late an average comes that
+overlaps with inner steps (`rounds.overlap`) is an argument.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
+from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
@@ -56,7 +57,7 @@ class Learner:
         self._manifest = manifest
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
-        self.strategy = build_strategy(self.parameters, manifest, anchor)
+        self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model))
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))
         self._update = 0.0
 
@@ -89,49 +90,89 @@ def train_alone(
 ) -> None:
     """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
     learner = Learner(manifest, anchor, batches)
-    steps, done = manifest.updates_per_round, 0
-    update = 0
+    done = 0
     while done < tokens:
-        done += learner.train(steps, update)
-        update += steps
+        update = done // manifest.rounds.tokens_per_step
+        done += learner.train(manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step, update)
         after_round(torch.nn.utils.parameters_to_vector(learner.parameters).detach(), done)
 
 
 def train_swarm(
-    manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource], tokens: int, after_round: AfterRound
+    manifest: Manifest,
+    anchor: Tensor,
+    batches: Sequence[BatchSource],
+    tokens: int,
+    after_round: AfterRound,
+    late: float = 0.0,
 ) -> None:
-    """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
-    outer, codec = build_outer(manifest), build_codec(manifest)
-    oracles = [Learner(manifest, anchor, own) for own in batches]
-    shapes = [parameter.detach() for parameter in oracles[0].parameters]
-    state = ReplicaState.initial(shapes, outer.buffer_names)
-    steps = manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step
-    while state.swarm_tokens < tokens:
-        first = state.round * manifest.updates_per_round
-        weights = [oracle.train(steps, first) for oracle in oracles]
-        average = all_reduce(manifest, codec, [oracle.contribute() for oracle in oracles], weights)
-        state = outer.step(state, average, sum(weights))
-        for oracle in oracles:
-            oracle.strategy.accept(state.anchor)
-        after_round(state.anchor, state.swarm_tokens)
+    """One oracle per element of ``batches``; together they train on ``tokens`` tokens, whole inner steps.
+
+    ``late``: how much of the next round is trained before an average arrives, as when rounds overlap; 1: all.
+    """
+    swarm = _Swarm(manifest, anchor, batches)
+    trained = round = 0
+    while trained < tokens:
+        left = max(1, (tokens - trained) // (len(batches) * manifest.rounds.tokens_per_step))
+        steps, first = min(left, steps_of(manifest, round)), manifest.first_update(round)
+        early = int(late * steps) if round else 0
+        counts = [oracle.train(early, first) for oracle in swarm.oracles]
+        if round:
+            after_round(swarm.settle(), trained)
+        rest = [oracle.train(steps - early, first + early) for oracle in swarm.oracles]
+        weights = [sum(parts) for parts in zip(counts, rest, strict=True)]
+        swarm.send(weights)
+        trained += sum(weights)
+        round += 1
+    after_round(swarm.settle(), trained)
+
+
+def steps_of(manifest: Manifest, round: int) -> int:
+    """The inner steps of each oracle in ``round``, with `gradient` too."""
+    return manifest.tokens_per_round(round) // manifest.rounds.tokens_per_step
+
+
+class _Swarm:
+    """All oracles, the state that they agree on, and the round that is being averaged."""
+
+    def __init__(self, manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource]) -> None:
+        self._manifest, self._outer, self._codec = manifest, build_outer(manifest), build_codec(manifest)
+        self.oracles = [Learner(manifest, anchor, own) for own in batches]
+        shapes = [parameter.detach() for parameter in self.oracles[0].parameters]
+        self._state = ReplicaState.initial(shapes, self._outer.buffer_names)
+        self._sent: tuple[Tensor, list[int]] | None = None
+
+    def send(self, weights: list[int]) -> None:
+        """All contribute, each with its weight in tokens."""
+        sent = [oracle.contribute() for oracle in self.oracles]
+        limit = self._manifest.weight_limit(self._state.round)
+        average = all_reduce(self._codec, sent, weights, limit, self._manifest.limits.max_norm_ratio)
+        self._sent = average, weights
+
+    def settle(self) -> Tensor:
+        """All go on from the new anchor, which is returned."""
+        assert self._sent is not None
+        average, weights = self._sent
+        self._state = self._outer.step(self._state, average, sum(weights))
+        for oracle in self.oracles:
+            oracle.strategy.accept(self._state.anchor)
+        return self._state.anchor
 
 
 def all_reduce(
-    manifest: Manifest, codec: Codec, contributions: Sequence[Tensor], weights: Sequence[int]
+    codec: Codec,
+    contributions: Sequence[Tensor],
+    weights: Sequence[int],
+    weight_limit: float,
+    max_norm_ratio: float,
 ) -> Tensor:
     """The average that every peer gets; each contribution and the average itself pass through the codec."""
-    averaged = [
-        _reduce_part(manifest, codec, parts, weights)
-        for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True)
-    ]
+    averaged = []
+    for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True):
+        received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
+        for part, weight in zip(received, weights, strict=True):
+            assert not screen_part(part, weight, weight_limit)
+        kept = screen_norms(received, weights, max_norm_ratio)
+        chosen = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
+        mean = weighted_mean([part for part, _ in chosen], [float(weight) for _, weight in chosen])
+        averaged.append(codec.decode(codec.encode(mean), mean.numel()))
     return torch.cat(averaged)
-
-
-def _reduce_part(manifest: Manifest, codec: Codec, parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
-    received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
-    limit = manifest.weight_limit
-    assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
-    kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
-    pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
-    mean = weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])
-    return codec.decode(codec.encode(mean), mean.numel())

@@ -16,6 +16,7 @@ from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.held_out import HeldOut
+from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import open_objective
@@ -272,7 +273,7 @@ def _build_trainer(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
     compiled = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, compiled)
     batches, micro_batches = objective.batches(_at_once(swarm, settings, model, device), swarm.peer_id)

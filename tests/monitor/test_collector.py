@@ -185,7 +185,7 @@ def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
 def test_learning_rate(scrapes: Scrapes, manifest: Manifest) -> None:
     """The learning rate is the schedule's at the swarm's round."""
     scrapes.see(peer("a", round=3))
-    expected = manifest.inner.learning_rate * manifest.schedule.factor(3 * manifest.updates_per_round)
+    expected = manifest.inner.learning_rate * manifest.schedule.factor(manifest.first_update(3))
     assert scrapes.values("dupt_swarm_learning_rate") == {manifest.swarm_id: pytest.approx(expected)}
 
 

@@ -75,14 +75,20 @@ class ScreeningRunner(OpenRunner):
     """
 
     def __init__(
-        self, *, manifest: Manifest, contribution: Tensor, bandwidth: Bandwidth, **kwargs: Any
+        self,
+        *,
+        manifest: Manifest,
+        contribution: Tensor,
+        weight_limit: float,
+        bandwidth: Bandwidth,
+        **kwargs: Any,
     ) -> None:
         """``contribution`` is the flat fp32 vector; ``kwargs`` are those of `AllReduceRunner`."""
         super().__init__(tensors=[contribution], **kwargs)
         self._bandwidth = bandwidth
         self.tally = Tally()
         self._codec = build_codec(manifest)
-        self._weight_limit = manifest.weight_limit
+        self._weight_limit = weight_limit
         self.tensor_part_container = TensorPartContainer(
             [contribution], self.peer_fractions, WireCompression(self._codec), return_deltas=False
         )

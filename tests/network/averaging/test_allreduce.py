@@ -14,6 +14,7 @@ from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
 DIGEST = "ab" * 32
+WEIGHT_LIMIT = 4.0 * 20480  # see `manifest`
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.T
     for averager in averagers:
         averager._pending_groups_registered.clear()
     return [
-        asyncio.create_task(averager._average_in(group, contribution, weight))
+        asyncio.create_task(averager._average_in(group, contribution, weight, WEIGHT_LIMIT))
         for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
     ]
 
