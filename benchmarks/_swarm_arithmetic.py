@@ -1,9 +1,9 @@
 """The swarm's algorithm without a network: all peers' arithmetic, one after another, in one process.
 
 All arithmetic is the product's own code: inner steps and contributions
-(`dupt_swarm.learning.strategies`), codec, screening, weighted mean and outer step (`dupt_swarm.replica`).
-Only time is left out: no oracle is faster than another, and nobody leaves. How late an average comes that
-overlaps with inner steps (`rounds.overlap`) is an argument.
+(`dupt_swarm.learning.strategies`), error feedback (`dupt_swarm.optimizer`), codecs, screening, weighted
+mean and outer step (`dupt_swarm.replica`). Only time is left out: no oracle is faster than another, and
+nobody leaves. How late an average comes that overlaps with inner steps (`rounds.overlap`) is an argument.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
-from dupt_swarm.replica.codec import Codec, build_codec
+from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
-PART_VALUES = 1 << 17  # 512 KiB of fp32, what hivemind cuts a contribution into
 AfterRound = Callable[[Tensor, int], None]
 
 
@@ -58,6 +58,8 @@ class Learner:
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
         self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model))
+        encoding = manifest.encoding
+        self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))
         self._update = 0.0
 
@@ -69,11 +71,14 @@ class Learner:
             tokens += self._trainer.step().tokens
         return tokens
 
-    def contribute(self) -> Tensor:
-        """The contribution, fp32 ``[numel]``."""
-        out = torch.empty(sum(parameter.numel() for parameter in self.parameters))
-        self.strategy.contribute(out)
-        return out
+    def contribute(self) -> bytes:
+        """The contribution, encoded, with what was lost of the one before."""
+        return self._feedback.encode(self.strategy.contribute())
+
+    def accept(self, anchor: Tensor) -> None:
+        """The round is over, and ``anchor`` (fp32 ``[numel]``) has the contribution in it."""
+        self._feedback.commit()
+        self.strategy.accept(anchor)
 
     def step(self, *, tokens: int) -> None:
         """What the trainer calls as its optimizer."""
@@ -135,7 +140,7 @@ class _Swarm:
     """All oracles, the state that they agree on, and the round that is being averaged."""
 
     def __init__(self, manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource]) -> None:
-        self._manifest, self._outer, self._codec = manifest, build_outer(manifest), build_codec(manifest)
+        self._manifest, self._outer, self._numel = manifest, build_outer(manifest), anchor.numel()
         self.oracles = [Learner(manifest, anchor, own) for own in batches]
         shapes = [parameter.detach() for parameter in self.oracles[0].parameters]
         self._state = ReplicaState.initial(shapes, self._outer.buffer_names)
@@ -144,9 +149,7 @@ class _Swarm:
     def send(self, weights: list[int]) -> None:
         """All contribute, each with its weight in tokens."""
         sent = [oracle.contribute() for oracle in self.oracles]
-        limit = self._manifest.weight_limit(self._state.round)
-        average = all_reduce(self._codec, sent, weights, limit, self._manifest.limits.max_norm_ratio)
-        self._sent = average, weights
+        self._sent = all_reduce(self._manifest, self._state.round, sent, self._numel, weights), weights
 
     def settle(self) -> Tensor:
         """All go on from the new anchor, which is returned."""
@@ -154,25 +157,29 @@ class _Swarm:
         average, weights = self._sent
         self._state = self._outer.step(self._state, average, sum(weights))
         for oracle in self.oracles:
-            oracle.strategy.accept(self._state.anchor)
+            oracle.accept(self._state.anchor)
         return self._state.anchor
 
 
 def all_reduce(
-    codec: Codec,
-    contributions: Sequence[Tensor],
-    weights: Sequence[int],
-    weight_limit: float,
-    max_norm_ratio: float,
+    manifest: Manifest, round: int, contributions: Sequence[bytes], numel: int, weights: Sequence[int]
 ) -> Tensor:
-    """The average that every peer gets; each contribution and the average itself pass through the codec."""
+    """The average that every peer gets of encoded contributions of ``numel`` values, fp32 ``[numel]``."""
+    encoding = manifest.encoding
+    given, returned = (build_codec(name, encoding) for name in (encoding.contribution, encoding.average))
     averaged = []
-    for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True):
-        received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
-        for part, weight in zip(received, weights, strict=True):
-            assert not screen_part(part, weight, weight_limit)
-        kept = screen_norms(received, weights, max_norm_ratio)
-        chosen = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
-        mean = weighted_mean([part for part, _ in chosen], [float(weight) for _, weight in chosen])
-        averaged.append(codec.decode(codec.encode(mean), mean.numel()))
+    for place, size in zip(part_slices(given, numel), part_sizes(numel), strict=True):
+        received = [given.decode(contribution[place], size) for contribution in contributions]
+        mean = _reduce_part(manifest, round, received, weights)
+        averaged.append(returned.decode(returned.encode(mean), size))
     return torch.cat(averaged)
+
+
+def _reduce_part(
+    manifest: Manifest, round: int, received: Sequence[Tensor], weights: Sequence[int]
+) -> Tensor:
+    limit = manifest.weight_limit(round)
+    assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
+    kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
+    pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
+    return weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])

@@ -89,7 +89,7 @@ class Participant:
             return RoundResult(None, reason, 0, (), 0.0)
         self.announce(state="averaging", round_tokens=order.tokens, now=True)
         after, outcome, seconds = await self.rounds.end(
-            self.memory.contribution, order.tokens, order.companions
+            self.memory.contribution[: order.size], order.tokens, order.companions
         )
         if after is not None:
             self._replace(after)

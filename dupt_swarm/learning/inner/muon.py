@@ -33,7 +33,7 @@ def build_muon(
     parts: list[optim.Optimizer] = [build_adamw(rest, inner)] if rest else []
     if own:
         parts.append(Muon(own, inner.learning_rate, inner.momentum, inner.weight_decay))
-    return Parts(parts)
+    return JointOptimizer(parts)
 
 
 class Muon(optim.Optimizer):
@@ -88,7 +88,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return result.float()
 
 
-class Parts(optim.Optimizer):
+class JointOptimizer(optim.Optimizer):
     """Several optimizers that step as one, each with parameters of its own."""
 
     def __init__(self, parts: Sequence[optim.Optimizer]) -> None:

@@ -17,11 +17,10 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.averaging.matchmaking import GroupRequest, LocalDHT, Member, RoundMatchmaking
+from dupt_swarm.network.averaging.parts import average_alone
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
 from dupt_swarm.node.messages import GroupFormed
-from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.state import all_finite
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Average:
         mates: ids of the other peers of the group.
         reason: why it failed, one word for the metrics, or empty.
         lost: peers that did not do their share.
+        encoded: the bytes that ``values`` were decoded from, part by part; None if there are none.
     """
 
     values: Tensor | None
@@ -41,6 +41,7 @@ class Average:
     mates: tuple[str, ...] = ()
     reason: str = ""
     lost: tuple[str, ...] = ()
+    encoded: bytes | bytearray | None = None
 
 
 class SwarmAverager(OpenAverager):
@@ -77,7 +78,7 @@ class SwarmAverager(OpenAverager):
 
     async def open(self, p2p: P2P, numel: int) -> None:
         """Start serving other peers' requests, for vectors of ``numel`` values."""
-        self._daemon = p2p
+        self._daemon, self._numel = p2p, numel
         self._search = RoundMatchmaking(
             p2p,
             f"flat-fp32-{numel}".encode(),
@@ -88,23 +89,24 @@ class SwarmAverager(OpenAverager):
         await self.serve(p2p, self._search)
 
     async def average(
-        self, contribution: Tensor, weight: float, *, round: int, digest: str, group_size: int
+        self, contribution: bytes | memoryview, weight: float, *, round: int, digest: str, group_size: int
     ) -> Average:
         """Meet the peers of this round and average with them.
 
         Args:
-            contribution: fp32 ``[numel]``; not changed.
+            contribution: encoded; empty: it was not finite.
             weight: tokens that it stands for.
             round: the round that ends.
             digest: the state that the round started from: only peers of equal anchors may meet.
             group_size: live oracles; the group is formed as soon as so many are there, and at the end
                 of the matchmaking time with as many as there are. 1: there is nobody else.
         """
-        if not all_finite(contribution):
+        if not contribution:
             return Average(None, reason="not_finite")
         if group_size == 1:
-            codec = build_codec(self._manifest)  # the same arithmetic as in a group
-            return Average(codec.decode(codec.encode(contribution), contribution.numel()), int(weight))
+            encoding = self._manifest.encoding
+            own = await asyncio.to_thread(average_alone, contribution, self._numel, encoding)
+            return Average(own.values, int(weight), encoded=own.encoded)
         self._search.group_key_manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
         self._search.target_group_size = group_size
         weight_limit = self._search.weight_limit = self._manifest.weight_limit(round)
@@ -119,7 +121,7 @@ class SwarmAverager(OpenAverager):
             return await self._average_in(group, contribution, weight, weight_limit)
 
     async def _average_in(
-        self, group: GroupInfo, contribution: Tensor, weight: float, weight_limit: float
+        self, group: GroupInfo, contribution: bytes | memoryview, weight: float, weight_limit: float
     ) -> Average:
         rounds = self._manifest.rounds
         members = [Member.unpack(data, weight_limit) for data in group.gathered]
@@ -127,6 +129,7 @@ class SwarmAverager(OpenAverager):
         runner = ScreeningRunner(
             manifest=self._manifest,
             contribution=contribution,
+            numel=self._numel,
             weight_limit=weight_limit,
             bandwidth=self._bandwidth,
             p2p=self._daemon,
@@ -153,7 +156,8 @@ class SwarmAverager(OpenAverager):
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
             return Average(None, tokens, mates, reason="peer_lost", lost=lost)
-        return Average(values, runner.tokens, mates)
+        encoded = runner.tensor_part_container.encoded
+        return Average(values, runner.tokens, mates, encoded=encoded)
 
 
 def _raise_if_cancelled() -> None:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import time
 
-from torch import Tensor
-
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
@@ -35,12 +33,12 @@ class Rounds:
         self.under_way = False
 
     async def end(
-        self, contribution: Tensor, tokens: int, companions: tuple[str, ...]
+        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
     ) -> tuple[ReplicaState | None, Average, float]:
         """End the round that began with the store's state.
 
         Args:
-            contribution: fp32 ``[numel]``.
+            contribution: encoded; empty: it was not finite, and this round fails.
             tokens: what it stands for.
             companions: ids of the other live oracles; none: this one steps by itself.
 
@@ -84,7 +82,9 @@ class Rounds:
         except OverflowError:
             return Average(None, reason="outer_overflow"), None
 
-    async def _average(self, contribution: Tensor, tokens: int, companions: tuple[str, ...]) -> Average:
+    async def _average(
+        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
+    ) -> Average:
         name = self._store.name
         weight = min(float(tokens), self._manifest.weight_limit(name.round))
         outcome = await self._averager.average(

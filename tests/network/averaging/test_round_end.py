@@ -9,6 +9,7 @@ from dupt_swarm.network.averaging.averager import Average, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.contributions import encoded
 
 NUMEL = 10
 
@@ -37,8 +38,9 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
     async def scenario():
         async with stations(1, manifest) as [peer]:
             averager = averager_type(manifest, peer.dht)
+            await averager.open(peer.p2p, NUMEL)
             rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
-            return await rounds.end(contribution, 10, ())
+            return await rounds.end(encoded(contribution, manifest), 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
 
