@@ -236,12 +236,12 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         ),
         (
             {"rounds": {"strategy": "gradient"}},
-            'inner.optimizer = "adamw" does not go with rounds.strategy = "gradient"; '
+            'inner.optimizer = "muon" does not go with rounds.strategy = "gradient"; '
             '`diloco` takes "adamw" or "sgd" or "muon", `gradient` takes "none"',
         ),
         (
             {"inner": {"learning_rate": 0}},
-            '`inner`: learning_rate = 0 with optimizer = "adamw" trains nothing; give a positive one',
+            '`inner`: learning_rate = 0 with optimizer = "muon" trains nothing; give a positive one',
         ),
         (
             {"rounds": {"tokens_per_step": 30_000}},
@@ -414,7 +414,7 @@ def test_what_follows_from_the_limits() -> None:
     changed["limits"]["max_weight_ratio"], changed["rounds"]["tokens_per_round"] = 2.5, 2048
     changed["rounds"] |= {"max_round_seconds": 100.0, "matchmaking_seconds": 7.0, "allreduce_seconds": 30.0}
     manifest = Manifest.model_validate(changed)
-    assert manifest.weight_limit(0) == 5120.0
+    assert manifest.weight_limit(100) == 5120.0
     assert (manifest.rounds.ending_seconds, manifest.rounds.limit_seconds) == (44.0, 144.0)
 
 

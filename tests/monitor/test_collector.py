@@ -215,7 +215,7 @@ def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
     run = manifest.swarm_id
     assert scrapes.values("dupt_swarm_round") == {run: 3.0}
     assert scrapes.values("dupt_swarm_round_tokens") == {run: 42.0}
-    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.rounds.tokens_per_round}
+    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.tokens_per_round(3)}
 
 
 def test_unknown_is_absent(scrapes: Scrapes) -> None:
