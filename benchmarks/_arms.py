@@ -25,6 +25,8 @@ AVERAGING = {"outer.learning_rate": 1.0, "outer.momentum": 0.0}
 MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}
 # 1.125^25 > 19: in 29 rounds, 25 of which grow, each oracle makes 200 steps.
 GROWING = MUON | {"rounds.growth": 1.125}
+TWO_BITS = {"encoding.contribution": "two_bit", "encoding.feedback": 1.0}
+TOP_K = {"encoding.contribution": "top_k", "encoding.feedback": 0.95, "encoding.kept": 128}
 ONE_GRADIENT = {
     "rounds.strategy": "gradient",
     "rounds.tokens_per_step": 256,
@@ -67,5 +69,8 @@ ARMS = {
     "muon-growing": Arm(GROWING),
     "muon-5": Arm(MUON | {"rounds.tokens_per_round": 5120}),
     "muon-growing-late": Arm(GROWING, late=1.0),
+    "muon-growing-2bit": Arm(GROWING | TWO_BITS),
+    "muon-growing-2bit-int4": Arm(GROWING | TWO_BITS | {"encoding.average": "int4"}),
+    "muon-growing-topk": Arm(GROWING | TOP_K),
     "muon-growing-momentum": Arm(GROWING | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
 }

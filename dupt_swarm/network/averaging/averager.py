@@ -41,7 +41,7 @@ class Average:
     mates: tuple[str, ...] = ()
     reason: str = ""
     lost: tuple[str, ...] = ()
-    encoded: bytes | bytearray | None = None
+    encoded: bytes | memoryview | None = None
 
 
 class SwarmAverager(OpenAverager):
