@@ -24,10 +24,13 @@ TOKENIZER = b"{}"  # the tokens are random numbers, so nobody reads it
 
 
 def speed_manifest(preset: str) -> Manifest:
-    """The unchanged preset, with its own vocabulary size and a dummy tokenizer."""
+    """The preset with AdamW, as plain loops have it, whole rounds, its vocabulary size, a dummy tokenizer."""
     size = load_preset(preset)["model"]["vocabulary_size"]
     digest = hashlib.sha256(TOKENIZER).hexdigest()
-    return manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
+    named = manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
+    tables = named.model_dump()
+    tables["inner"]["optimizer"], tables["rounds"]["growth"] = "adamw", 1.0
+    return Manifest.model_validate(tables)
 
 
 class Pause:

@@ -2,9 +2,8 @@
 
 All arithmetic is the product's own code: inner steps and contributions
 (`dupt_swarm.learning.strategies`), error feedback (`dupt_swarm.optimizer`), codecs, screening, weighted
-mean and outer step (`dupt_swarm.replica`).
-Only time is left out: no oracle is faster than another, nobody leaves, and averaging does not overlap
-with inner steps (`rounds.overlap`).
+mean and outer step (`dupt_swarm.replica`). Only time is left out: no oracle is faster than another, and
+nobody leaves. How late an average comes that overlaps with inner steps (`rounds.overlap`) is an argument.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
+from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
@@ -57,7 +57,7 @@ class Learner:
         self._manifest = manifest
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
-        self.strategy = build_strategy(self.parameters, manifest, anchor)
+        self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model))
         encoding = manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))
@@ -95,36 +95,74 @@ def train_alone(
 ) -> None:
     """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
     learner = Learner(manifest, anchor, batches)
-    steps, done = manifest.updates_per_round, 0
-    update = 0
+    done = 0
     while done < tokens:
-        done += learner.train(steps, update)
-        update += steps
+        update = done // manifest.rounds.tokens_per_step
+        done += learner.train(manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step, update)
         after_round(torch.nn.utils.parameters_to_vector(learner.parameters).detach(), done)
 
 
 def train_swarm(
-    manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource], tokens: int, after_round: AfterRound
+    manifest: Manifest,
+    anchor: Tensor,
+    batches: Sequence[BatchSource],
+    tokens: int,
+    after_round: AfterRound,
+    late: float = 0.0,
 ) -> None:
-    """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
-    outer = build_outer(manifest)
-    oracles = [Learner(manifest, anchor, own) for own in batches]
-    shapes = [parameter.detach() for parameter in oracles[0].parameters]
-    state = ReplicaState.initial(shapes, outer.buffer_names)
-    steps = manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step
-    while state.swarm_tokens < tokens:
-        first = state.round * manifest.updates_per_round
-        weights = [oracle.train(steps, first) for oracle in oracles]
-        contributions = [oracle.contribute() for oracle in oracles]
-        average = all_reduce(manifest, contributions, anchor.numel(), weights)
-        state = outer.step(state, average, sum(weights))
-        for oracle in oracles:
-            oracle.accept(state.anchor)
-        after_round(state.anchor, state.swarm_tokens)
+    """One oracle per element of ``batches``; together they train on ``tokens`` tokens, whole inner steps.
+
+    ``late``: how much of the next round is trained before an average arrives, as when rounds overlap; 1: all.
+    """
+    swarm = _Swarm(manifest, anchor, batches)
+    trained = round = 0
+    while trained < tokens:
+        left = max(1, (tokens - trained) // (len(batches) * manifest.rounds.tokens_per_step))
+        steps, first = min(left, steps_of(manifest, round)), manifest.first_update(round)
+        early = int(late * steps) if round else 0
+        counts = [oracle.train(early, first) for oracle in swarm.oracles]
+        if round:
+            after_round(swarm.settle(), trained)
+        rest = [oracle.train(steps - early, first + early) for oracle in swarm.oracles]
+        weights = [sum(parts) for parts in zip(counts, rest, strict=True)]
+        swarm.send(weights)
+        trained += sum(weights)
+        round += 1
+    after_round(swarm.settle(), trained)
+
+
+def steps_of(manifest: Manifest, round: int) -> int:
+    """The inner steps of each oracle in ``round``, with `gradient` too."""
+    return manifest.tokens_per_round(round) // manifest.rounds.tokens_per_step
+
+
+class _Swarm:
+    """All oracles, the state that they agree on, and the round that is being averaged."""
+
+    def __init__(self, manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource]) -> None:
+        self._manifest, self._outer, self._numel = manifest, build_outer(manifest), anchor.numel()
+        self.oracles = [Learner(manifest, anchor, own) for own in batches]
+        shapes = [parameter.detach() for parameter in self.oracles[0].parameters]
+        self._state = ReplicaState.initial(shapes, self._outer.buffer_names)
+        self._sent: tuple[Tensor, list[int]] | None = None
+
+    def send(self, weights: list[int]) -> None:
+        """All contribute, each with its weight in tokens."""
+        sent = [oracle.contribute() for oracle in self.oracles]
+        self._sent = all_reduce(self._manifest, self._state.round, sent, self._numel, weights), weights
+
+    def settle(self) -> Tensor:
+        """All go on from the new anchor, which is returned."""
+        assert self._sent is not None
+        average, weights = self._sent
+        self._state = self._outer.step(self._state, average, sum(weights))
+        for oracle in self.oracles:
+            oracle.accept(self._state.anchor)
+        return self._state.anchor
 
 
 def all_reduce(
-    manifest: Manifest, contributions: Sequence[bytes], numel: int, weights: Sequence[int]
+    manifest: Manifest, round: int, contributions: Sequence[bytes], numel: int, weights: Sequence[int]
 ) -> Tensor:
     """The average that every peer gets of encoded contributions of ``numel`` values, fp32 ``[numel]``."""
     encoding = manifest.encoding
@@ -132,13 +170,15 @@ def all_reduce(
     averaged = []
     for place, size in zip(part_slices(given, numel), part_sizes(numel), strict=True):
         received = [given.decode(contribution[place], size) for contribution in contributions]
-        mean = _reduce_part(manifest, received, weights)
+        mean = _reduce_part(manifest, round, received, weights)
         averaged.append(returned.decode(returned.encode(mean), size))
     return torch.cat(averaged)
 
 
-def _reduce_part(manifest: Manifest, received: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
-    limit = manifest.weight_limit
+def _reduce_part(
+    manifest: Manifest, round: int, received: Sequence[Tensor], weights: Sequence[int]
+) -> Tensor:
+    limit = manifest.weight_limit(round)
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
     kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]

@@ -20,9 +20,16 @@ class Texts:
     corpora: dict[str, Corpus]
 
 
-def prepare_texts(folder: Path, vocabulary_size: int, context_length: int, seed: int) -> Texts:
-    """Write the texts below ``folder``, train a tokenizer on all of them, and tokenise each corpus."""
+def prepare_texts(
+    folder: Path, vocabulary_size: int, context_length: int, seed: int, halved: bool = False
+) -> Texts:
+    """Write the texts below ``folder``, train a tokenizer on all of them, and tokenise each corpus.
+
+    ``halved``: each of the four in two halves, by document.
+    """
     sources = _write_four(folder / "texts")
+    if halved:
+        sources = [half for source in sources for half in _halve(source)]
     pieces = read_pieces(find_sources(folder / "texts"))
     tokenizer = train_tokenizer((piece.text for piece in pieces), vocabulary_size)
     corpora = {
@@ -41,10 +48,15 @@ def prepare_texts(folder: Path, vocabulary_size: int, context_length: int, seed:
 def _write_four(folder: Path) -> list[Path]:
     """The manual, the package descriptions, and two halves of the standard library by module."""
     manual, library, packages = write_corpora(folder)
-    halves = [folder / "library-a", folder / "library-b"]
+    return [manual, packages, *_halve(library)]
+
+
+def _halve(corpus: Path) -> list[Path]:
+    """Two folders in place of one, with every other document each."""
+    halves = [corpus.with_name(f"{corpus.name}-{letter}") for letter in "ab"]
     for half in halves:
         half.mkdir()
-    for number, module in enumerate(sorted(library.iterdir())):
-        module.rename(halves[number % 2] / module.name)
-    library.rmdir()
-    return [manual, packages, *halves]
+    for number, document in enumerate(sorted(corpus.iterdir())):
+        document.rename(halves[number % 2] / document.name)
+    corpus.rmdir()
+    return halves

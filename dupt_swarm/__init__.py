@@ -1,6 +1,7 @@
 """Decentralized unsupervised pre-training: independent oracles train one GPT together.
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
+from dupt_swarm import block_matrices                          to train a model of your own with Muon
 from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
 from dupt_swarm import evaluate_documents, continue_text, Sampling, export                 to use it
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
+    from dupt_swarm.learning.inner.matrices import block_matrices
     from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.model import GPT
     from dupt_swarm.learning.rolling import evaluate_documents
@@ -54,6 +56,7 @@ __all__ = [
     "Sampling",
     "SavedModel",
     "Swarm",
+    "block_matrices",
     "continue_text",
     "evaluate_documents",
     "export",
@@ -70,6 +73,7 @@ _HOMES = {
     "Sampling": "learning.generation.sampling",
     "SavedModel": "models.saved_model",
     "Swarm": "swarm",
+    "block_matrices": "learning.inner.matrices",
     "continue_text": "learning.generation.text",
     "evaluate_documents": "learning.rolling",
     "export": "models.exporting",

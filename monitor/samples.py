@@ -62,7 +62,8 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
         yield metrics.ROUND, one(record.round)
         rate = scheduled_learning_rate(manifest, update_number(manifest, record.round))
         yield metrics.LEARNING_RATE, one(rate)
-        progress = round_progress(manifest, view.companions(record.state_digest), view.time)
+        companions = view.companions(record.state_digest)
+        progress = round_progress(manifest, record.round, companions, view.time)
         if progress.live:
             yield metrics.ROUND_TOKENS, one(progress.tokens)
             yield metrics.ROUND_TARGET_TOKENS, one(progress.target)

@@ -180,9 +180,11 @@ def _round(snapshot: Snapshot, view: View, history: History) -> RoundSummary:
     if agreed is None:
         number = history.points[-1].round if history.points else 0
         return RoundSummary(number=number, tokens=0, target_tokens=0, ratio=0, since=since)
-    progress = round_progress(snapshot.manifest, view.companions(agreed.record.state_digest), view.time)
+    record = agreed.record
+    companions = view.companions(record.state_digest)
+    progress = round_progress(snapshot.manifest, record.round, companions, view.time)
     return RoundSummary(
-        number=agreed.record.round,
+        number=record.round,
         tokens=progress.tokens,
         target_tokens=int(progress.target),
         ratio=progress.ratio,

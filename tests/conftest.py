@@ -69,12 +69,13 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def make_manifest() -> Callable[..., Manifest]:
-    """The tiny preset with some keys changed: ``make_manifest(rounds={"chunk_seconds": 1})``."""
+    """The tiny preset with whole rounds and changed keys: ``make_manifest(rounds={"chunk_seconds": 1})``."""
 
     def make(**changes: dict[str, Any] | str) -> Manifest:
         tables = load_preset("tiny")
         size = tables["model"]["vocabulary_size"]
         tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
+        tables["rounds"]["growth"] = 1.0
         for key, value in changes.items():
             tables[key] = tables.get(key, {}) | value if isinstance(value, dict) else value
         return Manifest.model_validate(tables)

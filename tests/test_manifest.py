@@ -124,8 +124,9 @@ def test_every_leaf_changes_the_hash() -> None:
             try:
                 hashes.add(Manifest.model_validate(changed).sha256)
             except ValidationError:
-                assert (name, key) in {("inner", "beta1"), ("inner", "beta2"), ("outer", "beta2")} | {
-                    ("outer", "beta1"),
+                assert (name, key) in {
+                    *(("inner", key) for key in ("beta1", "beta2", "momentum")),
+                    *(("outer", key) for key in ("beta1", "beta2")),
                 }
                 changed[name][key] = 0.5
                 hashes.add(Manifest.model_validate(changed).sha256)
@@ -231,16 +232,16 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         (
             {"inner": {"optimizer": "none"}},
             'inner.optimizer = "none" does not go with rounds.strategy = "diloco"; '
-            '`diloco` takes "adamw" or "sgd", `gradient` takes "none"',
+            '`diloco` takes "adamw" or "sgd" or "muon", `gradient` takes "none"',
         ),
         (
             {"rounds": {"strategy": "gradient"}},
-            'inner.optimizer = "adamw" does not go with rounds.strategy = "gradient"; '
-            '`diloco` takes "adamw" or "sgd", `gradient` takes "none"',
+            'inner.optimizer = "muon" does not go with rounds.strategy = "gradient"; '
+            '`diloco` takes "adamw" or "sgd" or "muon", `gradient` takes "none"',
         ),
         (
             {"inner": {"learning_rate": 0}},
-            '`inner`: learning_rate = 0 with optimizer = "adamw" trains nothing; give a positive one',
+            '`inner`: learning_rate = 0 with optimizer = "muon" trains nothing; give a positive one',
         ),
         (
             {"rounds": {"tokens_per_step": 30_000}},
@@ -371,12 +372,40 @@ def test_frozen() -> None:
         manifest.model.layers = 5
 
 
-def test_updates_per_round() -> None:
-    """A round has as many scheduled updates as inner steps, and one with strategy `gradient`."""
+def growing(strategy: str = "diloco", growth: float = 1.5) -> Manifest:
+    """Rounds of 1, 1, 2, 3, 5, 7 and then 10.5 inner steps of a thousand tokens, unless ``growth`` is 1."""
     changed = tables()
-    changed["rounds"]["strategy"], changed["inner"]["optimizer"] = "gradient", "none"
-    assert preset("tiny").updates_per_round == 20
-    assert Manifest.model_validate(changed).updates_per_round == 1
+    rounds = {"strategy": strategy, "growth": growth, "tokens_per_step": 1000, "tokens_per_round": 10500}
+    changed["rounds"] |= rounds
+    changed["inner"]["optimizer"] = "adamw" if strategy == "diloco" else "none"
+    return Manifest.model_validate(changed)
+
+
+def test_rounds_grow_until_they_are_whole() -> None:
+    """Round r has growthʳ inner steps, rounded down, until that is a whole round; 1: all are whole."""
+    thousands = [growing().tokens_per_round(round) / 1000 for round in range(9)]
+    assert thousands == [1, 1, 2, 3, 5, 7, 10.5, 10.5, 10.5]
+    assert growing().tokens_per_round(10**12) == 10500
+    assert growing(growth=1.0).tokens_per_round(0) == 10500
+    assert growing().weight_limit(3) == growing().limits.max_weight_ratio * 3000
+
+
+def test_the_first_update_of_a_round() -> None:
+    """The schedule counts the whole inner steps of all rounds before, or rounds with `gradient`."""
+    assert [growing().first_update(round) for round in range(9)] == [0, 1, 2, 4, 7, 12, 19, 29, 39]
+    assert [growing(growth=1.0).first_update(round) for round in (0, 1, 7)] == [0, 10, 70]
+    assert [growing().updates_in_round(round) for round in (0, 3, 8)] == [1, 3, 10]
+    assert [growing("gradient").first_update(round) for round in (0, 3, 8)] == [0, 3, 8]
+    assert growing("gradient").updates_in_round(8) == 1
+    assert growing().first_update(10**12) == 19 + (10**12 - 6) * 10
+
+
+def test_rounds_that_hardly_grow_are_refused() -> None:
+    """A growth of less than one per cent is refused: the number of growing rounds is bounded."""
+    changed = tables()
+    changed["rounds"]["growth"] = 1.001
+    assert "rounds.growth" in message_of(changed)
+    assert "at least 1.01" in message_of(changed)
 
 
 def test_what_follows_from_the_limits() -> None:
@@ -385,7 +414,7 @@ def test_what_follows_from_the_limits() -> None:
     changed["limits"]["max_weight_ratio"], changed["rounds"]["tokens_per_round"] = 2.5, 2048
     changed["rounds"] |= {"max_round_seconds": 100.0, "matchmaking_seconds": 7.0, "allreduce_seconds": 30.0}
     manifest = Manifest.model_validate(changed)
-    assert manifest.weight_limit == 5120.0
+    assert manifest.weight_limit(100) == 5120.0
     assert (manifest.rounds.ending_seconds, manifest.rounds.limit_seconds) == (44.0, 144.0)
 
 

@@ -14,7 +14,7 @@ model           the GPT decoder
 objectives/     what is learned: language, or a task besides it
 device          which device, which precision, compiled or not
 trainer         inner steps; the optimizer is handed in
-inner           the inner optimizer
+inner/          the inner optimizer: a file per kind
 generation/     a model continues a text
 strategies/     inner steps and what a round contributes: DiLoCo, gradient
 evaluation      the loss on held-out text

@@ -43,11 +43,17 @@ def autocast(device: torch.device) -> AbstractContextManager[object]:
 
     Never fp16, which needs loss scaling; parameters, gradients and sums stay fp32 (Kalamkar et al. 2019).
     """
+    dtype = product_dtype(device)
+    return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)
+
+
+def product_dtype(device: torch.device) -> torch.dtype:
+    """In which precision matrix products are fastest: bf16 where the hardware supports it, else fp32."""
     if device.type == "cuda":
         has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         has_bf16 = device.type == "cpu" and _cpu_has_bf16()
-    return torch.autocast(device.type, torch.bfloat16) if has_bf16 else nullcontext()
+    return torch.bfloat16 if has_bf16 else torch.float32
 
 
 def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = None) -> None:

@@ -31,6 +31,7 @@ from dupt_swarm.manifest.tables import (
     Table,
     Tokenizer,
 )
+from dupt_swarm.schedule.growth import growing_rounds, steps_before
 from dupt_swarm.schema.explain import explain_difference, explain_invalid
 from dupt_swarm.schema.toml import render_toml
 
@@ -115,17 +116,34 @@ class Manifest(Table):
         """What the strategy that `rounds.strategy` names implies elsewhere."""
         return STRATEGIES[self.rounds.strategy]
 
-    @property
-    def updates_per_round(self) -> int:
-        """Updates of the scheduled learning rate in one round; see `Schedule`."""
+    def tokens_per_round(self, round: int) -> int:
+        """The tokens of one oracle that make ``round`` (from 0) complete; see `Rounds.growth`."""
+        growing = growing_rounds(*self._growth)
+        if round < len(growing):
+            return growing[round] * self.rounds.tokens_per_step
+        return self.rounds.tokens_per_round
+
+    def updates_in_round(self, round: int) -> int:
+        """Updates of the scheduled learning rate in ``round``; see `Schedule`."""
         if self.strategy.scheduled == "outer":
             return 1
-        return max(1, self.rounds.tokens_per_round // self.rounds.tokens_per_step)
+        return self.tokens_per_round(round) // self.rounds.tokens_per_step
+
+    def first_update(self, round: int) -> int:
+        """Updates of the scheduled learning rate before ``round``."""
+        if self.strategy.scheduled == "outer":
+            return round
+        before = steps_before(*self._growth)
+        growing = min(round, len(before) - 1)
+        return before[growing] + (round - growing) * self.updates_in_round(round)
+
+    def weight_limit(self, round: int) -> float:
+        """The most tokens that one contribution to ``round`` may stand for."""
+        return self.limits.max_weight_ratio * self.tokens_per_round(round)
 
     @property
-    def weight_limit(self) -> float:
-        """The most tokens that one contribution may stand for."""
-        return self.limits.max_weight_ratio * self.rounds.tokens_per_round
+    def _growth(self) -> tuple[float, float]:
+        return self.rounds.growth, self.rounds.tokens_per_round / self.rounds.tokens_per_step
 
     def to_toml(self) -> str:
         """The manifest as a TOML file with a comment on every key."""

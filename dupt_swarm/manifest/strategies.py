@@ -29,6 +29,6 @@ class StrategyTraits:
 
 
 STRATEGIES = {
-    "diloco": StrategyTraits(scheduled="inner", inner_optimizers=("adamw", "sgd")),
+    "diloco": StrategyTraits(scheduled="inner", inner_optimizers=("adamw", "sgd", "muon")),
     "gradient": StrategyTraits(scheduled="outer", inner_optimizers=("none",)),
 }

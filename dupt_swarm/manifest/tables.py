@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from dupt_swarm.schedule.growth import LEAST_GROWTH
 from dupt_swarm.schedule.reproducible import cosine_of_pi_times
 
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -112,11 +113,14 @@ class Objective(Table):
 class Inner(Table):
     """The optimizer of the inner steps, on each oracle by itself (strategy `diloco` only)."""
 
-    optimizer: Literal["adamw", "sgd", "none"] = Field(description="`none` exactly with strategy `gradient`")
+    optimizer: Literal["adamw", "sgd", "muon", "none"] = Field(
+        description="`muon`: AdamW beside the blocks' matrices; `none` exactly with strategy `gradient`"
+    )
     learning_rate: float = Field(default=0.0, ge=0, le=100, description="peak, before the schedule")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW: decay of the mean")
     beta2: float = Field(default=0.999, ge=0, lt=1, description="AdamW: decay of the variance")
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the mean")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")
     clip_norm: float = Field(default=0.0, ge=0, description="gradient norm is clipped to this; 0: never")
 
@@ -184,6 +188,12 @@ class Rounds(Table):
     tokens_per_round: int = Field(
         ge=1, description="the round ends at this × live oracles, tokens of all together"
     )
+    growth: float = Field(
+        default=1.0,
+        ge=1,
+        le=100,
+        description="round r, from 0, has this^r inner steps until that is a whole round; 1: all are whole",
+    )
     overlap: bool = Field(default=False, description="go on with inner steps while peers average")
     max_round_seconds: float = Field(
         default=600, gt=0, le=86400, description="a round ends then at the latest"
@@ -197,6 +207,13 @@ class Rounds(Table):
     allreduce_seconds: float = Field(
         default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
     )
+
+    @field_validator("growth")
+    @classmethod
+    def _grows_or_not(cls, value: float) -> float:
+        if 1 < value < LEAST_GROWTH:
+            raise ValueError(f"must be 1 (rounds do not grow) or at least {LEAST_GROWTH}")
+        return value
 
     @model_validator(mode="after")
     def _silent_senders_are_left_out_in_time(self) -> Self:

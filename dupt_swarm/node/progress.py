@@ -32,7 +32,7 @@ class RoundProgress:
 
 
 def round_progress(
-    manifest: Manifest, oracles: tuple[Peer, ...], now: float, own_tokens: int | None = None
+    manifest: Manifest, round: int, oracles: tuple[Peer, ...], now: float, own_tokens: int | None = None
 ) -> RoundProgress:
     """Add up what the oracles of a round have done, each bounded and extrapolated to ``now``.
 
@@ -41,18 +41,19 @@ def round_progress(
 
     Args:
         manifest: of the swarm.
+        round: rounds completed.
         oracles: of this round, as their records show them; without the one that asks.
         now: seconds since the epoch.
         own_tokens: of the oracle that asks; None: who asks only looks on.
     """
-    tokens = 0.0
+    tokens, most = 0.0, manifest.weight_limit(round)
     for peer in oracles:
         record = peer.record
         age = min(max(now - record.time, 0.0), manifest.limits.record_seconds)
-        tokens += min(record.round_tokens + record.tokens_per_second * age, manifest.weight_limit)
+        tokens += min(record.round_tokens + record.tokens_per_second * age, most)
     live = len(oracles)
     if own_tokens is not None:
-        tokens += min(own_tokens, manifest.weight_limit)
+        tokens += min(own_tokens, most)
         live += 1
     averaging = any(peer.record.state == "averaging" for peer in oracles)
-    return RoundProgress(tokens, float(manifest.rounds.tokens_per_round * live), live, averaging)
+    return RoundProgress(tokens, float(manifest.tokens_per_round(round) * live), live, averaging)

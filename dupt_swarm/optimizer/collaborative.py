@@ -35,12 +35,19 @@ class CollaborativeOptimizer(optim.Optimizer):
         last_round: how the last round that this oracle took part in ended.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], swarm: Swarm) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        swarm: Swarm,
+        matrices: Iterable[nn.Parameter] | None = None,
+    ) -> None:
         """Set ``parameters`` to the swarm's anchor.
 
         Args:
             parameters: all parameters of the model, in the order that the swarm's first peer gave.
             swarm: an open membership as oracle.
+            matrices: those of the parameters that are matrices of the model's blocks (`block_matrices`), for
+                a manifest with Muon; None: they are guessed from the order of the parameters.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -54,7 +61,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             )
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
-        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor)
+        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices)
         self._contribution = Contribution()
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
@@ -124,7 +131,8 @@ class CollaborativeOptimizer(optim.Optimizer):
     @property
     def progress(self) -> RoundProgress:
         """How full this round is."""
-        return round_progress(self._manifest, self._companions(), time.time(), self.round_tokens)
+        round = self._swarm.state.round
+        return round_progress(self._manifest, round, self._companions(), time.time(), self.round_tokens)
 
     def follow(self) -> bool:
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""

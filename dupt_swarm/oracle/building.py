@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.learning.device import maybe_compile
+from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -27,7 +28,7 @@ def build_trainer(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
     compiled = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, compiled)
     batches, micro_batches = objective.batches(at_once(swarm, settings, model, device), swarm.peer_id)

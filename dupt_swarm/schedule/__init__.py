@@ -1,5 +1,6 @@
 """Learning rates over the rounds, bit-identical on every machine.
 
 learning_rate   of inner and outer steps, from the manifest's schedule
+growth          how many inner steps the first rounds have
 reproducible    cosine and power from operations that IEEE 754 rounds exactly
 """

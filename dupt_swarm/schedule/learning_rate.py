@@ -17,8 +17,8 @@ def update_number(manifest: Manifest, round: int, tokens: int = 0) -> float:
         round: rounds completed.
         tokens: of one oracle since then.
     """
-    part = min(1.0, tokens / manifest.rounds.tokens_per_round)
-    return (round + part) * manifest.updates_per_round
+    part = min(1.0, tokens / manifest.tokens_per_round(round))
+    return manifest.first_update(round) + part * manifest.updates_in_round(round)
 
 
 def scheduled_learning_rate(manifest: Manifest, update: float) -> float:

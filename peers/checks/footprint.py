@@ -19,6 +19,7 @@ STATES_AT_ONCE = 3  # the current one, the last one while others download it, an
 CHECKPOINTS_AT_ONCE = 3  # two that are kept, and the one being written
 VECTORS_SHARED = 2  # anchor and contribution, between trainer and node
 VECTORS_AVERAGING = 2  # parts and average of an all-reduce
+MOMENTS = {"adamw": 2, "muon": 2, "sgd": 0, "none": 0}  # vectors of the inner optimizer; muon: at most
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def estimate_footprint(manifest: Manifest, batch_size: int, device: str) -> Foot
     with torch.device("meta"):
         parameters = parameter_count(build_model(manifest))
     vector = FLOAT * parameters
-    moments = 2 if manifest.inner.optimizer == "adamw" else 0
+    moments = MOMENTS[manifest.inner.optimizer]
     # Parameters and gradients; diloco: anchor and what was sent, gradient: their sums; and two in between.
     training = (2 + 2 + 2 + moments) * vector
     state = (1 + len(build_outer(manifest).buffer_names)) * vector

@@ -14,6 +14,7 @@ NUMEL = 6 * 4 + 6
 INNER = {
     "adamw": {"optimizer": "adamw", "learning_rate": 0.01, "clip_norm": 0.0},
     "sgd": {"optimizer": "sgd", "learning_rate": 0.01, "clip_norm": 0.0},
+    "muon": {"optimizer": "muon", "learning_rate": 0.01, "clip_norm": 0.0},
     "none": {"optimizer": "none", "learning_rate": 0.0, "clip_norm": 0.0},
 }
 
@@ -36,7 +37,9 @@ class Oracle:
 
     def __init__(self, optimizer: str, anchor: Tensor, clip_norm: float = 0.0) -> None:
         self.parameters = [nn.Parameter(torch.zeros(6, 4)), nn.Parameter(torch.zeros(6))]
-        self.strategy = build_strategy(self.parameters, manifest_of(optimizer, clip_norm), anchor)
+        self.strategy = build_strategy(
+            self.parameters, manifest_of(optimizer, clip_norm), anchor, matrices=self.parameters[:1]
+        )
 
     def step(self, gradient: Tensor, tokens: int = 10) -> None:
         for parameter, part in zip(self.parameters, gradient.split([24, 6]), strict=True):
@@ -71,7 +74,7 @@ def test_accept_without_progress_is_the_anchor(optimizer: str) -> None:
     assert torch.equal(oracle.values, vector(9) * 100)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_contributes_the_way_back(optimizer: str) -> None:
     """The pseudo-gradient is anchor − parameters."""
     oracle = Oracle(optimizer, vector(0))
@@ -90,7 +93,7 @@ def test_diloco_inner_step_is_the_inner_optimizers() -> None:
     torch.testing.assert_close(oracle.values, vector(0) * decay - 0.005 * vector(1))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_accept_keeps_progress(optimizer: str) -> None:
     """Inner steps made while the others averaged are carried over to the new anchor."""
     oracle = Oracle(optimizer, vector(0))
@@ -105,7 +108,7 @@ def test_diloco_accept_keeps_progress(optimizer: str) -> None:
     torch.testing.assert_close(oracle.contribute(), -progress, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_rebase_keeps_all_progress(optimizer: str) -> None:
     """When the swarm moved on without us, everything since the old anchor is carried over."""
     oracle = Oracle(optimizer, vector(0))
@@ -118,7 +121,7 @@ def test_diloco_rebase_keeps_all_progress(optimizer: str) -> None:
     torch.testing.assert_close(oracle.contribute(), -progress, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_failed_round_keeps_the_contribution(optimizer: str) -> None:
     """After a failed round the next contribution has the old progress and the new."""
     oracle = Oracle(optimizer, vector(0))
@@ -132,7 +135,7 @@ def test_diloco_failed_round_keeps_the_contribution(optimizer: str) -> None:
     assert torch.equal(oracle.values, vector(9))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_discard(optimizer: str) -> None:
     """A NaN costs the progress since the anchor and the inner optimizer's memory, and no more."""
     oracle, fresh = Oracle(optimizer, vector(0)), Oracle(optimizer, vector(0))

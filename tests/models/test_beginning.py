@@ -47,6 +47,7 @@ def test_the_manifest_is_that_of_a_fine_tuning(tmp_path: Path) -> None:
     assert manifest.model.model_dump() == shape | {"vocabulary_size": shape["vocabulary_size"] + 3}
     assert manifest.inner.learning_rate == 6.25e-5
     assert manifest.rounds.tokens_per_step == 32 * manifest.model.context_length
+    assert manifest.rounds.growth == 1
     assert manifest.rounds.matchmaking_seconds == base.manifest.rounds.matchmaking_seconds
 
 

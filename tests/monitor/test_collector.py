@@ -185,7 +185,7 @@ def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
 def test_learning_rate(scrapes: Scrapes, manifest: Manifest) -> None:
     """The learning rate is the schedule's at the swarm's round."""
     scrapes.see(peer("a", round=3))
-    expected = manifest.inner.learning_rate * manifest.schedule.factor(3 * manifest.updates_per_round)
+    expected = manifest.inner.learning_rate * manifest.schedule.factor(manifest.first_update(3))
     assert scrapes.values("dupt_swarm_learning_rate") == {manifest.swarm_id: pytest.approx(expected)}
 
 
@@ -215,7 +215,7 @@ def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
     run = manifest.swarm_id
     assert scrapes.values("dupt_swarm_round") == {run: 3.0}
     assert scrapes.values("dupt_swarm_round_tokens") == {run: 42.0}
-    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.rounds.tokens_per_round}
+    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.tokens_per_round(3)}
 
 
 def test_unknown_is_absent(scrapes: Scrapes) -> None:

@@ -92,17 +92,17 @@ def test_numbers() -> None:
     """Losses, the round's progress and shares are those of the live oracles."""
     summary = summary_of(
         seen(
-            peer("a", loss=2.0, heldout_loss=3.0, tokens_per_second=300.0, round_tokens=2000),
-            peer("b", loss=6.0, heldout_loss=5.0, tokens_per_second=100.0, round_tokens=1000),
+            peer("a", loss=2.0, heldout_loss=3.0, tokens_per_second=300.0, round_tokens=200),
+            peer("b", loss=6.0, heldout_loss=5.0, tokens_per_second=100.0, round_tokens=100),
             peer("late", round=1, state_digest="b" * 64, swarm_tokens=300),
             peer("first", role="bootstrap"),
         )
     )
     assert (summary.loss.training_min, summary.loss.training_max, summary.loss.heldout) == (2.0, 6.0, 4.0)
     assert summary.loss.training == pytest.approx(3.0)
-    target = 2 * MANIFEST.rounds.tokens_per_round
+    target = 2 * MANIFEST.tokens_per_round(3)
     assert summary.round.model_dump() == {
-        **{"number": 3, "tokens": 3000.0, "target_tokens": target, "ratio": 3000 / target, "since": NOW}
+        **{"number": 3, "tokens": 300.0, "target_tokens": target, "ratio": 300 / target, "since": NOW}
     }
     assert (summary.peers.total, summary.peers.oracles) == (4, 3)
     listed = {listed.peer_id: listed for listed in summary.peers.listed}

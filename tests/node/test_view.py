@@ -220,20 +220,20 @@ def test_at_state(make_peer) -> None:
 
 def test_progress_alone(manifest) -> None:
     """Alone, the round is complete with the tokens of one peer."""
-    progress = round_progress(manifest, (), 1000.0, 20479)
+    progress = round_progress(manifest, 0, (), 1000.0, 20479)
     assert (progress.tokens, progress.target, progress.live) == (20479.0, 20480.0, 1)
     assert not progress.complete
-    assert round_progress(manifest, (), 1000.0, 20480).complete
+    assert round_progress(manifest, 0, (), 1000.0, 20480).complete
 
 
 def test_progress_of_onlookers(manifest, make_peer) -> None:
     """Who takes no part adds nothing to the target; a round without oracles is never complete."""
     peers = (make_peer("a", round_tokens=20480), make_peer("b", round_tokens=0))
-    progress = round_progress(manifest, peers, 1000.0)
+    progress = round_progress(manifest, 0, peers, 1000.0)
     assert (progress.tokens, progress.target, progress.live, progress.ratio) == (20480.0, 40960.0, 2, 0.5)
     assert not progress.complete
-    assert round_progress(manifest, peers[:1], 1000.0).complete
-    nobody = round_progress(manifest, (), 1000.0)
+    assert round_progress(manifest, 0, peers[:1], 1000.0).complete
+    nobody = round_progress(manifest, 0, (), 1000.0)
     assert (nobody.tokens, nobody.target, nobody.ratio, nobody.complete) == (0.0, 0.0, 0.0, False)
 
 
@@ -242,7 +242,7 @@ def test_progress_is_extrapolated(manifest, make_peer) -> None:
     peer = make_peer(time=1000.0, round_tokens=100, tokens_per_second=10.0)
 
     def tokens(now: float) -> float:
-        return round_progress(manifest, (peer,), now, 1).tokens
+        return round_progress(manifest, 0, (peer,), now, 1).tokens
 
     assert [tokens(now) for now in (1000.0, 1002.5, 1030.0, 2000.0)] == [101.0, 126.0, 401.0, 401.0]
     assert tokens(990.0) == 101.0  # a clock that goes ahead of ours
@@ -252,15 +252,15 @@ def test_progress_is_bounded(manifest, make_peer) -> None:
     """Nobody, we included, counts for more than a contribution can weigh."""
     most = 4.0 * 20480
     boaster = make_peer(round_tokens=1 << 61, tokens_per_second=1e12)
-    assert round_progress(manifest, (boaster,), 1000.0, 0).tokens == most
-    assert round_progress(manifest, (), 1000.0, 1 << 61).tokens == most
+    assert round_progress(manifest, 0, (boaster,), 1000.0, 0).tokens == most
+    assert round_progress(manifest, 0, (), 1000.0, 1 << 61).tokens == most
 
 
 def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
     """In a swarm of six, one peer that claims everything is not enough to end the round."""
     boaster = make_peer("b", round_tokens=1 << 61)
     others = tuple(make_peer(str(number), round_tokens=2000) for number in range(4))
-    progress = round_progress(manifest, (boaster, *others), 1000.0, 2000)
+    progress = round_progress(manifest, 0, (boaster, *others), 1000.0, 2000)
     assert progress.live == 6
     assert not progress.complete
     assert progress.ratio == pytest.approx((4 * 20480 + 5 * 2000) / (6 * 20480))
@@ -269,11 +269,11 @@ def test_one_boaster_does_not_end_a_large_round(manifest, make_peer) -> None:
 def test_others_averaging_ends_a_round_that_is_half_full(manifest, make_peer) -> None:
     """A companion that averages ends the round for us too, but not one that has hardly begun."""
     companion = make_peer(state="averaging")
-    half = round_progress(manifest, (companion,), 1000.0, manifest.rounds.tokens_per_round)
+    half = round_progress(manifest, 0, (companion,), 1000.0, manifest.rounds.tokens_per_round)
     assert half.ratio < 1
     assert half.complete
-    assert not round_progress(manifest, (companion,), 1000.0, 5).complete
-    assert round_progress(manifest, (), 0.0, 40_000).ratio == 1.0
+    assert not round_progress(manifest, 0, (companion,), 1000.0, 5).complete
+    assert round_progress(manifest, 0, (), 0.0, 40_000).ratio == 1.0
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def test_update_number(diloco: Manifest, gradient: Manifest) -> None:
     assert [update_number(gradient, 3, tokens) for tokens in (0, half, 1 << 61)] == [3, 3.5, 4]
 
 
+def test_update_numbers_go_on_while_rounds_grow(diloco: Manifest) -> None:
+    """The part of a small round that is done counts for the few inner steps that the round has."""
+    rounds = diloco.rounds.model_copy(update={"growth": 2.0})
+    growing = diloco.model_copy(update={"rounds": rounds})
+    step = rounds.tokens_per_step
+    numbers = [update_number(growing, 2, tokens) for tokens in (0, step, 4 * step, 1 << 61)]
+    assert numbers == [3, 4, 7, 7]
+    assert update_number(growing, 6) == 1 + 2 + 4 + 8 + 16 + 20
+
+
 @pytest.mark.parametrize(
     ("update", "ratio"), [(0, 0.2), (3, 0.8), (4, 1.0), (54, 0.55), (104, 0.1), (1e6, 0.1)]
 )

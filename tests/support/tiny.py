@@ -23,6 +23,7 @@ def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, 
     tables["rounds"] |= {
         "tokens_per_step": 64,
         "tokens_per_round": 640,
+        "growth": 1.0,
         "max_round_seconds": 60,
         "matchmaking_seconds": 20,
         "chunk_seconds": 10,

@@ -9,7 +9,7 @@ flat            parameters to one vector and back, gradient clipping
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -50,6 +50,14 @@ class Strategy(Protocol):
 STRATEGIES: dict[str, type[DiLoCo] | type[Gradient]] = {"diloco": DiLoCo, "gradient": Gradient}
 
 
-def build_strategy(parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> Strategy:
-    """The strategy that the manifest names; the parameters are set to ``anchor``."""
-    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor)
+def build_strategy(
+    parameters: Sequence[nn.Parameter],
+    manifest: Manifest,
+    anchor: Tensor,
+    matrices: Iterable[nn.Parameter] | None = None,
+) -> Strategy:
+    """The strategy that the manifest names; the parameters are set to ``anchor`` (``[numel]``).
+
+    ``matrices``: which of them are the blocks' matrices; see `learning.inner.build_inner`.
+    """
+    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor, matrices)

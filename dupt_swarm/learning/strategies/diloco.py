@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,14 +15,21 @@ from dupt_swarm.manifest import Manifest
 class DiLoCo:
     """Contributes the pseudo-gradient, anchor − parameters; what a failed round left out stays in it."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> None:
-        """Set ``parameters`` to ``anchor`` (``[numel]``) and make the inner optimizer."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        manifest: Manifest,
+        anchor: Tensor,
+        matrices: Iterable[nn.Parameter] | None = None,
+    ) -> None:
+        """Make the inner optimizer; see `build_strategy`."""
         self._parameters = parameters
+        self._matrices = None if matrices is None else list(matrices)
         self._config = manifest.inner
         self._device = parameters[0].device
         self._anchor = anchor.to(self._device, copy=True)
         self._sent: Tensor | None = None
-        self._inner = build_inner(parameters, manifest.inner)
+        self._inner = build_inner(parameters, manifest.inner, self._matrices)
         unflatten(self._anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
@@ -50,7 +57,7 @@ class DiLoCo:
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
         unflatten(self._anchor, self._parameters)
-        self._inner = build_inner(self._parameters, self._config)
+        self._inner = build_inner(self._parameters, self._config, self._matrices)
         self._sent = None
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,15 @@ from dupt_swarm.manifest import Manifest
 class Gradient:
     """Contributes the mean gradient since the last round; the parameters stay at the anchor."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor) -> None:
-        """Set ``parameters`` to ``anchor`` (``[numel]``)."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        manifest: Manifest,
+        anchor: Tensor,
+        matrices: Iterable[nn.Parameter] | None = None,
+    ) -> None:
+        """See `build_strategy`; all parameters are alike here."""
+        del matrices
         self._parameters = parameters
         self._clip_norm = manifest.inner.clip_norm
         unflatten(anchor, parameters)

@@ -57,6 +57,7 @@ class ScreeningRunner(OpenRunner):
         manifest: Manifest,
         contribution: bytes | memoryview,
         numel: int,
+        weight_limit: float,
         bandwidth: Bandwidth,
         **kwargs: Any,
     ) -> None:
@@ -64,7 +65,7 @@ class ScreeningRunner(OpenRunner):
         super().__init__(tensors=[], **kwargs)
         self._bandwidth = bandwidth
         self.tally = Tally()
-        self._weight_limit = manifest.weight_limit
+        self._weight_limit = weight_limit
         parts = Parts(contribution, numel, self.peer_fractions, manifest.encoding)
         self.tensor_part_container = self._parts = parts
         self.parts_for_local_averaging = parts.of(self.ordered_peer_ids.index(self.peer_id))

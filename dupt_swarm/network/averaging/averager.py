@@ -73,7 +73,6 @@ class SwarmAverager(OpenAverager):
             allreduce_timeout=rounds.allreduce_seconds,
         )
         self._manifest, self._tell = manifest, tell
-        self._weight_limit = manifest.weight_limit
         self._bandwidth = bandwidth or Bandwidth()
         self.searching = False  # for the group of a round
         self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
@@ -86,7 +85,6 @@ class SwarmAverager(OpenAverager):
             f"flat-fp32-{numel}".encode(),
             self.dht,
             client_mode=self.client_mode,
-            weight_limit=self._weight_limit,
             **self.matchmaking_kwargs,
         )
         await self.serve(p2p, self._search)
@@ -112,6 +110,7 @@ class SwarmAverager(OpenAverager):
             return Average(own.values, int(weight), encoded=own.encoded)
         self._search.group_key_manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
         self._search.target_group_size = group_size
+        weight_limit = self._search.weight_limit = self._manifest.weight_limit(round)
         now, patience = get_dht_time(), self._manifest.rounds.matchmaking_seconds
         about_us = Member(not self.client_mode, weight).pack()
         request = GroupRequest(now + patience, now + 1.5 * patience, about_us)
@@ -124,16 +123,19 @@ class SwarmAverager(OpenAverager):
             _raise_if_cancelled()
             if group is None:
                 return Average(None, reason="no_group")
-            return await self._average_in(group, contribution, weight)
+            return await self._average_in(group, contribution, weight, weight_limit)
 
-    async def _average_in(self, group: GroupInfo, contribution: bytes | memoryview, weight: float) -> Average:
+    async def _average_in(
+        self, group: GroupInfo, contribution: bytes | memoryview, weight: float, weight_limit: float
+    ) -> Average:
         rounds = self._manifest.rounds
-        members = [Member.unpack(data, self._weight_limit) for data in group.gathered]
+        members = [Member.unpack(data, weight_limit) for data in group.gathered]
         tokens = round(sum(member.weight for member in members))
         runner = ScreeningRunner(
             manifest=self._manifest,
             contribution=contribution,
             numel=self._numel,
+            weight_limit=weight_limit,
             bandwidth=self._bandwidth,
             p2p=self._daemon,
             servicer_type=type(self),

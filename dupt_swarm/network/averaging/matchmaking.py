@@ -122,20 +122,24 @@ class RoundKeys(GroupKeyManager):  # type: ignore[misc]
 
 
 class RoundMatchmaking(OpenMatchmaking):
-    """`Matchmaking` in which whoever sends nonsense is left out, and the search goes on."""
+    """`Matchmaking` in which whoever sends nonsense is left out, and the search goes on.
 
-    def __init__(
-        self, p2p: P2P, schema_hash: bytes, dht: LocalDHT, *, prefix: str, weight_limit: float, **kwargs: Any
-    ) -> None:
-        """``weight_limit`` is of one contribution; all else is as inherited."""
+    Attributes:
+        weight_limit: of one contribution to the round that a group is sought for; 0: of none so far.
+    """
+
+    def __init__(self, p2p: P2P, schema_hash: bytes, dht: LocalDHT, *, prefix: str, **kwargs: Any) -> None:
+        """All is as inherited."""
         super().__init__(p2p, schema_hash, dht, prefix=prefix, **kwargs)
         self.group_key_manager = RoundKeys(dht, prefix, "", None)
-        self._weight_limit = weight_limit
+        self.weight_limit = 0.0
 
     def objection(self, request: Any, context: Any) -> Any:
         """The message that turns a follower away; None if it may follow."""
+        if request.group_key != self.group_key_manager.current_key:
+            return super().objection(request, context)  # for another round, which may have another limit
         try:
-            Member.unpack(request.gather, self._weight_limit)
+            Member.unpack(request.gather, self.weight_limit)
         except ValueError as error:
             logger.warning("%s was refused as a follower: %s", context.remote_id, repr(error))
             return averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
@@ -172,6 +176,6 @@ class RoundMatchmaking(OpenMatchmaking):
             raise ValueError("we are not in it as what we are")
         if leader.to_bytes() not in by_id:
             raise ValueError("the leader is not in it")
-        members = [Member.unpack(data, self._weight_limit) for data in told]
+        members = [Member.unpack(data, self.weight_limit) for data in told]
         if not any(member.reduces for member in members):
             raise ValueError("nobody reduces")

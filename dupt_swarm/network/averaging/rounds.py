@@ -93,7 +93,8 @@ class Rounds:
     async def _average(
         self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
     ) -> Average:
-        name, weight = self._store.name, min(float(tokens), self._manifest.weight_limit)
+        name = self._store.name
+        weight = min(float(tokens), self._manifest.weight_limit(name.round))
         outcome = await self._averager.average(
             contribution,
             weight,

@@ -17,6 +17,7 @@ from tests.support.contributions import encoded
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
 DIGEST = "ab" * 32
+WEIGHT_LIMIT = 4.0 * 20480  # see `manifest`
 
 
 @pytest.fixture
@@ -67,7 +68,9 @@ def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.T
         averager._pending_groups_registered.clear()
         averager._numel = contributions[0].numel()
     return [
-        asyncio.create_task(averager._average_in(group, encoded(contribution, averager._manifest), weight))
+        asyncio.create_task(
+            averager._average_in(group, encoded(contribution, averager._manifest), weight, WEIGHT_LIMIT)
+        )
         for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
     ]
 

@@ -1,0 +1,76 @@
+"""The arms of `convergence.py`, as data: each is a manifest's tables and who trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dupt_swarm.presets import load_preset
+
+# Written out, so that the arms stay what they are when the preset changes.
+ADAMW = {
+    "inner": {
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "beta2": 0.99,
+        "weight_decay": 0.1,
+        "clip_norm": 1.0,
+    },
+    "outer": {"optimizer": "nesterov", "learning_rate": 0.9, "momentum": 0.5},
+    "schedule": {"warmup_updates": 40, "total_updates": 20000, "final_ratio": 0.1},
+    "rounds": {"strategy": "diloco", "tokens_per_step": 1024, "tokens_per_round": 20480},
+}
+AVERAGING = {"outer.learning_rate": 1.0, "outer.momentum": 0.0}
+MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}
+# 1.125^25 > 19: in 29 rounds, 25 of which grow, each oracle makes 200 steps.
+GROWING = MUON | {"rounds.growth": 1.125}
+TWO_BITS = {"encoding.contribution": "two_bit", "encoding.feedback": 1.0}
+TOP_K = {"encoding.contribution": "top_k", "encoding.feedback": 0.95, "encoding.kept": 128}
+ONE_GRADIENT = {
+    "rounds.strategy": "gradient",
+    "rounds.tokens_per_step": 256,
+    "rounds.tokens_per_round": 256,
+    "inner": {"optimizer": "none", "clip_norm": 1.0},
+    "outer": {"optimizer": "adamw", "learning_rate": 1e-3, "beta2": 0.99, "weight_decay": 0.1},
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to train.
+
+    Attributes:
+        changes: of `ADAMW`, by dotted keys, or whole tables.
+        oracles: 1: one process that has all the data, in batches of equal shares; else 4 or 8.
+        late: how much of the next round is trained before a round's average arrives.
+    """
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    oracles: int = 4
+    late: float = 0.0
+
+    def tables(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """The manifest's tables; ``more`` changes come on top."""
+        tables: dict[str, Any] = {"model": load_preset("tiny")["model"], **ADAMW}
+        for key, value in {**self.changes, **more}.items():
+            table, _, name = key.partition(".")
+            tables[table] = tables.get(table, {}) | {name: value} if name else value
+        return tables
+
+
+ARMS = {
+    "alone": Arm(oracles=1),
+    "alone-muon": Arm({"inner.optimizer": "muon", "inner.learning_rate": 2e-3}, oracles=1),
+    "alone-4x": Arm({"rounds.tokens_per_step": 4096, "rounds.tokens_per_round": 81920}, oracles=1),
+    "adamw": Arm(),
+    "gradient": Arm(ONE_GRADIENT),
+    "muon": Arm(MUON),
+    "muon-growing": Arm(GROWING),
+    "muon-5": Arm(MUON | {"rounds.tokens_per_round": 5120}),
+    "muon-growing-late": Arm(GROWING, late=1.0),
+    "muon-growing-2bit": Arm(GROWING | TWO_BITS),
+    "muon-growing-2bit-int4": Arm(GROWING | TWO_BITS | {"encoding.average": "int4"}),
+    "muon-growing-topk": Arm(GROWING | TOP_K),
+    "muon-growing-momentum": Arm(GROWING | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
+}

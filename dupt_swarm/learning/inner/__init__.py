@@ -1,0 +1,51 @@
+"""The inner optimizer: plain PyTorch, local to each oracle.
+
+adamw       for all parameters, or for those that Muon leaves
+sgd         without momentum
+muon        Muon for the blocks' matrices, AdamW for the rest
+matrices    which parameters are the blocks' matrices
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from torch import nn, optim
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.inner.adamw import build_adamw
+from dupt_swarm.learning.inner.matrices import assumed_block_matrices
+from dupt_swarm.learning.inner.muon import build_muon
+from dupt_swarm.learning.inner.sgd import build_sgd
+from dupt_swarm.manifest import Inner
+
+Build = Callable[[Sequence[nn.Parameter], Collection[nn.Parameter], Inner], optim.Optimizer]
+OPTIMIZERS: dict[str, Build] = {
+    "adamw": lambda parameters, _, inner: build_adamw(parameters, inner),
+    "sgd": lambda parameters, _, inner: build_sgd(parameters, inner),
+    "muon": build_muon,
+}
+
+
+def build_inner(
+    parameters: Iterable[nn.Parameter], inner: Inner, matrices: Iterable[nn.Parameter] | None = None
+) -> optim.Optimizer:
+    """The optimizer that ``inner`` names, with the peak learning rate.
+
+    Matrices and embeddings decay, biases and gains do not (GPT-1, section 4.1). The caller sets
+    ``group["lr"]`` of all groups before each update.
+
+    Args:
+        parameters: of the model, in its order.
+        inner: the manifest's table.
+        matrices: which of them are the blocks' matrices (see `block_matrices`), for Muon; None: to be
+            guessed from their order.
+
+    Raises:
+        UsageError: the manifest has no inner optimizer.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    if inner.optimizer not in OPTIMIZERS:
+        raise UsageError('inner.optimizer is "none"; only strategy `diloco` has one for its inner steps')
+    named = assumed_block_matrices(trained) if matrices is None else list(matrices)
+    return OPTIMIZERS[inner.optimizer](trained, named, inner)

@@ -1,0 +1,38 @@
+"""Rounds that grow, in a real swarm of one oracle."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm import GPT, CollaborativeOptimizer, Swarm, block_matrices
+from tests.support.tiny import settings, tiny_manifest
+
+TOKENIZER = b"not used by these tests"
+STEP = 64
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_first_rounds_of_a_swarm_are_short(tmp_path: Path) -> None:
+    """Rounds of 1, 2 and then 4 inner steps end when complete; the schedule counts every step once."""
+    manifest = tiny_manifest(
+        hashlib.sha256(TOKENIZER).hexdigest(),
+        rounds={"growth": 2.0, "tokens_per_step": STEP, "tokens_per_round": 4 * STEP},
+        inner={"optimizer": "muon", "learning_rate": 2e-3},
+    )
+    model = GPT(manifest.model)
+    begin = [parameter.detach().clone() for parameter in model.parameters()]
+    first = Swarm.create(manifest, TOKENIZER, begin, tmp_path / "first", settings("bootstrap"))
+    with first, Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm:
+        optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
+        rounds = []
+        for step in range(11):
+            assert optimizer.update == step
+            tokens = torch.randint(manifest.model.vocabulary_size, (4, 17))
+            model(tokens[:, :-1], tokens[:, 1:]).backward()
+            optimizer.step(tokens=STEP)
+            optimizer.zero_grad()
+            rounds.append(swarm.state.round)
+        assert rounds == [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+        assert swarm.state.swarm_tokens == 11 * STEP
