@@ -184,6 +184,10 @@ class Rounds(Table):
     tokens_per_round: int = Field(
         ge=1, description="the round ends at this × live oracles, tokens of all together"
     )
+    exchange: Literal["reduce", "share"] = Field(
+        default="reduce",
+        description="members reduce a part of the average each, or everybody gets all contributions",
+    )
     overlap: bool = Field(default=False, description="go on with inner steps while peers average")
     max_round_seconds: float = Field(
         default=600, gt=0, le=86400, description="a round ends then at the latest"

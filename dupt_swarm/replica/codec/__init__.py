@@ -5,6 +5,7 @@ gets the same fp32 values.
 
 scaled_fp16     2 bytes per value, with one exponent per part
 fp32            4 bytes per value, exact
+parts           a whole vector, part by part
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ class Codec(Protocol):
 
     def encode(self, values: Tensor) -> bytes:
         """The bytes of ``values`` (fp32, ``[n]``, finite)."""
+
+    def encoded_bytes(self, numel: int) -> int:
+        """How many bytes ``numel`` values have, whichever they are."""
 
     def decode(self, data: bytes, numel: int) -> Tensor:
         """The fp32 values encoded in ``data``, ``[numel]``, in newly allocated memory.

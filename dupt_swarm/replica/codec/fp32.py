@@ -15,6 +15,10 @@ class FP32:
         """See `Codec`."""
         return values.numpy().astype("<f4", copy=False).tobytes()
 
+    def encoded_bytes(self, numel: int) -> int:
+        """See `Codec`."""
+        return 4 * numel
+
     def decode(self, data: bytes, numel: int) -> Tensor:
         """See `Codec`."""
         if len(data) != 4 * numel:

@@ -33,6 +33,10 @@ class ScaledFP16:
         halves = (values * 2.0**shift).to(torch.float16)
         return _HEADER.pack(shift) + halves.numpy().astype("<f2", copy=False).tobytes()
 
+    def encoded_bytes(self, numel: int) -> int:
+        """See `Codec`."""
+        return _HEADER.size + 2 * numel
+
     def decode(self, data: bytes, numel: int) -> Tensor:
         """See `Codec`."""
         if len(data) != _HEADER.size + 2 * numel:
