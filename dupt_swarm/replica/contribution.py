@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from dupt_swarm.replica.aggregation import sum_of_squares
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import Codec
-from dupt_swarm.replica.codec.parts import encoded_bytes, part_slices
+from dupt_swarm.replica.codec.parts import encoded_size, part_sizes, part_slices
 from dupt_swarm.replica.state import all_finite
 
 CONTRIBUTION, AVERAGE = "contribution-1", "average-1"
@@ -51,7 +52,7 @@ class Form:
     @property
     def size(self) -> int:
         """Bytes of each, without the index."""
-        return encoded_bytes(self.codec, self.numel)
+        return encoded_size(self.codec, self.numel)
 
     def build(self, claim: Claim, data: bytes | memoryview) -> Blob:
         """The blob with the encoded values ``data``."""
@@ -70,13 +71,16 @@ class Form:
         mine = {"kind": self.kind, "codec": self.codec_name, "numel": self.numel}
         return mine | {"round": claim.round, "state": claim.state, "tokens": claim.tokens}
 
-    def part(self, data: memoryview, values: slice, place: slice) -> Tensor:
-        """The values of one part of an encoded vector.
+    def parts(self, blob: Blob) -> Iterator[Tensor]:
+        """The values of ``blob``, part after part, each decoded when it is asked for.
 
         Raises:
             ValueError: the codec does not know such bytes.
         """
-        return self.codec.decode(bytes(data[place]), values.stop - values.start)
+        [data] = blob.sections
+        places = part_slices(self.codec, self.numel)
+        for place, length in zip(places, part_sizes(self.numel), strict=True):
+            yield self.codec.decode(bytes(data[place]), length)
 
 
 @dataclass(frozen=True)
@@ -94,14 +98,12 @@ class Measure:
 
 def measure(blob: Blob, form: Form) -> Measure:
     """Decode a contribution part by part, and see what it is."""
-    [data] = blob.sections
     total = 0.0
-    for values, place in part_slices(form.codec, form.numel):
-        try:
-            part = form.part(data, values, place)
-        except ValueError:
-            return Measure("shape", 0.0)
-        if not all_finite(part):
-            return Measure("not_finite", 0.0)
-        total += sum_of_squares(part)
+    try:
+        for part in form.parts(blob):
+            if not all_finite(part):
+                return Measure("not_finite", 0.0)
+            total += sum_of_squares(part)
+    except ValueError:
+        return Measure("shape", 0.0)
     return Measure("", math.sqrt(total))

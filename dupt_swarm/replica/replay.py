@@ -17,7 +17,7 @@ from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.codec.fp32 import FP32
-from dupt_swarm.replica.codec.parts import part_slices
+from dupt_swarm.replica.codec.parts import part_sizes
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.outer import build_outer
@@ -72,9 +72,9 @@ def mean_of_shared(
     if not sound:
         raise ValueError("no contribution of the round is sound")
     mean, weights = torch.empty(form.numel), [float(tokens) for _, tokens in sound]
-    for values, place in part_slices(form.codec, form.numel):
-        parts = [form.part(blob.sections[0], values, place) for blob, _ in sound]
-        mean[values] = weighted_mean(parts, weights)
+    parts = zip(*(form.parts(blob) for blob, _ in sound), strict=True)
+    for place, part in zip(mean.split_with_sizes(part_sizes(form.numel)), parts, strict=True):
+        place.copy_(weighted_mean(part, weights))
     return Mean(mean, sum(tokens for _, tokens in sound), rejected)
 
 
@@ -133,7 +133,4 @@ def _mean_of_contributions(manifest: Manifest, inputs: Sequence[tuple[Blob, int]
 def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form) -> Mean:
     del manifest
     [(blob, tokens)] = inputs
-    values = torch.empty(form.numel)
-    for place, bytes_ in part_slices(form.codec, form.numel):
-        values[place] = form.part(blob.sections[0], place, bytes_)
-    return Mean(values, tokens)
+    return Mean(torch.cat(list(form.parts(blob))), tokens)

@@ -7,7 +7,7 @@ import torch
 
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec.fp32 import FP32
-from dupt_swarm.replica.codec.parts import PART_VALUES, encode_parts, encoded_bytes
+from dupt_swarm.replica.codec.parts import PART_VALUES, encode_parts, encoded_size
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
@@ -93,7 +93,7 @@ def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
 def test_bytes_that_no_codec_wrote() -> None:
     """Bytes of the right length that the codec refuses are a contribution of another shape."""
     form = Form(CONTRIBUTION, "scaled_fp16", ScaledFP16(), 10)
-    blob = form.build(Claim(0, "0" * 64, 1), b"\x7f" * encoded_bytes(form.codec, 10))
+    blob = form.build(Claim(0, "0" * 64, 1), b"\x7f" * encoded_size(form.codec, 10))
     assert measure(blob, form).reason == "shape"
 
 

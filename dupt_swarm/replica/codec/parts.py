@@ -1,31 +1,58 @@
-"""A whole vector as a codec encodes it: part by part, in order."""
+"""A vector is encoded part by part, so that parts can travel, be averaged and be checked on their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
+import torch
 from torch import Tensor
 
+from dupt_swarm.replica.blob import CHUNK_BYTES
 from dupt_swarm.replica.codec import Codec
 
-PART_VALUES = 262_144  # 1 MiB of fp32: a chunk of the anchor in a replica state
+PART_VALUES = CHUNK_BYTES // 4  # fp32: one part of a vector is one chunk of the anchor in the replica state
+
+
+def part_sizes(numel: int) -> list[int]:
+    """How many values each part of a vector of ``numel`` values has: all alike but for the last."""
+    return [min(PART_VALUES, numel - start) for start in range(0, numel, PART_VALUES)]
+
+
+def part_slices(codec: Codec, numel: int) -> list[slice]:
+    """Where each part lies in the bytes of an encoded vector of ``numel`` values."""
+    ends = accumulate(map(codec.encoded_bytes, part_sizes(numel)), initial=0)
+    return [slice(*pair) for pair in pairwise(ends)]
+
+
+def encoded_size(codec: Codec, numel: int) -> int:
+    """How many bytes an encoded vector of ``numel`` values has."""
+    return sum(map(codec.encoded_bytes, part_sizes(numel)))
 
 
 def encode_parts(codec: Codec, values: Tensor) -> bytes:
-    """The bytes of ``values`` (fp32, ``[n]``, finite): those of its parts, one after another."""
-    return b"".join(codec.encode(values[place]) for place, _ in part_slices(codec, values.numel()))
+    """The bytes of ``values`` (fp32, ``[n]``, finite, on any device): those of its parts, in order."""
+    return b"".join(map(codec.encode, torch.split(values, part_sizes(values.numel()))))
 
 
-def part_slices(codec: Codec, numel: int) -> Iterator[tuple[slice, slice]]:
-    """Where each part of ``numel`` values is: among the values, and among their bytes."""
-    at = 0
-    for start in range(0, numel, PART_VALUES):
-        end = min(start + PART_VALUES, numel)
-        length = codec.encoded_bytes(end - start)
-        yield slice(start, end), slice(at, at + length)
-        at += length
+def decode_parts(codec: Codec, data: bytes | memoryview, numel: int) -> Tensor:
+    """The values of a vector that `encode_parts` encoded: fp32 ``[numel]`` on the CPU.
+
+    Raises:
+        ValueError: ``data`` is not an encoding of ``numel`` values.
+    """
+    check_size(codec, data, numel)
+    values = torch.empty(numel)
+    for place, part in zip(part_slices(codec, numel), torch.split(values, part_sizes(numel)), strict=True):
+        part.copy_(codec.decode(data[place], part.numel()))
+    return values
 
 
-def encoded_bytes(codec: Codec, numel: int) -> int:
-    """The bytes of ``numel`` values."""
-    return sum(place.stop - place.start for _, place in part_slices(codec, numel))
+def check_size(codec: Codec, data: bytes | memoryview, numel: int) -> None:
+    """Refuse the bytes of a vector by their number alone.
+
+    Raises:
+        ValueError: ``numel`` values have another.
+    """
+    expected = encoded_size(codec, numel)
+    if len(data) != expected:
+        raise ValueError(f"{len(data)} bytes are not {numel} encoded values, which have {expected}")
