@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
@@ -26,11 +26,13 @@ class Claim:
         round: rounds completed before the one that it is for.
         state: digest of the replica state that it started from.
         tokens: those that it stands for.
+        maker: peer id of who made it; empty of an average.
     """
 
     round: int
     state: str
     tokens: int
+    maker: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Form:
 
     def _header(self, claim: Claim) -> dict[str, Any]:
         mine = {"kind": self.kind, "codec": self.codec_name, "numel": self.numel}
-        return mine | {"round": claim.round, "state": claim.state, "tokens": claim.tokens}
+        return mine | asdict(claim)
 
     def parts(self, blob: Blob) -> Iterator[Tensor]:
         """The values of ``blob``, part after part, each decoded when it is asked for.

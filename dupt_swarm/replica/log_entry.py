@@ -7,14 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-# 24 members with signed statements have 20 kB.
-ENTRY_BYTES_MAX = 1 << 18
-LOG_BYTES_MAX = 1 << 20
+LOG_BYTES_MAX = 1 << 20  # a round of 24 members with signed statements has 25 kB
 MEMBERS_MAX = 256
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 PeerId = Annotated[str, Field(pattern="^[1-9A-HJ-NP-Za-km-z]{1,64}$")]
-Base64 = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]{0,2048}$")]
+Signed = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]{0,32768}$", description="a signed message, base 64")]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
@@ -27,16 +25,8 @@ class Input(_Plain):
 
     digest: Digest
     tokens: Count = Field(description="those that it stands for")
-    statement: Base64 = Field(default="", description="its maker's, signed; none for an average")
-
-
-class SignedList(_Plain):
-    """The list of contributions on which the group agreed, as its coordinator signed it."""
-
-    group: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")] = Field(description="the group's id")
-    ballot: Count
-    accepted: Annotated[tuple[PeerId, ...], Field(max_length=MEMBERS_MAX, strict=False)]
-    signature: Base64
+    maker: PeerId | Literal[""] = Field(default="", description="of a contribution")
+    statement: Signed = Field(default="", description="of its maker")
 
 
 class LogEntry(_Plain):
@@ -50,7 +40,9 @@ class LogEntry(_Plain):
         description="of the group"
     )
     inputs: Annotated[tuple[Input, ...], Field(min_length=1, max_length=MEMBERS_MAX, strict=False)]
-    agreement: SignedList | None = Field(default=None, description="none where nobody had to agree")
+    agreement: Signed = Field(
+        default="", description="the group's list, signed by its coordinator; none where nobody had to agree"
+    )
 
     @property
     def digests(self) -> list[str]:

@@ -85,7 +85,9 @@ def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:
 
 def claims_of(entry: LogEntry) -> dict[str, Claim]:
     """What the blobs of a round are said to be, by digest."""
-    return {each.digest: Claim(entry.round - 1, entry.before, each.tokens) for each in entry.inputs}
+    return {
+        each.digest: Claim(entry.round - 1, entry.before, each.tokens, each.maker) for each in entry.inputs
+    }
 
 
 def replay(

@@ -9,7 +9,8 @@ import time
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.store import StateStore

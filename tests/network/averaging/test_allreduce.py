@@ -10,7 +10,8 @@ from hivemind.proto import averaging_pb2
 
 from dupt_swarm.network.averaging import averager as averager_module
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import SwarmAverager
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
 DIGEST = "ab" * 32

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.state import ReplicaState
