@@ -1,7 +1,8 @@
 """The swarm's algorithm without a network: all peers' arithmetic, one after another, in one process.
 
 All arithmetic is the product's own code: inner steps and contributions
-(`dupt_swarm.learning.strategies`), codec, screening, weighted mean and outer step (`dupt_swarm.replica`).
+(`dupt_swarm.learning.strategies`), error feedback (`dupt_swarm.optimizer`), codecs, screening, weighted
+mean and outer step (`dupt_swarm.replica`).
 Only time is left out: no oracle is faster than another, nobody leaves, and averaging does not overlap
 with inner steps (`rounds.overlap`).
 """
@@ -18,13 +19,13 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
-from dupt_swarm.replica.codec import Codec, build_codec
+from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
-PART_VALUES = 1 << 17  # 512 KiB of fp32, what hivemind cuts a contribution into
 AfterRound = Callable[[Tensor, int], None]
 
 
@@ -57,6 +58,8 @@ class Learner:
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
         self.strategy = build_strategy(self.parameters, manifest, anchor)
+        encoding = manifest.encoding
+        self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))
         self._update = 0.0
 
@@ -68,11 +71,14 @@ class Learner:
             tokens += self._trainer.step().tokens
         return tokens
 
-    def contribute(self) -> Tensor:
-        """The contribution, fp32 ``[numel]``."""
-        out = torch.empty(sum(parameter.numel() for parameter in self.parameters))
-        self.strategy.contribute(out)
-        return out
+    def contribute(self) -> bytes:
+        """The contribution, encoded, with what was lost of the one before."""
+        return self._feedback.encode(self.strategy.contribute())
+
+    def accept(self, anchor: Tensor) -> None:
+        """The round is over, and ``anchor`` (fp32 ``[numel]``) has the contribution in it."""
+        self._feedback.commit()
+        self.strategy.accept(anchor)
 
     def step(self, *, tokens: int) -> None:
         """What the trainer calls as its optimizer."""
@@ -101,7 +107,7 @@ def train_swarm(
     manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource], tokens: int, after_round: AfterRound
 ) -> None:
     """One oracle per element of ``batches``; together they train on ``tokens`` tokens."""
-    outer, codec = build_outer(manifest), build_codec(manifest)
+    outer = build_outer(manifest)
     oracles = [Learner(manifest, anchor, own) for own in batches]
     shapes = [parameter.detach() for parameter in oracles[0].parameters]
     state = ReplicaState.initial(shapes, outer.buffer_names)
@@ -109,29 +115,31 @@ def train_swarm(
     while state.swarm_tokens < tokens:
         first = state.round * manifest.updates_per_round
         weights = [oracle.train(steps, first) for oracle in oracles]
-        average = all_reduce(manifest, codec, [oracle.contribute() for oracle in oracles], weights)
+        contributions = [oracle.contribute() for oracle in oracles]
+        average = all_reduce(manifest, contributions, anchor.numel(), weights)
         state = outer.step(state, average, sum(weights))
         for oracle in oracles:
-            oracle.strategy.accept(state.anchor)
+            oracle.accept(state.anchor)
         after_round(state.anchor, state.swarm_tokens)
 
 
 def all_reduce(
-    manifest: Manifest, codec: Codec, contributions: Sequence[Tensor], weights: Sequence[int]
+    manifest: Manifest, contributions: Sequence[bytes], numel: int, weights: Sequence[int]
 ) -> Tensor:
-    """The average that every peer gets; each contribution and the average itself pass through the codec."""
-    averaged = [
-        _reduce_part(manifest, codec, parts, weights)
-        for parts in zip(*(contribution.split(PART_VALUES) for contribution in contributions), strict=True)
-    ]
+    """The average that every peer gets of encoded contributions of ``numel`` values, fp32 ``[numel]``."""
+    encoding = manifest.encoding
+    given, returned = (build_codec(name, encoding) for name in (encoding.contribution, encoding.average))
+    averaged = []
+    for place, size in zip(part_slices(given, numel), part_sizes(numel), strict=True):
+        received = [given.decode(contribution[place], size) for contribution in contributions]
+        mean = _reduce_part(manifest, received, weights)
+        averaged.append(returned.decode(returned.encode(mean), size))
     return torch.cat(averaged)
 
 
-def _reduce_part(manifest: Manifest, codec: Codec, parts: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
-    received = [codec.decode(codec.encode(part), part.numel()) for part in parts]
+def _reduce_part(manifest: Manifest, received: Sequence[Tensor], weights: Sequence[int]) -> Tensor:
     limit = manifest.weight_limit
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
     kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
-    mean = weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])
-    return codec.decode(codec.encode(mean), mean.numel())
+    return weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])

@@ -16,6 +16,7 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError, UsageE
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record_fields import RecordFields
@@ -177,8 +178,8 @@ class Swarm:
         return self._memory.anchor
 
     @property
-    def contribution(self) -> Tensor:
-        """Where a contribution is put before `average`, flat, shared with the node."""
+    def contribution(self) -> memoryview:
+        """Where an encoded contribution is put before `average`: bytes shared with the node."""
         return self._memory.contribution
 
     @property
@@ -204,14 +205,15 @@ class Swarm:
         """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
         self._node.publish(now=now, **fields)
 
-    def average(self, tokens: int, companions: tuple[str, ...]) -> Averaging:
+    def average(self, size: int, tokens: int, companions: tuple[str, ...]) -> Averaging:
         """End the round that began with `state`, with what is in `contribution`.
 
         Args:
+            size: bytes of it; 0: it was not finite, and the round fails for this oracle.
             tokens: what it stands for.
             companions: ids of the other oracles of the round; none: this one steps by itself.
         """
-        return Averaging(self, self._node, tokens, companions)
+        return Averaging(self, self._node, EndRound(self.state, size, tokens, companions))
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait; from any thread."""
@@ -247,10 +249,10 @@ class Swarm:
 class Averaging:
     """The end of a round, under way in the node."""
 
-    def __init__(self, swarm: Swarm, node: Node, tokens: int, companions: tuple[str, ...]) -> None:
+    def __init__(self, swarm: Swarm, node: Node, order: EndRound) -> None:
         """Use `Swarm.average`."""
-        self._swarm, self._node, self._tokens = swarm, node, tokens
-        self._future: Future[RoundResult] = node.average(swarm.state, tokens, companions)
+        self._swarm, self._node, self._tokens = swarm, node, order.tokens
+        self._future: Future[RoundResult] = node.average(order)
 
     @property
     def done(self) -> bool:

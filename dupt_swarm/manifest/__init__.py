@@ -6,6 +6,27 @@ strategies   what each training strategy implies for the other tables
 """
 
 from dupt_swarm.manifest.manifest import Manifest
-from dupt_swarm.manifest.tables import Inner, Limits, Model, Objective, Outer, Rounds, Schedule, Tokenizer
+from dupt_swarm.manifest.tables import (
+    Encoding,
+    Inner,
+    Limits,
+    Model,
+    Objective,
+    Outer,
+    Rounds,
+    Schedule,
+    Tokenizer,
+)
 
-__all__ = ["Inner", "Limits", "Manifest", "Model", "Objective", "Outer", "Rounds", "Schedule", "Tokenizer"]
+__all__ = [
+    "Encoding",
+    "Inner",
+    "Limits",
+    "Manifest",
+    "Model",
+    "Objective",
+    "Outer",
+    "Rounds",
+    "Schedule",
+    "Tokenizer",
+]

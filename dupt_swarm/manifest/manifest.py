@@ -12,7 +12,7 @@ import re
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -20,6 +20,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
 from dupt_swarm.manifest.tables import (
     HASH,
+    Encoding,
     Inner,
     Limits,
     Model,
@@ -33,17 +34,12 @@ from dupt_swarm.manifest.tables import (
 from dupt_swarm.schema.explain import explain_difference, explain_invalid
 from dupt_swarm.schema.toml import render_toml
 
-LATER = ("initial_digest", "objective")  # keys that version 0.2 did not have
-
 
 class Manifest(Table):
     """Everything that all peers of one swarm must share."""
 
     name: str = Field(description="letters, digits and hyphens, at most 40")
     seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
-    codec: Literal["scaled_fp16", "fp32"] = Field(
-        default="scaled_fp16", description="how contributions and averages are encoded"
-    )
     initial_digest: str = Field(
         default="", description="of the state of round 0; empty: its weights are drawn from the seed"
     )
@@ -54,6 +50,7 @@ class Manifest(Table):
     outer: Outer
     schedule: Schedule
     rounds: Rounds
+    encoding: Encoding = Encoding()
     limits: Limits = Limits()
 
     @field_validator("name")
@@ -100,15 +97,8 @@ class Manifest(Table):
         return self
 
     def canonical_bytes(self) -> bytes:
-        """The canonical encoding: JSON, sorted keys, no white space.
-
-        The keys that are `LATER` are left out where they have their default: older swarms keep their ids.
-        """
-        tree = self.model_dump(mode="json")
-        for key in LATER:
-            if getattr(self, key) == type(self).model_fields[key].default:
-                del tree[key]
-        return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()
+        """The canonical encoding: JSON, sorted keys, no white space."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property
     def sha256(self) -> str:

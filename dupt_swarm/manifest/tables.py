@@ -222,6 +222,21 @@ class Rounds(Table):
         return self.max_round_seconds + self.ending_seconds
 
 
+class Encoding(Table):
+    """How contributions and averages travel, and what becomes of what that loses."""
+
+    contribution: Literal["fp32", "scaled_fp16", "int8", "int4", "two_bit", "top_k"] = Field(
+        default="scaled_fp16", description="what an oracle sends; docs/architecture.md has the codecs"
+    )
+    average: Literal["fp32", "scaled_fp16", "int8", "int4"] = Field(
+        default="scaled_fp16", description="what a reducer returns"
+    )
+    feedback: float = Field(
+        default=0.0, ge=0, le=1, description="what encoding lost is added to the next contribution × this"
+    )
+    kept: int = Field(default=64, ge=1, le=1024, description="top_k: values kept of each 4,096")
+
+
 class Limits(Table):
     """What peers accept from one another."""
 

@@ -11,16 +11,18 @@ from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
 from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
 from dupt_swarm.network.states.exchange import Hello
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.addresses import keep_ports
@@ -89,8 +91,10 @@ class Participant:
             return RoundResult(None, reason, 0, (), 0.0)
         self.announce(state="averaging", round_tokens=order.tokens, now=True)
         after, outcome, seconds = await self.rounds.end(
-            self.memory.contribution, order.tokens, order.companions
+            self.memory.contribution[: order.size], order.tokens, order.companions
         )
+        if after is not None and not outcome.included:
+            return self._leave_behind(after, seconds)
         if after is not None:
             self._replace(after)
             logger.info(
@@ -103,6 +107,15 @@ class Participant:
         self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
         name = self.store.name if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
+
+    def _leave_behind(self, state: ReplicaState, seconds: float) -> RoundResult:
+        """The round ended without our contribution: the trainer adopts its state, and keeps its progress."""
+        self.store.newer = state
+        name = name_of(state)
+        logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
+        self.announce(state="training", now=True, **self.rounds.told)
+        self.host.tell(CatchingUp(fetching=False, newer=name))
+        return RoundResult(None, "left_out", 0, (), seconds)
 
     def adopt(self) -> StateName:
         """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
@@ -206,7 +219,11 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     if settings.role == "oracle":
         connection.bandwidth.check(manifest, numel)
     averager = SwarmAverager(manifest, connection.dht, host.tell, connection.bandwidth)
-    await averager.open(p2p, numel)
+    assert settings.identity_path is not None
+    sharing = Sharing(connection.exchange, load_identity(settings.identity_path))
+    await averager.open(p2p, numel, sharing)
+    log = RoundLog(settings.log_rounds, settings.log_bytes)
+    connection.exchange.serve_from(log)
     memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     memory.store(store.current)
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
@@ -217,7 +234,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
         store=store,
         memory=memory,
-        rounds=Rounds(manifest, store, membership, averager),
+        rounds=Rounds(manifest, store, membership, averager, log),
         sync=StateSync(store, membership, host.tell),
         neighbours=neighbours,
     )

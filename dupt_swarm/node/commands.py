@@ -91,11 +91,13 @@ class EndRound(Command[RoundResult]):
 
     Attributes:
         state: the one that the contribution started from.
+        size: bytes of it; 0: it was not finite, and there is nothing to be sent.
         tokens: what it stands for.
         companions: ids of the other live oracles of this round; none: this one steps by itself.
     """
 
     state: StateName
+    size: int
     tokens: int
     companions: tuple[str, ...]
 

@@ -19,15 +19,17 @@ from torch import Tensor
 from dupt_swarm.replica.state import Layout, ReplicaState, count_values
 
 _NAME_BYTES = 4096
+# Beyond 4 bytes per value, fp32's: what a codec puts before a few values, and the rest of their block.
+_SPARE_BYTES = 4096
 
 
 class SharedMemory:
-    """``contribution``, written by the trainer, and a replica state, written by the node.
+    """An encoded contribution, written by the trainer, and a replica state, written by the node.
 
     Neither is locked: the trainer writes before it asks for a round, the node before it answers.
 
     Attributes:
-        contribution: fp32 ``[numel]``.
+        contribution: bytes, with room for any encoding; what is not used takes no memory.
         anchor: of the replica state, fp32 ``[numel]``.
     """
 
@@ -40,17 +42,18 @@ class SharedMemory:
             buffer_names: of the outer optimizer.
         """
         numel = count_values(layout)
-        rows = 2 + len(buffer_names)
-        size = _NAME_BYTES + 4 * rows * numel
+        rows = 1 + len(buffer_names)
+        contribution = _NAME_BYTES + 4 * rows * numel
+        size = contribution + 4 * numel + _SPARE_BYTES
         os.ftruncate(fd, size)
         self._layout, self._buffer_names = layout, sorted(buffer_names)
         self._memory = mmap.mmap(fd, size)
         values = torch.frombuffer(
             self._memory, dtype=torch.float32, count=rows * numel, offset=_NAME_BYTES
         ).view(rows, numel)
-        self.contribution: Tensor = values[0]
-        self.anchor: Tensor = values[1]
-        self._buffers = dict(zip(self._buffer_names, values[2:], strict=True))
+        self.anchor: Tensor = values[0]
+        self._buffers = dict(zip(self._buffer_names, values[1:], strict=True))
+        self.contribution = memoryview(self._memory)[contribution:]
 
     def store(self, state: ReplicaState) -> None:
         """Copy ``state`` into the memory; its name comes last, so that half a state has none."""

@@ -145,10 +145,10 @@ class Node(Hearing):
             self._published |= fields
         self._link.submit(Publish(fields, now))
 
-    def average(self, state: StateName, tokens: int, companions: tuple[str, ...]) -> Future[RoundResult]:
-        """End the round with the contribution in the shared memory; see `EndRound`."""
+    def average(self, order: EndRound) -> Future[RoundResult]:
+        """End the round with the contribution in the shared memory."""
         self._set(group=None)
-        return self._link.submit(EndRound(state, tokens, companions))
+        return self._link.submit(order)
 
     def lost_round(self, tokens: int) -> RoundResult:
         """What is known of a round in which the process died; the others may have ended it with our part.

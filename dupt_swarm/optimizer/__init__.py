@@ -1,5 +1,6 @@
 """Inner steps and rounds.
 
 collaborative   `CollaborativeOptimizer`
+feedback        encodes contributions; what that loses is added to the next one
 contribution    what becomes of an oracle's progress: sent, perhaps uncertain, in the state or given up
 """

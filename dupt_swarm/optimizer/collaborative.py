@@ -15,6 +15,8 @@ from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress, round_progress
 from dupt_swarm.node.view import Peer
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
+from dupt_swarm.optimizer.feedback import ErrorFeedback
+from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.swarm import Averaging, Swarm
 from dupt_swarm.timing.speed import Speed
@@ -54,6 +56,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._swarm, self._manifest = swarm, swarm.manifest
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor)
         self._contribution = Contribution()
+        encoding = swarm.manifest.encoding
+        self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
+        self._sent_bytes = 0
         self._averaging: Averaging | None = None
         self._speed = Speed()
         self.last_round: RoundResult | None = None
@@ -163,7 +168,11 @@ class CollaborativeOptimizer(optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
         assert self._averaging is None
-        return {"strategy": self._strategy.state_dict(), **self._contribution.saved()}
+        return {
+            "strategy": self._strategy.state_dict(),
+            "feedback": self._feedback.state_dict(),
+            **self._contribution.saved(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any], *, doubtful: bool = False) -> None:
         """Go on from ``state_dict``; the swarm must hold the replica state saved with it.
@@ -174,6 +183,7 @@ class CollaborativeOptimizer(optim.Optimizer):
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
         self._strategy.load_state_dict(state_dict["strategy"])
+        self._feedback.load_state_dict(state_dict["feedback"], self.param_groups[0]["params"][0])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _companions(self) -> tuple[Peer, ...]:
@@ -207,24 +217,32 @@ class CollaborativeOptimizer(optim.Optimizer):
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())
         self._obey(self._contribution.send())
-        self._averaging = self._swarm.average(self._contribution.sent_tokens, companions)
+        tokens = self._contribution.sent_tokens
+        self._averaging = self._swarm.average(self._sent_bytes, tokens, companions)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if not companions or not self._manifest.rounds.overlap:
             self.settle()
 
     def _obey(self, outcome: tuple[Contribution, Order]) -> None:
-        """Do with the parameters what has become of the contribution."""
+        """Do with the parameters, and with what was lost, what has become of the contribution."""
         self._contribution, order = outcome
         match order:
             case Order.CONTRIBUTE:
-                self._strategy.contribute(self._swarm.contribution)
+                self._write(self._feedback.encode(self._strategy.contribute()))
             case Order.ACCEPT:
+                self._feedback.commit()
                 self._strategy.accept(self._swarm.anchor)
             case Order.REBASE:
+                self._feedback.drop()
                 self._strategy.rebase(self._swarm.anchor)
             case Order.DISCARD:
+                self._feedback.forget()
                 self._strategy.discard()
                 self._strategy.rebase(self._swarm.anchor)
+
+    def _write(self, contribution: bytes) -> None:
+        self._sent_bytes = len(contribution)
+        self._swarm.contribution[: self._sent_bytes] = contribution
 
     def _begin_round(self) -> None:
         self._start_clocks()

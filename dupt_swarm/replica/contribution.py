@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dupt_swarm.replica.aggregation import sum_of_squares
 from dupt_swarm.replica.blob import Blob, Index
-from dupt_swarm.replica.codec import Codec
-from dupt_swarm.replica.codec.parts import encoded_size, part_sizes, part_slices
+from dupt_swarm.replica.codec import Codec, encoded_size, part_sizes, part_slices
 from dupt_swarm.replica.state import all_finite
 
 CONTRIBUTION, AVERAGE = "contribution-1", "average-1"
@@ -56,7 +55,7 @@ class Form:
         """Bytes of each, without the index."""
         return encoded_size(self.codec, self.numel)
 
-    def build(self, claim: Claim, data: bytes | memoryview) -> Blob:
+    def build(self, claim: Claim, data: bytes | bytearray | memoryview) -> Blob:
         """The blob with the encoded values ``data``."""
         return Blob.build(self._header(claim), [data])
 
@@ -82,7 +81,7 @@ class Form:
         [data] = blob.sections
         places = part_slices(self.codec, self.numel)
         for place, length in zip(places, part_sizes(self.numel), strict=True):
-            yield self.codec.decode(bytes(data[place]), length)
+            yield self.codec.decode(data[place], length)
 
 
 @dataclass(frozen=True)

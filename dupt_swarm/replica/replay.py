@@ -15,9 +15,7 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.codec.fp32 import FP32
-from dupt_swarm.replica.codec.parts import part_sizes
+from dupt_swarm.replica.codec import build_codec, part_sizes
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.outer import build_outer
@@ -41,13 +39,14 @@ class Mean:
 
 def contribution_form(manifest: Manifest, numel: int) -> Form:
     """The form of this swarm's contributions."""
-    return Form(CONTRIBUTION, manifest.codec, build_codec(manifest), numel)
+    encoding = manifest.encoding
+    return Form(CONTRIBUTION, encoding.contribution, build_codec(encoding.contribution, encoding), numel)
 
 
 def average_form(manifest: Manifest, numel: int) -> Form:
     """The form of this swarm's averages, where they are kept."""
-    del manifest
-    return Form(AVERAGE, "fp32", FP32(), numel)
+    encoding = manifest.encoding
+    return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
 
 
 def mean_of_shared(

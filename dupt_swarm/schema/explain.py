@@ -29,6 +29,11 @@ HABITS = {
     "grad_clip": "clip_norm",
 }
 
+# Keys of earlier versions, and what to do about them.
+FORMER = {
+    "codec": 'it is now a table [encoding], with contribution = "…" and average = "…"',
+}
+
 
 def explain_invalid(error: ValidationError, model: type[BaseModel], source: str) -> str:
     """Every problem in ``error``, one line each: where, what, remedy."""
@@ -65,6 +70,8 @@ def dotted_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def _suggestion(where: str, known: list[str]) -> str:
+    if where in FORMER:
+        return f"; {FORMER[where]}"
     table, _, leaf = where.rpartition(".")
     leaf = HABITS.get(leaf, leaf)
     # The same key (in this table first, then in others), then similar spellings.

@@ -17,6 +17,7 @@ from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.settings import NodeSettings
+from tests.support.contributions import put
 from tests.support.loopback import NOBODY
 from tests.support.programs import dupt_model
 from tests.support.saved_models import small_tokenizer
@@ -56,11 +57,15 @@ class Cluster:
         before = self.oracles[0].state
         for oracle in self.oracles:
             oracle.publish(now=True, state="training")
-            oracle.contribution.normal_(std=1e-3)
+        sizes = [
+            put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
+            for oracle in self.oracles
+        ]
         self._wait_for(before, at_work=2)
         ids = [oracle.peer_id for oracle in self.oracles]
         averaging = [
-            oracle.average(640, (mate,)) for oracle, mate in zip(self.oracles, ids[::-1], strict=True)
+            oracle.average(size, 640, (mate,))
+            for oracle, size, mate in zip(self.oracles, sizes, ids[::-1], strict=True)
         ]
         assert len({one.result().state for one in averaging}) == 1
         after = self.oracles[0].state

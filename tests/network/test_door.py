@@ -17,6 +17,7 @@ from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
+from tests.support.contributions import encoded
 from tests.support.stranger import (
     AveragerStub,
     answer_finds,
@@ -74,11 +75,13 @@ async def open_averagers(manifest, peers) -> list[SwarmAverager]:
     return averagers
 
 
-def start_round(averagers, size: int, round: int = 1) -> list[asyncio.Task]:
+def start_round(averagers, manifest, size: int, round: int = 1) -> list[asyncio.Task]:
     """Each averages its own number."""
     about = {"round": round, "digest": DIGEST, "group_size": size}
     return [
-        asyncio.create_task(averager.average(torch.full((NUMEL,), float(number)), 10.0, **about))
+        asyncio.create_task(
+            averager.average(encoded(torch.full((NUMEL,), float(number)), manifest), 10.0, **about)
+        )
         for number, averager in enumerate(averagers)
     ]
 
@@ -198,7 +201,7 @@ def test_a_round_with_malformed_averagers(stations, manifest) -> None:
                     )
                     assert stored == [False]
             averagers = await open_averagers(manifest, peers)
-            assert_averaged(await asyncio.gather(*start_round(averagers, 2)))
+            assert_averaged(await asyncio.gather(*start_round(averagers, manifest, 2)))
 
     run(scenario)
 
@@ -209,7 +212,7 @@ def test_a_follower_with_a_hostile_gather(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(2, manifest) as peers, stranger_beside(*(peer.address for peer in peers)) as p2p:
             averagers = await open_averagers(manifest, peers)
-            rounds = start_round(averagers, 3)
+            rounds = start_round(averagers, manifest, 3)
             for gather in HOSTILE_GATHERS:
                 for peer in peers:
                     code = await ask_to_follow(p2p, peer.address, manifest, gather)
@@ -283,7 +286,7 @@ def test_a_hostile_leader(stations, make_manifest, identities) -> None:
                         value=True,
                         expiration_time=get_dht_time() + 5,
                     )
-                    assert_averaged(await asyncio.gather(*start_round(averagers, 2, round)))
+                    assert_averaged(await asyncio.gather(*start_round(averagers, manifest, 2, round)))
                 assert list(dict.fromkeys(asked)) == kinds
 
     run(scenario)

@@ -37,6 +37,7 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.settings import NodeSettings
+from tests.support.contributions import put
 from tests.support.loopback import LOOPBACK, NOBODY
 
 TOKENIZER = b"{}"
@@ -141,6 +142,7 @@ def test_unknown_command(parent: Callable[..., Any]) -> None:
 def test_the_life_of_a_first_peer(
     first_peer: NodeSettings,
     state: ReplicaState,
+    manifest: Manifest,
     parent: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
@@ -154,13 +156,13 @@ def test_the_life_of_a_first_peer(
             assert joined.host_maddrs != LOOPBACK  # the port that was free
             memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
             assert torch.equal(memory.anchor, state.anchor)
-            memory.contribution.fill_(0.5)
-            result = await one.call(EndRound(joined.state, 64, ()))
+            size = put(memory.contribution, torch.full_like(memory.anchor, 0.5), manifest)
+            result = await one.call(EndRound(joined.state, size, 64, ()))
             assert (result.reason, result.tokens, result.mates) == ("", 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
             assert after is not None
             assert result.state == StateName(1, 64, after.digest)
-            late = await one.call(EndRound(joined.state, 64, ()))
+            late = await one.call(EndRound(joined.state, size, 64, ()))
             assert (late.state, late.reason) == (None, "stale")
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state

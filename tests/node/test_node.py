@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.node.commands import Adopt, Check, LogTo, ReadView
+from dupt_swarm.node.commands import Adopt, Check, EndRound, LogTo, ReadView
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import anonymous_file
 from dupt_swarm.node.node import Node
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from tests.support.contributions import put
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 
@@ -70,9 +71,9 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         joined = node.join(first)
         memory = node.attach()
         node.supervise()
-        memory.contribution.fill_(0.5)
+        size = put(memory.contribution, torch.full((6,), 0.5), manifest)
         assert joined.state is not None
-        result = node.average(joined.state, 64, ()).result(60)
+        result = node.average(EndRound(joined.state, size, 64, ())).result(60)
         assert result.state is not None
         os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.catching_up.newer == result.state)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import PART_VALUES, encode_parts, encoded_size
 from dupt_swarm.replica.codec.fp32 import FP32
-from dupt_swarm.replica.codec.parts import PART_VALUES, encode_parts, encoded_size
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
@@ -22,7 +22,7 @@ TOKENS = (3, 1, 4)
 def manifest(make_manifest):
     """Plain averaging of exact contributions."""
     return make_manifest(
-        codec="fp32",
+        encoding={"contribution": "fp32", "average": "fp32"},
         outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
         rounds={"exchange": "share"},
     )

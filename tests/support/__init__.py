@@ -4,6 +4,7 @@ waiting          wait until something holds
 loopback         addresses of this machine, free ports, an address where nobody is
 texts            folders of real text to train on
 tiny             manifests and settings of very small swarms
+contributions    contributions as an oracle sends them
 saved_models     model folders with very small models
 hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart

@@ -28,8 +28,8 @@ class Strategy(Protocol):
         ``learning_rate`` is that of the inner optimizer, if there is one.
         """
 
-    def contribute(self, out: Tensor) -> None:
-        """Write the contribution to ``out`` (fp32 on the CPU, ``[numel]``), and remember what was sent."""
+    def contribute(self) -> Tensor:
+        """The contribution, and remember what was sent: new memory, fp32 ``[numel]``, on the device."""
 
     def accept(self, anchor: Tensor) -> None:
         """The round included what was sent: continue from ``anchor``, keeping progress made since."""

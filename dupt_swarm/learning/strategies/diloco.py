@@ -33,10 +33,10 @@ class DiLoCo:
             group["lr"] = learning_rate
         self._inner.step()
 
-    def contribute(self, out: Tensor) -> None:
+    def contribute(self) -> Tensor:
         """See `Strategy`."""
         self._sent = flatten(self._parameters)
-        out.copy_(self._anchor - self._sent)
+        return self._anchor - self._sent
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""

@@ -35,10 +35,10 @@ class Gradient:
                 total.add_(parameter.grad.reshape(-1), alpha=tokens)
         self._tokens += tokens
 
-    def contribute(self, out: Tensor) -> None:
+    def contribute(self) -> Tensor:
         """See `Strategy`."""
         self._sent = (self._sum.clone(), self._tokens)
-        out.copy_(self._sum / self._tokens)
+        return self._sum / self._tokens
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.averaging.allreduce import AllreduceException
-from hivemind.averaging.partition import TensorPartContainer
-from hivemind.compression import CompressionBase, CompressionInfo
 from hivemind.p2p import PeerID
 from hivemind.proto import averaging_pb2, runtime_pb2
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.parts import Part, Parts
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import screen_part
-from dupt_swarm.replica.codec import Codec, build_codec
 
 logger = logging.getLogger(__name__)
 
@@ -45,27 +43,6 @@ class Tally:
     rejected: Counter[str] = field(default_factory=Counter)
 
 
-class WireCompression(CompressionBase):  # type: ignore[misc]
-    """Lets hivemind's part container split and encode with our codec."""
-
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-
-    def compress(self, tensor: Tensor, info: CompressionInfo, allow_inplace: bool = False) -> Any:
-        """One part as a message."""
-        del info, allow_inplace
-        return runtime_pb2.Tensor(buffer=self._codec.encode(tensor), size=[tensor.numel()])
-
-    def extract(self, serialized_tensor: Any) -> Tensor:
-        """The values of a message."""
-        return self._codec.decode(serialized_tensor.buffer, math.prod(serialized_tensor.size))
-
-    def estimate_compression_ratio(self, info: CompressionInfo) -> float:
-        """Bytes sent ÷ bytes in memory."""
-        del info
-        return self._codec.bytes_per_value / 4
-
-
 class ScreeningRunner(OpenRunner):
     """`AllReduceRunner` that returns averages instead of differences, the same bytes to every peer.
 
@@ -75,23 +52,26 @@ class ScreeningRunner(OpenRunner):
     """
 
     def __init__(
-        self, *, manifest: Manifest, contribution: Tensor, bandwidth: Bandwidth, **kwargs: Any
+        self,
+        *,
+        manifest: Manifest,
+        contribution: bytes | memoryview,
+        numel: int,
+        bandwidth: Bandwidth,
+        **kwargs: Any,
     ) -> None:
-        """``contribution`` is the flat fp32 vector; ``kwargs`` are those of `AllReduceRunner`."""
-        super().__init__(tensors=[contribution], **kwargs)
+        """``contribution`` is an encoded vector of ``numel`` values; ``kwargs`` are `AllReduceRunner`'s."""
+        super().__init__(tensors=[], **kwargs)
         self._bandwidth = bandwidth
         self.tally = Tally()
-        self._codec = build_codec(manifest)
         self._weight_limit = manifest.weight_limit
-        self.tensor_part_container = TensorPartContainer(
-            [contribution], self.peer_fractions, WireCompression(self._codec), return_deltas=False
-        )
-        own = self.ordered_peer_ids.index(self.peer_id)
-        self.parts_for_local_averaging = self.tensor_part_container.get_raw_input_parts(own)
+        parts = Parts(contribution, numel, self.peer_fractions, manifest.encoding)
+        self.tensor_part_container = self._parts = parts
+        self.parts_for_local_averaging = parts.of(self.ordered_peer_ids.index(self.peer_id))
         self.tensor_part_reducer = PartReducer(
             len(self.parts_for_local_averaging),
             len(self.sender_peer_ids),
-            self._codec,
+            parts.average_codec,
             manifest.limits.max_norm_ratio,
         )
 
@@ -117,40 +97,41 @@ class ScreeningRunner(OpenRunner):
 
     async def exchange_with(self, peer_id: PeerID) -> None:
         """Send a peer its share of our contribution, and register the averages that it returns."""
-        peer_index = self.ordered_peer_ids.index(peer_id)
-        received = 0
+        missing = self._parts.of(self.ordered_peer_ids.index(peer_id))
         try:
             ours = peer_id == self.peer_id
             async with aclosing(self._average_own() if ours else self._exchange(peer_id)) as averages:
-                async for values, weight in averages:
-                    self.tally.weights.append(weight * values.numel())
-                    self.tally.values += values.numel()
-                    self.tensor_part_container.register_processed_part(peer_index, received, values)
-                    received += 1
-            if received != self.tensor_part_container.num_parts_by_peer[peer_index]:
-                raise AllreduceException(f"{peer_id} returned only {received} parts")
+                async for data, weight in averages:
+                    part = missing[0]
+                    await asyncio.to_thread(self._take, part, data, weight)
+                    self.tally.weights.append(weight * part.numel)
+                    self.tally.values += part.numel
+                    del missing[0]
+                    self._parts.register_processed_parts(1)
+            if missing:
+                raise AllreduceException(f"{peer_id} did not return its last {len(missing)} parts")
         except BaseException as error:
             # A peer may vanish once it has returned all of its share: the average is complete without it.
-            if received < self.tensor_part_container.num_parts_by_peer[peer_index]:
+            if missing:
                 logger.warning("%s did not return its share: %s", peer_id, repr(error))
                 self.tally.lost_reducers.append(str(peer_id))
-                self.tensor_part_container.register_failed_reducer(peer_index)
+                self._parts.register_processed_parts(len(missing))
             raise
 
-    async def _average_own(self) -> AsyncGenerator[tuple[Tensor, float], None]:
+    async def _average_own(self) -> AsyncGenerator[tuple[bytes, float], None]:
         sender = self.sender_peer_ids.index(self.peer_id)
         for number, part in enumerate(self.parts_for_local_averaging):
-            averaged = await self.tensor_part_reducer.average(sender, number, part, self.weight)
-            yield self._decode_average(averaged.data, averaged.weight, part.numel())
+            values = await asyncio.to_thread(self._screen, number, part.data, self.weight)
+            averaged = await self.tensor_part_reducer.average(sender, number, values, self.weight)
+            yield averaged.data, averaged.weight
 
-    async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[Tensor, float], None]:
+    async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[bytes, float], None]:
         """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order.
 
         It hangs up after the last one: see `GuardedP2P`.
         """
         peer_index = self.ordered_peer_ids.index(peer_id)
-        sizes = deque(part.numel() for part in self.parts_of(peer_index))
-        sent = asyncio.Event()
+        expected, sent = len(self._parts.of(peer_index)), asyncio.Event()
         outgoing = paced(self.parts_for(peer_index), self._bandwidth.upload)
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
             stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
@@ -162,36 +143,27 @@ class ScreeningRunner(OpenRunner):
             async for message in replies:
                 if message.code != averaging_pb2.AVERAGED_PART:
                     raise AllreduceException(f"{peer_id} sent no average, but code {message.code}")
-                data, numel = message.tensor_part.buffer, sizes.popleft()
-                yield await asyncio.to_thread(self._decode_average, data, message.weight, numel)
-                if not sizes:
+                yield message.tensor_part.buffer, message.weight
+                expected -= 1
+                if not expected:
                     return
 
     async def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
-        """The messages with our contribution to a peer's share; the next one is encoded meanwhile.
-
-        (Upstream's do so in a task that is left behind when nobody reads to the end.)
-        """
-        loop, encode = asyncio.get_running_loop(), self._codec.encode
-        parts = self.parts_of(peer_index)
-        encoded = [loop.run_in_executor(None, encode, part) for part in parts[:1]]
-        for number, part in enumerate(parts):
-            data = await encoded.pop()
-            encoded = [loop.run_in_executor(None, encode, after) for after in parts[number + 1 : number + 2]]
+        """The messages with our contribution to a peer's share."""
+        for number, part in enumerate(self._parts.of(peer_index)):
             message = averaging_pb2.AveragingData(
-                tensor_part=runtime_pb2.Tensor(buffer=data, size=[part.numel()]), weight=self.weight
+                tensor_part=runtime_pb2.Tensor(buffer=bytes(part.data), size=[part.numel]), weight=self.weight
             )
             if number == 0:
                 message.code, message.group_id = averaging_pb2.PART_FOR_AVERAGING, self.group_id
             yield message
 
-    def _decode_average(self, data: bytes, weight: float, numel: int) -> tuple[Tensor, float]:
-        values = self._codec.decode(data, numel)
+    def _take(self, part: Part, data: bytes, weight: float) -> None:
+        part.take(self._parts.average_codec, data)
         limit = self._weight_limit * len(self.sender_peer_ids)
-        reason = screen_part(values, weight, limit)
+        reason = screen_part(part.values, weight, limit)
         if reason:
             raise AllreduceException(f"a reducer returned an average with a bad {reason}")
-        return values, weight
 
     async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
         """Average the parts that one peer sends, and send it the results.
@@ -203,8 +175,9 @@ class ScreeningRunner(OpenRunner):
         try:
             async with aclosing(paced(stream, self._bandwidth.download)) as messages:
                 async for message in messages:
-                    values = await asyncio.to_thread(self._screen, message, part)
-                    averaged: Averaged = await reducer.average(sender, part, values, message.weight)
+                    given, weight = message.tensor_part.buffer, message.weight
+                    values = await asyncio.to_thread(self._screen, part, given, weight)
+                    averaged: Averaged = await reducer.average(sender, part, values, weight)
                     part += 1
                     await self._bandwidth.upload.take(len(averaged.data), urgent=True)
                     yield averaging_pb2.AveragingData(
@@ -220,16 +193,16 @@ class ScreeningRunner(OpenRunner):
                 logger.warning("%s left after %d parts", sender_id, part)
                 await self.ban(sender_id)
 
-    def _screen(self, message: Any, part: int) -> Tensor:
+    def _screen(self, part: int, data: bytes | memoryview, weight: float) -> Tensor:
+        """The values that somebody contributes to one of our parts."""
         if part >= len(self.parts_for_local_averaging):
             raise self._reject("too_many")
         try:
-            values = self._codec.decode(
-                message.tensor_part.buffer, self.parts_for_local_averaging[part].numel()
-            )
+            numel = self.parts_for_local_averaging[part].numel
+            values = self._parts.contribution_codec.decode(data, numel)
         except ValueError as error:
             raise self._reject("shape") from error
-        reason = screen_part(values, message.weight, self._weight_limit)
+        reason = screen_part(values, weight, self._weight_limit)
         if reason:
             raise self._reject(reason)
         return values

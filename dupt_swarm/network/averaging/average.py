@@ -60,14 +60,14 @@ class Offer:
     """A contribution, ready for a group.
 
     Attributes:
-        contribution: fp32 ``[numel]``; not changed.
+        contribution: encoded.
         weight: tokens that it stands for.
         round: rounds completed before the one that ends.
         state: digest of the replica state that it started from.
         statement: what the exchange tells the group of it; empty: nothing.
     """
 
-    contribution: Tensor
+    contribution: bytes | memoryview
     weight: float
     round: int
     state: str
@@ -83,8 +83,8 @@ class RoundExchange(Protocol):
 
     rejected: Counter[str]
 
-    async def offer(self, contribution: Tensor, weight: float, round: int, state: str) -> Offer:
-        """Make a contribution ready, before the group is looked for."""
+    async def offer(self, contribution: bytes | memoryview, weight: float, round: int, state: str) -> Offer:
+        """Make an encoded contribution ready, before the group is looked for."""
 
     def check(self, member: Member, peer_id: str) -> None:
         """Refuse a member for what it tells of itself, before there is a group.

@@ -12,7 +12,6 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
-from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Offer, RoundExchange, sum_of_tokens
@@ -23,7 +22,6 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import GroupFormed
-from dupt_swarm.replica.state import all_finite
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Means:
 
 
 async def _reduce(means: Means) -> RoundExchange:
-    return Reduce(means.manifest, means.averager, means.p2p, means.bandwidth)
+    return Reduce(means.manifest, means.averager, means.p2p, means.numel, means.bandwidth)
 
 
 async def _share(means: Means) -> RoundExchange:
@@ -116,19 +114,19 @@ class SwarmAverager(OpenAverager):
         await self.serve(p2p, self._search)
 
     async def average(
-        self, contribution: Tensor, weight: float, *, round: int, digest: str, group_size: int
+        self, contribution: bytes | memoryview, weight: float, *, round: int, digest: str, group_size: int
     ) -> Average:
         """Meet the peers of this round and average with them.
 
         Args:
-            contribution: fp32 ``[numel]``; not changed.
+            contribution: encoded; empty: it was not finite.
             weight: tokens that it stands for.
             round: the round that ends.
             digest: the state that the round started from: only peers of equal anchors may meet.
             group_size: live oracles; the group is formed as soon as so many are there, and at the end
                 of the matchmaking time with as many as there are. 1: there is nobody else.
         """
-        if not all_finite(contribution):
+        if not contribution:
             return Average(None, reason="not_finite")
         offer = await self._exchange.offer(contribution, weight, round, digest)
         if group_size == 1:

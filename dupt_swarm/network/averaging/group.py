@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dupt_swarm.network.averaging.agreement import Decision
-from dupt_swarm.network.averaging.ballot_messages import SignedList
+from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.replica.contribution import Claim
 

@@ -8,16 +8,14 @@ from contextlib import aclosing
 
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.p2p import P2P
-from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.averaging.average import Average, Evidence, Offer, sum_of_tokens
 from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.parts import average_alone
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
-from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.codec.parts import encode_parts
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import average_form
@@ -26,13 +24,15 @@ from dupt_swarm.replica.replay import average_form
 class Reduce:
     """See `RoundExchange`."""
 
-    def __init__(self, manifest: Manifest, averager: OpenAverager, p2p: P2P, bandwidth: Bandwidth) -> None:
-        """``averager`` takes the parts that others send."""
+    def __init__(
+        self, manifest: Manifest, averager: OpenAverager, p2p: P2P, numel: int, bandwidth: Bandwidth
+    ) -> None:
+        """``averager`` takes the parts that others send; vectors have ``numel`` values."""
         self.rejected: Counter[str] = Counter()
         self._manifest, self._averager, self._p2p, self._bandwidth = manifest, averager, p2p, bandwidth
-        self._me = str(p2p.peer_id)
+        self._me, self._numel = str(p2p.peer_id), numel
 
-    async def offer(self, contribution: Tensor, weight: float, round: int, state: str) -> Offer:
+    async def offer(self, contribution: bytes | memoryview, weight: float, round: int, state: str) -> Offer:
         """See `RoundExchange`."""
         return Offer(contribution, weight, round, state)
 
@@ -41,10 +41,10 @@ class Reduce:
 
     async def alone(self, offer: Offer) -> Average:
         """See `RoundExchange`."""
-        codec = build_codec(self._manifest)
-        values = codec.decode(codec.encode(offer.contribution), offer.contribution.numel())
-        tokens = int(offer.weight)
-        return Average(values, tokens, evidence=await self._evidence(values, tokens, offer, (self._me,)))
+        encoding, tokens = self._manifest.encoding, int(offer.weight)
+        own = await asyncio.to_thread(average_alone, offer.contribution, self._numel, encoding)
+        evidence = await self._evidence(own.encoded, tokens, offer, (self._me,))
+        return Average(own.values, tokens, evidence=evidence)
 
     async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
         """See `RoundExchange`."""
@@ -52,6 +52,7 @@ class Reduce:
         runner = ScreeningRunner(
             manifest=self._manifest,
             contribution=offer.contribution,
+            numel=self._numel,
             bandwidth=self._bandwidth,
             p2p=self._p2p,
             servicer_type=type(self._averager),
@@ -77,14 +78,14 @@ class Reduce:
             lost = tuple(runner.tally.lost_reducers)
             return Average(None, tokens, mates, reason="peer_lost", lost=lost)
         members_ids = tuple(map(str, group.peer_ids))
-        evidence = await self._evidence(values, runner.tokens, offer, members_ids)
+        encoded = runner.tensor_part_container.encoded
+        evidence = await self._evidence(encoded, runner.tokens, offer, members_ids)
         return Average(values, runner.tokens, mates, evidence=evidence)
 
     async def _evidence(
-        self, values: Tensor, tokens: int, offer: Offer, members: tuple[str, ...]
+        self, encoded: bytearray, tokens: int, offer: Offer, members: tuple[str, ...]
     ) -> Evidence:
         """The average as a blob: equal bytes on all peers."""
-        form = average_form(self._manifest, values.numel())
-        claim = Claim(offer.round, offer.state, tokens)
-        blob = await asyncio.to_thread(lambda: form.build(claim, encode_parts(form.codec, values)))
+        form = average_form(self._manifest, self._numel)
+        blob = await asyncio.to_thread(form.build, Claim(offer.round, offer.state, tokens), encoded)
         return Evidence((Input(digest=blob.digest, tokens=tokens),), members, {blob.digest: blob})

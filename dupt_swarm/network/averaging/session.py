@@ -13,7 +13,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.agreement import Agreement, Decision
-from dupt_swarm.network.averaging.ballot_messages import AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.group import SharingGroup
 
 POLL_SECONDS = (0.1, 1.0)  # at first, and at most

@@ -19,11 +19,10 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from hivemind.utils.crypto import RSAPrivateKey
-from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Evidence, Offer
-from dupt_swarm.network.averaging.ballot_messages import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.collecting import Collection
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.matchmaking import Member
@@ -32,7 +31,6 @@ from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec.parts import encode_parts
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import Mean, contribution_form, mean_of_shared
@@ -102,12 +100,15 @@ class Share:
         self._blobs.serve_from(self._shelf)
         await self._agreements.add_p2p_handlers(self._agreements._p2p)
 
-    async def offer(self, contribution: Tensor, weight: float, round: int, state: str) -> SharedOffer:
+    async def offer(
+        self, contribution: bytes | memoryview, weight: float, round: int, state: str
+    ) -> SharedOffer:
         """See `RoundExchange`."""
         claim = Claim(round, state, max(1, int(weight)), self._me)
 
         def build() -> Statement:
-            blob = self._form.build(claim, encode_parts(self._form.codec, contribution))
+            # A copy: the trainer writes the next one where this one is.
+            blob = self._form.build(claim, bytes(contribution))
             self._shelf.begin(blob)
             return Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.codec import build_codec, encoded_size
 from dupt_swarm.settings import NodeSettings
 
 BURST_SECONDS = 1.0
@@ -79,14 +79,16 @@ class Bandwidth:
         """Refuse limits under which no round could end in time: everybody would wait for this peer.
 
         Args:
-            manifest: for the codec and the time limit of an all-reduce.
+            manifest: for the codecs and the time limit of an all-reduce.
             numel: weights of the model.
 
         Raises:
             UsageError: names the least rate that suffices.
         """
-        # Each peer sends its contribution and its share of the average to all: twice the model at most.
-        amount = 2 * build_codec(manifest).bytes_per_value * numel
+        # Each peer sends its contribution and its share of the average to all: each once at most.
+        encoding = manifest.encoding
+        codecs = [build_codec(name, encoding) for name in (encoding.contribution, encoding.average)]
+        amount = sum(encoded_size(codec, numel) for codec in codecs)
         seconds = manifest.rounds.allreduce_seconds
         least = amount / (ROUND_RATIO * seconds)
         for limit, bucket in (("upload", self.upload), ("download", self.download)):

@@ -25,7 +25,6 @@ from hivemind.averaging.matchmaking import Matchmaking
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.p2p import P2P, PeerID, StubBase
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
-from torch import Tensor
 
 HIVEMIND_VERSION = "1.1.12"
 
@@ -117,9 +116,6 @@ AllReduceRunner._get_peer_stub
 AllReduceRunner._ban_sender
     averaging/allreduce.py:317 AllReduceRunner._ban_sender 3a3d52ad781b
     ends the wait for a sender; called
-TensorPartContainer._input_parts_by_peer
-    averaging/partition.py:35 TensorPartContainer.__init__ b652a9b72673
-    the parts of each peer's share; made here
 """
 
 
@@ -253,10 +249,6 @@ class OpenRunner(AllReduceRunner):  # type: ignore[misc]
     def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
         """Take the parts of the sender with this index; yields the answers."""
         raise NotImplementedError
-
-    def parts_of(self, peer_index: int) -> list[Tensor]:
-        """Our contribution to a peer's share, cut into the parts that travel."""
-        return [part for part, _ in self.tensor_part_container._input_parts_by_peer[peer_index]]
 
     def stub_of(self, peer_id: PeerID) -> StubBase:
         """To call a peer of the group."""

@@ -9,20 +9,18 @@ from torch import Tensor
 class FP32:
     """Little-endian IEEE 754 single precision: 4 bytes per value, exact."""
 
-    bytes_per_value = 4
-
     def encode(self, values: Tensor) -> bytes:
         """See `Codec`."""
-        return values.numpy().astype("<f4", copy=False).tobytes()
+        return values.cpu().numpy().astype("<f4", copy=False).tobytes()
 
-    def encoded_bytes(self, numel: int) -> int:
+    def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
         """See `Codec`."""
-        return 4 * numel
-
-    def decode(self, data: bytes, numel: int) -> Tensor:
-        """See `Codec`."""
-        if len(data) != 4 * numel:
+        if len(data) != self.encoded_bytes(numel):
             raise ValueError(f"{len(data)} bytes are not {numel} fp32 values")
         if not numel:
             return torch.empty(0)
         return torch.frombuffer(bytearray(data), dtype=torch.float32)
+
+    def encoded_bytes(self, numel: int) -> int:
+        """See `Codec`."""
+        return 4 * numel

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import CHUNK_BYTES
-from dupt_swarm.replica.codec import Codec
+from dupt_swarm.replica.codec.codec import Codec
 
 PART_VALUES = CHUNK_BYTES // 4  # fp32: one part of a vector is one chunk of the anchor in the replica state
 
@@ -32,3 +32,27 @@ def encoded_size(codec: Codec, numel: int) -> int:
 def encode_parts(codec: Codec, values: Tensor) -> bytes:
     """The bytes of ``values`` (fp32, ``[n]``, finite, on any device): those of its parts, in order."""
     return b"".join(map(codec.encode, torch.split(values, part_sizes(values.numel()))))
+
+
+def decode_parts(codec: Codec, data: bytes | memoryview, numel: int) -> Tensor:
+    """The values of a vector that `encode_parts` encoded: fp32 ``[numel]`` on the CPU.
+
+    Raises:
+        ValueError: ``data`` is not an encoding of ``numel`` values.
+    """
+    check_size(codec, data, numel)
+    values = torch.empty(numel)
+    for place, part in zip(part_slices(codec, numel), torch.split(values, part_sizes(numel)), strict=True):
+        part.copy_(codec.decode(data[place], part.numel()))
+    return values
+
+
+def check_size(codec: Codec, data: bytes | memoryview, numel: int) -> None:
+    """Refuse the bytes of a vector by their number alone.
+
+    Raises:
+        ValueError: ``numel`` values have another.
+    """
+    expected = encoded_size(codec, numel)
+    if len(data) != expected:
+        raise ValueError(f"{len(data)} bytes are not {numel} encoded values, which have {expected}")

@@ -21,8 +21,6 @@ _SHIFTS = (-113, 100)
 class ScaledFP16:
     """A 2-byte exponent, then little-endian fp16 values: 2 bytes per value."""
 
-    bytes_per_value = 2
-
     def encode(self, values: Tensor) -> bytes:
         """See `Codec`."""
         largest = float(values.abs().max()) if values.numel() else 0.0
@@ -31,15 +29,11 @@ class ScaledFP16:
             exponent += 1  # fp16 rounds it up to the next power of two, so that exponent counts
         shift = min(max(_TOP_EXPONENT - int(exponent), _SHIFTS[0]), _SHIFTS[1]) if largest else 0
         halves = (values * 2.0**shift).to(torch.float16)
-        return _HEADER.pack(shift) + halves.numpy().astype("<f2", copy=False).tobytes()
+        return _HEADER.pack(shift) + halves.cpu().numpy().astype("<f2", copy=False).tobytes()
 
-    def encoded_bytes(self, numel: int) -> int:
+    def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
         """See `Codec`."""
-        return _HEADER.size + 2 * numel
-
-    def decode(self, data: bytes, numel: int) -> Tensor:
-        """See `Codec`."""
-        if len(data) != _HEADER.size + 2 * numel:
+        if len(data) != self.encoded_bytes(numel):
             raise ValueError(f"{len(data)} bytes are not {numel} scaled fp16 values")
         (shift,) = _HEADER.unpack_from(data)
         if not _SHIFTS[0] <= shift <= _SHIFTS[1]:
@@ -48,3 +42,7 @@ class ScaledFP16:
             return torch.empty(0)
         halves = torch.frombuffer(bytearray(data[_HEADER.size :]), dtype=torch.float16)
         return halves.float().mul_(2.0**-shift)
+
+    def encoded_bytes(self, numel: int) -> int:
+        """See `Codec`."""
+        return _HEADER.size + 2 * numel

@@ -10,6 +10,7 @@ import torch
 
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+from tests.support.contributions import encoded
 
 NUMEL = 4_000_000  # 16 parts of an all-reduce with two bytes per value
 DIGEST = "ab" * 32
@@ -66,17 +67,19 @@ async def open_averagers(manifest, peers, bandwidths=()) -> list[SwarmAverager]:
     return averagers
 
 
-def start_round(averagers, number: int) -> list[asyncio.Task]:
+def start_round(averagers, manifest, number: int) -> list[asyncio.Task]:
     about = {"round": number, "digest": DIGEST, "group_size": len(averagers)}
     return [
-        asyncio.create_task(averager.average(torch.full((NUMEL,), float(place)), 10.0, **about))
+        asyncio.create_task(
+            averager.average(encoded(torch.full((NUMEL,), float(place)), manifest), 10.0, **about)
+        )
         for place, averager in enumerate(averagers)
     ]
 
 
-async def end_with_one_cancelled(averagers, when: asyncio.Event) -> set[str]:
+async def end_with_one_cancelled(averagers, manifest, when: asyncio.Event) -> set[str]:
     """How the round ended for the others. (Its tasks, whose errors hold their frames, end with this.)"""
-    mine, *others = start_round(averagers, 1)
+    mine, *others = start_round(averagers, manifest, 1)
     await when.wait()
     mine.cancel()
     await asyncio.wait([mine])
@@ -96,12 +99,12 @@ def test_cancelled_while_the_group_is_being_found(stations, manifest) -> None:
             averagers = await open_averagers(manifest, peers)
             with nothing_heard():
                 for number, seconds in enumerate((0.0, 0.01, 0.05, 0.1)):
-                    tasks = start_round(averagers, number)
+                    tasks = start_round(averagers, manifest, number)
                     await asyncio.sleep(seconds)
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
-            results = await asyncio.gather(*start_round(averagers, 9))
+            results = await asyncio.gather(*start_round(averagers, manifest, 9))
             assert [result.reason for result in results] == ["", ""]
 
     run(scenario)
@@ -129,7 +132,7 @@ def test_cancelled_in_the_all_reduce(stations, manifest, side, passed, client) -
                 0
             ].client_mode = client  # it reduces nothing, and gets the averages when it has sent all
             with nothing_heard():
-                reasons = await end_with_one_cancelled(averagers, gate.shut)
+                reasons = await end_with_one_cancelled(averagers, manifest, gate.shut)
                 assert reasons <= {"peer_lost", "timeout", ""}
                 gate.opened.set()
                 await asyncio.sleep(0.3)
@@ -146,7 +149,7 @@ def test_a_round_that_takes_too_long(stations, manifest) -> None:
         async with stations(2, manifest) as peers:
             averagers = await open_averagers(manifest, peers, [bandwidth])
             with nothing_heard():
-                results = await asyncio.gather(*start_round(averagers, 1))
+                results = await asyncio.gather(*start_round(averagers, manifest, 1))
                 assert results[0].reason == "timeout"
                 await asyncio.sleep(0.1)
 

@@ -8,8 +8,10 @@ import torch
 from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.contributions import encoded
 
 NUMEL = 10
 
@@ -38,8 +40,9 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
     async def scenario():
         async with stations(1, manifest) as [peer]:
             averager = averager_type(manifest, peer.dht)
-            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
-            return await rounds.end(contribution, 10, ())
+            await averager.open(peer.p2p, NUMEL)
+            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
+            return await rounds.end(encoded(contribution, manifest), 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
 
