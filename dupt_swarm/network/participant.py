@@ -22,6 +22,7 @@ from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
 from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
 from dupt_swarm.network.states.exchange import Hello
+from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.network.states.sync import StateSync
@@ -224,6 +225,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     await averager.open(p2p, numel, sharing)
     log = RoundLog(settings.log_rounds, settings.log_bytes)
     connection.exchange.serve_from(log)
+    connection.exchange.tell_log(lambda since: log.since(since, store.name.digest))
+    replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
     memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     memory.store(store.current)
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
@@ -235,7 +238,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         store=store,
         memory=memory,
         rounds=Rounds(manifest, store, membership, averager, log),
-        sync=StateSync(store, membership, host.tell),
+        sync=StateSync(store, membership, replaying, host.tell),
         neighbours=neighbours,
     )
     node.serve()

@@ -25,10 +25,12 @@ from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, Upl
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
+from dupt_swarm.replica.log_entry import LogEntry, log_bytes, parse_log
 from dupt_swarm.replica.state import KIND
 
 HELLO_SECONDS = 10.0
 INDEX_SECONDS = 10.0
+LOG_SECONDS = 10.0
 # After this long without an answer, the next donor is asked too.
 NEXT_DONOR_SECONDS = 1.0
 # A downloader that reads a chunk more slowly than this is dropped.
@@ -106,6 +108,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._hello: Hello | None = None
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
+        self._log: Callable[[str], list[LogEntry]] = lambda _: []
         self._slots, self._small_slots = (
             UploadSlots.within(self._bandwidth.upload.rate),
             UploadSlots(SMALL_SLOTS),
@@ -125,6 +128,10 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """From now on serve whatever is on ``shelf`` too."""
         self._shelves.append(shelf)
 
+    def tell_log(self, log: Callable[[str], list[LogEntry]]) -> None:
+        """From now on tell others the rounds that ``log`` gives: since the state of a digest, or all."""
+        self._log = log
+
     async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
         """Our own hello; empty until we have one."""
         if self._hello is None:
@@ -136,6 +143,10 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """The index of a blob, or nothing if we do not hold it."""
         blob = self._find(request.value)
         return BytesValue(value=blob.index.data if blob else b"")
+
+    async def rpc_log(self, request: StringValue, _context: P2PContext) -> BytesValue:
+        """The log of rounds up to our state: from the state that is named on, or else all that we keep."""
+        return BytesValue(value=log_bytes(self._log(request.value)))
 
     async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         """The chunks asked for, in the order asked for, each once.
@@ -183,6 +194,16 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         async with asyncio.timeout(HELLO_SECONDS):
             reply = await self.get_stub(self._p2p, peer).rpc_hello(StringValue())
         return Hello.parse(reply.value)
+
+    async def log_of(self, peer: PeerID, since: str = "") -> list[LogEntry]:
+        """The log of rounds of ``peer``, from the state ``since`` on if it reaches back so far.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        async with asyncio.timeout(LOG_SECONDS):
+            reply = await self.get_stub(self._p2p, peer).rpc_log(StringValue(value=since))
+        return parse_log(reply.value)
 
     async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.
