@@ -219,13 +219,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
         connection.bandwidth.check(manifest, numel)
-    averager = SwarmAverager(manifest, connection.dht, host.tell, connection.bandwidth)
-    assert settings.identity_path is not None
-    sharing = Sharing(connection.exchange, load_identity(settings.identity_path))
-    await averager.open(p2p, numel, sharing)
-    log = RoundLog(settings.log_rounds, settings.log_bytes)
-    connection.exchange.serve_from(log)
-    connection.exchange.tell_log(lambda since: log.since(since, store.name.digest))
+    averager = await _open_averager(connection, host, numel)
+    log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
     memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     memory.store(store.current)
@@ -254,6 +249,22 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     ):
         await stack.enter_async_context(background(work))
     return node
+
+
+async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:
+    averager = SwarmAverager(connection.manifest, connection.dht, host.tell, connection.bandwidth)
+    assert connection.settings.identity_path is not None
+    sharing = Sharing(connection.exchange, load_identity(connection.settings.identity_path))
+    await averager.open(connection.p2p, numel, sharing)
+    return averager
+
+
+def _open_log(connection: Connection, store: StateStore) -> RoundLog:
+    """The log of rounds, from now on for others to read."""
+    log = RoundLog(connection.settings.log_rounds, connection.settings.log_bytes)
+    connection.exchange.serve_from(log)
+    connection.exchange.tell_log(lambda since: log.since(since, store.name.digest))
+    return log
 
 
 async def _keep_reachable(connection: Connection, host: Host) -> None:

@@ -13,6 +13,7 @@ share           the exchange in which everybody gets all contributions
 shelf           the contributions of the round that is being ended
 collecting      fetches those of the others
 group           who is in it, and who brings what
+evidence        whether a log entry is what its group signed
 statement       what a member brings, signed
 agreement       which contributions count: one list, agreed once, whoever dies meanwhile
 session         one member's part in it, on the clock and over the network
