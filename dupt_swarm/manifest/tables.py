@@ -199,7 +199,7 @@ class Rounds(Table):
         default=5, ge=0.5, le=300, description="a sender silent for so long is left out of the average"
     )
     allreduce_seconds: float = Field(
-        default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
+        default=60, ge=1, le=3600, description="an exchange that takes longer has failed"
     )
 
     @model_validator(mode="after")
