@@ -3,6 +3,7 @@
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
 from dupt_swarm import block_matrices                          to train a model of your own with Muon
 from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
+from dupt_swarm import audit                                   to compute its past rounds again
 from dupt_swarm import evaluate_documents, continue_text, Sampling, export                 to use it
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.model import GPT
     from dupt_swarm.learning.rolling import evaluate_documents
+    from dupt_swarm.models.auditing import audit
     from dupt_swarm.models.exporting import export
     from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
     from dupt_swarm.models.pulling import pull
@@ -56,6 +58,7 @@ __all__ = [
     "Sampling",
     "SavedModel",
     "Swarm",
+    "audit",
     "block_matrices",
     "continue_text",
     "evaluate_documents",
@@ -73,6 +76,7 @@ _HOMES = {
     "Sampling": "learning.generation.sampling",
     "SavedModel": "models.saved_model",
     "Swarm": "swarm",
+    "audit": "models.auditing",
     "block_matrices": "learning.inner.matrices",
     "continue_text": "learning.generation.text",
     "evaluate_documents": "learning.rolling",

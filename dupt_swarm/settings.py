@@ -36,6 +36,8 @@ class NodeSettings:
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
         max_upload: bytes per second that this peer may send to the others; None: no limit.
         max_download: bytes per second that it may receive from them; None: no limit.
+        log_rounds: how many of the last rounds to keep in memory, for those who are behind or audit.
+        log_bytes: how much memory that may take, but for the last round.
     """
 
     role: Role
@@ -52,6 +54,8 @@ class NodeSettings:
     tokenizer: bytes = b""
     max_upload: float | None = None
     max_download: float | None = None
+    log_rounds: int = 10
+    log_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)

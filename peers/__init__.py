@@ -9,6 +9,7 @@ bootstrap        the first peer
 join             an oracle
 evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health
+audit            past rounds, computed again
 check            preflight: is this machine fit to join?
 pause            stop training, stay in the swarm
 resume           go on training

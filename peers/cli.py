@@ -19,6 +19,7 @@ COMMANDS = {
     "finish": "Have a peer contribute at the end of this round, then leave.",
     "stop": "Have a peer save a checkpoint and leave now.",
     "status": "Show a swarm as it is now.",
+    "audit": "Compute past rounds of a swarm again.",
     "demo": "Watch a small swarm learn on this machine.",
 }
 

@@ -194,6 +194,10 @@ class Rounds(Table):
         le=100,
         description="round r, from 0, has this^r inner steps until that is a whole round; 1: all are whole",
     )
+    exchange: Literal["reduce", "share"] = Field(
+        default="reduce",
+        description="members reduce a part of the average each, or everybody gets all contributions",
+    )
     overlap: bool = Field(default=False, description="go on with inner steps while peers average")
     max_round_seconds: float = Field(
         default=600, gt=0, le=86400, description="a round ends then at the latest"
@@ -205,7 +209,7 @@ class Rounds(Table):
         default=5, ge=0.5, le=300, description="a sender silent for so long is left out of the average"
     )
     allreduce_seconds: float = Field(
-        default=60, ge=1, le=3600, description="an all-reduce that takes longer has failed"
+        default=60, ge=1, le=3600, description="an exchange that takes longer has failed"
     )
 
     @field_validator("growth")

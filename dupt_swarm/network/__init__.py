@@ -7,6 +7,7 @@ service         `NodeService`: carries out the commands
 observer        `Observer`: a node that only looks
 participant     `Participant`: a node that holds the state, averages and serves; puts the rooms below together
 pulling         fetching a state for an observer
+auditing        computing past rounds again, likewise
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and their validator, membership, liveness, neighbours

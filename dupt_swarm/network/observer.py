@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.auditing import audit
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.pulling import pull
-from dupt_swarm.node.commands import Pull
-from dupt_swarm.node.messages import Joined, Pulled
+from dupt_swarm.node.commands import Audit, Pull
+from dupt_swarm.node.messages import AuditedRound, Joined, Pulled
 from dupt_swarm.node.view import View
 
 
 @dataclass(frozen=True)
 class Observer:
-    """The node of `dupt-peer status`, `dupt-model pull` and the monitor, which only look."""
+    """The node of `dupt-peer status` and `audit`, `dupt-model pull` and the monitor, which only look."""
 
     connection: Connection
     host: Host
@@ -47,3 +48,7 @@ class Observer:
     async def pull(self, order: Pull) -> Pulled:
         """Fetch a replica state; see `Pull`."""
         return await pull(self.connection, self.host, order)
+
+    async def audit(self, order: Audit) -> tuple[AuditedRound, ...]:
+        """Compute past rounds again; see `Audit`."""
+        return await audit(self.connection, self.host, order)

@@ -11,16 +11,19 @@ from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
 from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
 from dupt_swarm.network.states.exchange import Hello
+from dupt_swarm.network.states.replaying import Replaying
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.addresses import keep_ports
@@ -91,6 +94,8 @@ class Participant:
         after, outcome, seconds = await self.rounds.end(
             self.memory.contribution[: order.size], order.tokens, order.companions
         )
+        if after is not None and not outcome.included:
+            return self._leave_behind(after, seconds)
         if after is not None:
             self._replace(after)
             logger.info(
@@ -103,6 +108,15 @@ class Participant:
         self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
         name = self.store.name if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
+
+    def _leave_behind(self, state: ReplicaState, seconds: float) -> RoundResult:
+        """The round ended without our contribution: the trainer adopts its state, and keeps its progress."""
+        self.store.newer = state
+        name = name_of(state)
+        logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
+        self.announce(state="training", now=True, **self.rounds.told)
+        self.host.tell(CatchingUp(fetching=False, newer=name))
+        return RoundResult(None, "left_out", 0, (), seconds)
 
     def adopt(self) -> StateName:
         """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
@@ -206,8 +220,9 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
         connection.bandwidth.check(manifest, numel)
-    averager = SwarmAverager(manifest, connection.dht, host.tell, connection.bandwidth)
-    await averager.open(p2p, numel)
+    averager = await _open_averager(connection, host, numel)
+    log = _open_log(connection, store)
+    replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
     memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     memory.store(store.current)
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
@@ -218,8 +233,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
         store=store,
         memory=memory,
-        rounds=Rounds(manifest, store, membership, averager),
-        sync=StateSync(store, membership, host.tell),
+        rounds=Rounds(manifest, store, membership, averager, log),
+        sync=StateSync(store, membership, replaying, host.tell),
         neighbours=neighbours,
     )
     node.serve()
@@ -235,6 +250,22 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     ):
         await stack.enter_async_context(background(work))
     return node
+
+
+async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:
+    averager = SwarmAverager(connection.manifest, connection.dht, host.tell, connection.bandwidth)
+    assert connection.settings.identity_path is not None
+    sharing = Sharing(connection.exchange, load_identity(connection.settings.identity_path))
+    await averager.open(connection.p2p, numel, sharing)
+    return averager
+
+
+def _open_log(connection: Connection, store: StateStore) -> RoundLog:
+    """The log of rounds, from now on for others to read."""
+    log = RoundLog(connection.settings.log_rounds, connection.settings.log_bytes)
+    connection.exchange.serve_from(log)
+    connection.exchange.tell_log(lambda since: log.since(since, store.name.digest))
+    return log
 
 
 async def _keep_reachable(connection: Connection, host: Host) -> None:

@@ -38,7 +38,7 @@ async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
     tokenizer = await get_tokenizer(connection.exchange, connection.settings, connection.handshake)
     store = StateStore(connection.manifest, connection.exchange, host.tell)
     membership = connection.membership
-    async with background(_meet(connection.p2p, await membership.refresh())):
+    async with background(meet(connection.p2p, await membership.refresh())):
         if order.round is None:
             # A single peer that claims the newest state must not choose what people take away.
             state = await find_state(store, membership, connection.handshake, lambda view: view.agreed)
@@ -48,7 +48,7 @@ async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
     return Pulled(tokenizer, name_of(state), membership.view)
 
 
-async def _meet(p2p: P2P, view: View) -> None:
+async def meet(p2p: P2P, view: View) -> None:
     """Dial peers that publish an address: who is behind a relay is not found by its id alone."""
     known = {str(peer.peer_id) for peer in await p2p.list_peers()}
     far = [peer for peer in view.peers if peer.peer_id not in known and peer.record.addresses]
@@ -63,7 +63,7 @@ async def _state_after(round: int, store: StateStore, connection: Connection) ->
     Raises:
         NodeError: nobody holds one; says which rounds can be had.
     """
-    holders = await _states_held(connection)
+    holders = await states_held(connection)
     found = [(digest, peers) for (number, digest), peers in holders.items() if number == round]
     problem = "nobody holds it"
     for digest, peers in sorted(found, key=lambda entry: -len(entry[1])):
@@ -83,7 +83,7 @@ async def _state_after(round: int, store: StateStore, connection: Connection) ->
     )
 
 
-async def _states_held(connection: Connection) -> dict[tuple[int, str], list[str]]:
+async def states_held(connection: Connection) -> dict[tuple[int, str], list[str]]:
     """Which peers say that they give which state, by its round and digest."""
     peers = (await connection.membership.refresh()).peers
     asked = dict.fromkeys([*connection.handshake.peer_ids, *(peer.peer_id for peer in peers)])

@@ -16,6 +16,7 @@ from dupt_swarm.network.observer import Observer
 from dupt_swarm.network.participant import Participant, take_part
 from dupt_swarm.node.commands import (
     Adopt,
+    Audit,
     CancelRound,
     Check,
     Command,
@@ -62,6 +63,8 @@ class NodeService:
                 return command.reply(await self._joined.view())
             case Pull():
                 return command.reply(await self._observer.pull(command))
+            case Audit():
+                return command.reply(await self._observer.audit(command))
             case Publish(fields, now):
                 self._participant.connection.membership.update(now=now, **fields)
                 return command.reply(None)
@@ -108,7 +111,7 @@ class NodeService:
     def _observer(self) -> Observer:
         node = self._joined
         if not isinstance(node, Observer):
-            raise NodeError("only an observer fetches a state without taking part")
+            raise NodeError("only an observer fetches a state or audits without taking part")
         return node
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dupt_swarm.node.messages import Checkup, Joined, Pulled, RoundResult, StateName
+from dupt_swarm.node.messages import AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
@@ -130,6 +130,17 @@ class Pull(Command[Pulled]):
 
     path: Path
     round: int | None
+
+
+@dataclass(frozen=True)
+class Audit(Command[tuple[AuditedRound, ...]]):
+    """Compute past rounds again without taking part; for observers. Answered with the oldest round first.
+
+    Attributes:
+        rounds: the last so many; None: all that the peers keep.
+    """
+
+    rounds: int | None
 
 
 @dataclass(frozen=True)

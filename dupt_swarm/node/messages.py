@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
@@ -55,6 +56,28 @@ class Pulled:
     tokenizer: bytes
     state: StateName
     view: View
+
+
+Verdict = Literal["equal", "differs", "no longer held"]
+
+
+@dataclass(frozen=True)
+class AuditedRound:
+    """A past round, computed again.
+
+    Attributes:
+        round: of the state that follows.
+        state_digest: of that state, as the swarm claims it.
+        verdict: whether the computation leads there, if it could be made.
+        reason: why it differs, or could not be made; empty otherwise.
+        contributions: how many went into it; 1 where the log has the average.
+    """
+
+    round: int
+    state_digest: str
+    verdict: Verdict
+    reason: str
+    contributions: int
 
 
 @dataclass(frozen=True)

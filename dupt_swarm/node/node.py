@@ -16,6 +16,7 @@ from typing import TypeVar, Unpack
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
     Adopt,
+    Audit,
     CancelRound,
     Check,
     Command,
@@ -33,6 +34,7 @@ from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import (
+    AuditedRound,
     CatchingUp,
     Checkup,
     Downloading,
@@ -189,6 +191,14 @@ class Node(Hearing):
             CheckpointError: it cannot be written.
         """
         return self._call(Pull(path, round), JOIN_SECONDS)
+
+    def audit(self, rounds: int | None) -> tuple[AuditedRound, ...]:
+        """Have the node of an observer compute past rounds again; see `Audit`.
+
+        Raises:
+            NodeError: nobody keeps a log of rounds.
+        """
+        return self._call(Audit(rounds), JOIN_SECONDS)
 
     def refresh(self) -> View:
         """Read the records of all peers now.

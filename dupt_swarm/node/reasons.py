@@ -18,6 +18,7 @@ FAILURES = (
     "outer_overflow",  # the outer step would not have been finite
     "cancelled",  # the peer was told to stop
     "node_lost",  # the node process ended in it
+    "left_out",  # it ended without the own contribution, which counts in the next one
 )
 REJECTIONS = (
     "other",

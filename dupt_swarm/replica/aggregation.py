@@ -1,4 +1,4 @@
-"""What a reducer does with the parts it receives: screen each, then average those that are sound."""
+"""What is done with contributions, whole or in parts: screen each, then average those that are sound."""
 
 from __future__ import annotations
 
@@ -28,20 +28,41 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
 
 
 def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float) -> list[bool]:
-    """Which parts to keep: those whose norm is at most ``ratio`` × the median norm.
+    """Which parts to keep: see `keep_norms`."""
+    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
+    return keep_norms(norms, weights, ratio)
+
+
+def keep_norms(norms: Sequence[float], weights: Sequence[float], ratio: float) -> list[bool]:
+    """What to keep of that which has these norms: at most ``ratio`` × the median norm.
 
     A peer that trained on more tokens than the median has moved further, so its norm may be larger in
-    proportion. Two parts cannot outvote each other, so parts are left out only among three or more.
-    Where most parts are zero (embedding rows that few texts use), the others count as sound.
+    proportion. Two cannot outvote each other, so something is left out only among three or more.
+    Where most are zero (embedding rows that few texts use), the others count as sound.
     """
-    if len(parts) < 3:
-        return [True] * len(parts)
-    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
+    if len(norms) < 3:
+        return [True] * len(norms)
     median, usual = statistics.median(norms), statistics.median(weights)
     return [
         median == 0 or norm <= ratio * median * max(1.0, weight / usual)
         for norm, weight in zip(norms, weights, strict=True)
     ]
+
+
+def sum_of_squares(part: Tensor) -> float:
+    """Σ x² over an fp32 part ``[n]``, with the same bits on any hardware.
+
+    The squares are exact in fp64. They are added in halves, element by element, since a library's
+    reduction adds in an order of its own.
+    """
+    squares = part.double()
+    squares *= squares
+    length = len(squares)
+    while length > 1:
+        half = (length + 1) // 2
+        squares[: length - half] += squares[half:length]
+        length = half
+    return float(squares[0]) if length else 0.0
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -2,15 +2,12 @@
 
 import signal
 import time
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 
-from dupt_swarm.node.node import Node
-from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
+from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
+from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("chaos")  # one swarm for all
@@ -21,40 +18,8 @@ FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given i
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
     """One swarm for all tests here: what one of them broke must not trouble the next."""
-    sockets = Path(f"/tmp/{uuid.uuid4().hex[:8]}")  # short: the path of a Unix socket has at most 108 bytes
-    sockets.mkdir()
-    shared = set(Path("/dev/shm").iterdir())
-    with ChaosSwarm(tmp_path_factory.mktemp("chaos"), sockets) as swarm:
+    with chaos_swarm(tmp_path_factory.mktemp("chaos")) as swarm:
         yield swarm
-        swarm.assert_tokens_count_once()
-        families = [process for peer in swarm.peers if peer.alive for process in processes_of(peer)]
-    assert_gone(families)
-    # After a power cut nobody is left to remove the folder for sockets: the next node does.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.tempdir", str(sockets))
-        Node().close()
-    assert list(sockets.iterdir()) == []
-    assert not {path for path in set(Path("/dev/shm").iterdir()) - shared if "torch" in path.name}
-    sockets.rmdir()
-
-
-def processes_of(peer: PeerProcess) -> list[psutil.Process]:
-    """The trainer, the node and the daemon."""
-    assert peer.popen is not None
-    trainer = psutil.Process(peer.popen.pid)
-    return [trainer, *trainer.children(recursive=True)]
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    """Wait until none of them runs any more."""
-
-    def runs(process: psutil.Process) -> bool:
-        try:
-            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    wait_until(lambda: not any(map(runs, processes)), "no orphan is left")
 
 
 @pytest.mark.parametrize("stage", ["matchmaking", "group", "sending", "reducing", "outer step"])

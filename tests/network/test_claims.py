@@ -14,6 +14,8 @@ from dupt_swarm.network.members.identity import load_identity, owner_tag
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.replaying import Replaying
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.replica.state import ReplicaState
@@ -115,7 +117,8 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
                 view = await mine.member.refresh()
                 assert view.best.record.swarm_tokens == 1 << 40
                 assert mine.store.is_behind(view, mine.member.peer_id)
-                sync = StateSync(mine.store, mine.member, lambda _: None)
+                replaying = Replaying(manifest, mine.exchange, RoundLog(1, 0), always=True)
+                sync = StateSync(mine.store, mine.member, replaying, lambda _: None)
                 sync.follow(view, lambda: None)
                 assert sync.task is not None
                 await sync.task

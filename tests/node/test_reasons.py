@@ -1,4 +1,4 @@
-from dupt_swarm.network.averaging.averager import Average
+from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, by_reason, in_order
 from dupt_swarm.node.record import PeerRecord

@@ -35,6 +35,10 @@ GRADIENT: dict[str, dict[str, Any]] = {
 LOSSY: dict[str, dict[str, Any]] = {
     "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
 }
+SHARE: dict[str, dict[str, Any]] = {
+    "rounds": {"exchange": "share"},
+    "encoding": {"contribution": "two_bit", "feedback": 1.0},
+}
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},
     "inner": {"optimizer": "sgd", "learning_rate": 0.5, "clip_norm": 0.0, "weight_decay": 0.0},
@@ -139,7 +143,9 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize(("changes"), [{}, GRADIENT, LOSSY], ids=["diloco", "gradient", "lossy"])
+@pytest.mark.parametrize(
+    ("changes"), [{}, GRADIENT, LOSSY, SHARE], ids=["diloco", "gradient", "lossy", "share"]
+)
 def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
@@ -156,6 +162,8 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
         assert sum(len(same) == 3 for same in states.values()) >= 7
         last = states[10][0][0]
         wait_until(lambda: last in {peer.record.state_digest for peer in cluster.first.view.peers})
+        # It followed by computing rounds again: the states did not travel.
+        assert "computed 1 rounds again" in cluster.first.folder.log.read_text()
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -201,6 +209,37 @@ def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(
         assert alone.result().state is not None
         assert looking.result().reason == "behind"
         wait_until(lambda: late.catching_up.newer == early.state)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> None:
+    """With exact contributions that everybody gets, the new anchor is computed by hand, bit for bit."""
+    shared = {"rounds": PLAIN_AVERAGING["rounds"] | {"exchange": "share"}}
+    manifest = manifest_of(**(PLAIN_AVERAGING | shared), encoding={"contribution": "fp32"})
+    sizes = [4, 8, 12]
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(3)
+        models, optimizers = trained_by(swarms)
+        start = swarms[0].anchor.clone()
+        contributions: dict[str, tuple[Tensor, float]] = {}
+        for number, size in enumerate(sizes):
+            alone = GPT(manifest.model)
+            alone.load_state_dict(models[number].state_dict())
+            sgd = torch.optim.SGD(alone.parameters(), lr=manifest.inner.learning_rate)
+            backward(alone, next(batches(number, manifest, [size])))
+            sgd.step()
+            after = torch.cat([parameter.detach().reshape(-1) for parameter in alone.parameters()])
+            contributions[swarms[number].peer_id] = (start - after, size / sum(sizes))
+
+        def step(number: int) -> None:
+            optimizers[number].step(
+                tokens=backward(models[number], next(batches(number, manifest, [sizes[number]])))
+            )
+
+        in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
+        [first, second, third] = (values * share for _, (values, share) in sorted(contributions.items()))
+        expected = start - (first + second + third)
+        assert all(torch.equal(swarm.anchor, expected) for swarm in swarms)
 
 
 @pytest.mark.usefixtures("nothing_left")

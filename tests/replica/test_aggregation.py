@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
+from dupt_swarm.replica.aggregation import screen_norms, screen_part, sum_of_squares, weighted_mean
 
 NAN, INF = float("nan"), float("inf")
 
@@ -96,3 +96,13 @@ def test_parts_are_not_changed() -> None:
     parts = [torch.ones(3), torch.full((3,), 4.0)]
     assert weighted_mean(parts, [2.0, 1.0]).tolist() == [2.0, 2.0, 2.0]
     assert [part.tolist() for part in parts] == [[1.0] * 3, [4.0] * 3]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 64, 1001])
+def test_sum_of_squares(length) -> None:
+    """It is the sum, of whatever length, and added in halves: the same additions everywhere."""
+    part = torch.randn(length, generator=torch.Generator().manual_seed(length)) * 1e20
+    assert sum_of_squares(part) == pytest.approx(math.fsum(float(x) ** 2 for x in part), rel=1e-12)
+    if length == 3:
+        a, b, c = (float(x) ** 2 for x in part)
+        assert sum_of_squares(part) == (a + c) + b

@@ -5,43 +5,57 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 from hivemind.utils import get_dht_time
-from torch import Tensor
+from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.allreduce import ScreeningRunner
+from dupt_swarm.network.averaging.average import Average, Offer, RoundExchange, sum_of_tokens
 from dupt_swarm.network.averaging.matchmaking import GroupRequest, LocalDHT, Member, RoundMatchmaking
-from dupt_swarm.network.averaging.parts import average_alone
+from dupt_swarm.network.averaging.reduce import Reduce
+from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import GroupFormed
 
 
 @dataclass(frozen=True)
-class Average:
-    """The outcome of one all-reduce.
+class Sharing:
+    """What the exchange `share` needs: the exchange of blobs, and the peer's identity."""
 
-    Attributes:
-        values: the average contribution, fp32 ``[numel]``; None if the round failed here.
-        tokens: tokens that went into it; of a failed round, those that should have.
-        mates: ids of the other peers of the group.
-        reason: why it failed, one word for the metrics, or empty.
-        lost: peers that did not do their share.
-        encoded: the bytes that ``values`` were decoded from, part by part; None if there are none.
-    """
+    blobs: Exchange
+    key: RSAPrivateKey
 
-    values: Tensor | None
-    tokens: int = 0
-    mates: tuple[str, ...] = ()
-    reason: str = ""
-    lost: tuple[str, ...] = ()
-    encoded: bytes | memoryview | None = None
+
+@dataclass(frozen=True)
+class Means:
+    """What there is to make an exchange of."""
+
+    manifest: Manifest
+    averager: OpenAverager
+    p2p: P2P
+    numel: int
+    bandwidth: Bandwidth
+    sharing: Sharing | None
+
+
+async def _reduce(means: Means) -> RoundExchange:
+    return Reduce(means.manifest, means.averager, means.p2p, means.numel, means.bandwidth)
+
+
+async def _share(means: Means) -> RoundExchange:
+    assert means.sharing is not None
+    share = Share(means.manifest, means.p2p, means.numel, means.sharing.blobs, means.sharing.key)
+    await share.open()
+    return share
+
+
+EXCHANGES = {"reduce": _reduce, "share": _share}
 
 
 class SwarmAverager(OpenAverager):
@@ -75,16 +89,25 @@ class SwarmAverager(OpenAverager):
         self._manifest, self._tell = manifest, tell
         self._bandwidth = bandwidth or Bandwidth()
         self.searching = False  # for the group of a round
-        self.rejected: Counter[str] = Counter()  # contributions left out here, by reason
 
-    async def open(self, p2p: P2P, numel: int) -> None:
-        """Start serving other peers' requests, for vectors of ``numel`` values."""
-        self._daemon, self._numel = p2p, numel
+    @property
+    def rejected(self) -> Counter[str]:
+        """Contributions left out here, by reason."""
+        return self._exchange.rejected
+
+    async def open(self, p2p: P2P, numel: int, sharing: Sharing | None = None) -> None:
+        """Start serving other peers' requests, for vectors of ``numel`` values.
+
+        ``sharing`` is what the exchange `share` needs besides.
+        """
+        means = Means(self._manifest, self, p2p, numel, self._bandwidth, sharing)
+        self._exchange = await EXCHANGES[self._manifest.rounds.exchange](means)
         self._search = RoundMatchmaking(
             p2p,
             f"flat-fp32-{numel}".encode(),
             self.dht,
             client_mode=self.client_mode,
+            check=self._exchange.check,
             **self.matchmaking_kwargs,
         )
         await self.serve(p2p, self._search)
@@ -104,15 +127,14 @@ class SwarmAverager(OpenAverager):
         """
         if not contribution:
             return Average(None, reason="not_finite")
+        offer = await self._exchange.offer(contribution, weight, round, digest)
         if group_size == 1:
-            encoding = self._manifest.encoding
-            own = await asyncio.to_thread(average_alone, contribution, self._numel, encoding)
-            return Average(own.values, int(weight), encoded=own.encoded)
+            return await self._exchange.alone(offer)
         self._search.group_key_manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
         self._search.target_group_size = group_size
-        weight_limit = self._search.weight_limit = self._manifest.weight_limit(round)
+        self._search.weight_limit = self._manifest.weight_limit(round)
         now, patience = get_dht_time(), self._manifest.rounds.matchmaking_seconds
-        about_us = Member(not self.client_mode, weight).pack()
+        about_us = Member(not self.client_mode, offer.weight, offer.statement).pack()
         request = GroupRequest(now + patience, now + 1.5 * patience, about_us)
         with self.group_expected():
             self.searching = True
@@ -123,46 +145,13 @@ class SwarmAverager(OpenAverager):
             _raise_if_cancelled()
             if group is None:
                 return Average(None, reason="no_group")
-            return await self._average_in(group, contribution, weight, weight_limit)
+            return await self._average_in(group, offer)
 
-    async def _average_in(
-        self, group: GroupInfo, contribution: bytes | memoryview, weight: float, weight_limit: float
-    ) -> Average:
-        rounds = self._manifest.rounds
-        members = [Member.unpack(data, weight_limit) for data in group.gathered]
-        tokens = round(sum(member.weight for member in members))
-        runner = ScreeningRunner(
-            manifest=self._manifest,
-            contribution=contribution,
-            numel=self._numel,
-            weight_limit=weight_limit,
-            bandwidth=self._bandwidth,
-            p2p=self._daemon,
-            servicer_type=type(self),
-            prefix=self.prefix,
-            group_id=group.group_id,
-            weight=weight,
-            ordered_peer_ids=group.peer_ids,
-            peer_fractions=tuple(float(member.reduces) for member in members),
-            sender_timeout=rounds.chunk_seconds,
-            reducer_timeout=2 * rounds.chunk_seconds,
-        )
+    async def _average_in(self, group: GroupInfo, offer: Offer) -> Average:
+        members = [Member.unpack(data, self._manifest.weight_limit(offer.round)) for data in group.gathered]
         mates = tuple(str(peer) for peer in group.peer_ids if peer != self.peer_id)
-        self._tell(GroupFormed(tokens, mates))
-        with self.running(group, runner):
-            try:
-                async with asyncio.timeout(rounds.allreduce_seconds), aclosing(runner.run()) as averages:
-                    [values] = [average async for average in averages]
-            except TimeoutError:
-                return Average(None, tokens, mates, reason="timeout")
-            finally:
-                runner.log_rejected()
-                self.rejected += runner.rejected
-        if not runner.complete:
-            lost = tuple(runner.tally.lost_reducers)
-            return Average(None, tokens, mates, reason="peer_lost", lost=lost)
-        encoded = runner.tensor_part_container.encoded
-        return Average(values, runner.tokens, mates, encoded=encoded)
+        self._tell(GroupFormed(sum_of_tokens(members), mates))
+        return await self._exchange.average(group, members, offer)
 
 
 def _raise_if_cancelled() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ from dupt_swarm.network.p2p.guard import RefusedError
 from dupt_swarm.network.p2p.hivemind_internals import OpenMatchmaking
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
-MEMBER_BYTES_MAX = 32
+MEMBER_BYTES_MAX = 2048  # most of it is a signed statement
+MEMBER_TYPES = ([int, float], [int, float, bytes])
 GROUP_SIZE_MAX = 1024
 
 logger = logging.getLogger(__name__)
@@ -35,15 +36,18 @@ class Member:
     Attributes:
         reduces: whether it reduces a share of the vector; those that nobody can call do not.
         weight: tokens that its contribution stands for.
+        statement: what the exchange has to tell besides; empty: nothing.
     """
 
     reduces: bool
     weight: float
+    statement: bytes = b""
 
     def pack(self) -> bytes:
         """As it travels."""
         mode = AveragingMode.NODE if self.reduces else AveragingMode.CLIENT
-        return bytes(msgpack.packb([mode.value, float(self.weight)]))
+        more = [self.statement] if self.statement else []
+        return bytes(msgpack.packb([mode.value, float(self.weight), *more]))
 
     @classmethod
     def unpack(cls, data: bytes, weight_limit: float) -> Member:
@@ -55,14 +59,14 @@ class Member:
         if len(data) > MEMBER_BYTES_MAX:
             raise ValueError("what a member tells of itself is too long")
         told = unpack(data)
-        if not isinstance(told, list) or [type(each) for each in told] != [int, float]:
+        if not isinstance(told, list) or [type(each) for each in told] not in MEMBER_TYPES:
             raise ValueError("what a member tells of itself is malformed")
-        mode, weight = told
+        mode, weight, *statement = told
         if mode not in (AveragingMode.NODE.value, AveragingMode.CLIENT.value):
             raise ValueError(f"a member has the unknown mode {mode}")
         if not 0 < weight <= weight_limit:  # not so of NaN either
             raise ValueError(f"a member has the weight {weight}")
-        return cls(mode == AveragingMode.NODE.value, weight)
+        return cls(mode == AveragingMode.NODE.value, weight, *statement)
 
 
 @dataclass
@@ -128,18 +132,28 @@ class RoundMatchmaking(OpenMatchmaking):
         weight_limit: of one contribution to the round that a group is sought for; 0: of none so far.
     """
 
-    def __init__(self, p2p: P2P, schema_hash: bytes, dht: LocalDHT, *, prefix: str, **kwargs: Any) -> None:
-        """All is as inherited."""
+    def __init__(
+        self,
+        p2p: P2P,
+        schema_hash: bytes,
+        dht: LocalDHT,
+        *,
+        prefix: str,
+        check: Callable[[Member, str], None] = lambda *_: None,
+        **kwargs: Any,
+    ) -> None:
+        """``check`` raises ValueError for a member that must not be in a group; all else is as inherited."""
         super().__init__(p2p, schema_hash, dht, prefix=prefix, **kwargs)
         self.group_key_manager = RoundKeys(dht, prefix, "", None)
         self.weight_limit = 0.0
+        self._check = check
 
     def objection(self, request: Any, context: Any) -> Any:
         """The message that turns a follower away; None if it may follow."""
         if request.group_key != self.group_key_manager.current_key:
             return super().objection(request, context)  # for another round, which may have another limit
         try:
-            Member.unpack(request.gather, self.weight_limit)
+            self._check(Member.unpack(request.gather, self.weight_limit), str(context.remote_id))
         except ValueError as error:
             logger.warning("%s was refused as a follower: %s", context.remote_id, repr(error))
             return averaging_pb2.MessageFromLeader(code=averaging_pb2.PROTOCOL_VIOLATION)
@@ -177,5 +191,7 @@ class RoundMatchmaking(OpenMatchmaking):
         if leader.to_bytes() not in by_id:
             raise ValueError("the leader is not in it")
         members = [Member.unpack(data, self.weight_limit) for data in told]
+        for peer_id, member in zip(peer_ids, members, strict=True):
+            self._check(member, str(PeerID(peer_id)))
         if not any(member.reduces for member in members):
             raise ValueError("nobody reduces")

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from dupt_swarm.network.averaging.averager import Average
+from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, in_order
 from dupt_swarm.node.record_fields import RoundFields
 

@@ -7,11 +7,14 @@ import logging
 import time
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.record_fields import RoundFields
+from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
@@ -25,9 +28,16 @@ class Rounds:
     """
 
     def __init__(
-        self, manifest: Manifest, store: StateStore, member: Membership, averager: SwarmAverager
+        self,
+        manifest: Manifest,
+        store: StateStore,
+        member: Membership,
+        averager: SwarmAverager,
+        log: RoundLog,
     ) -> None:
-        self._manifest, self._store, self._member, self._averager = manifest, store, member, averager
+        """What ends well goes into ``log``."""
+        self._manifest, self._store, self._member = manifest, store, member
+        self._averager, self._log = averager, log
         self._all_reduce: asyncio.Task[Average] | None = None
         self._overtaken = False
         self._outcomes = RoundCounts()
@@ -85,10 +95,28 @@ class Rounds:
     async def _step(self, outcome: Average) -> tuple[Average, ReplicaState | None]:
         """The outer step with a complete average: nothing but this discards what the trainer did."""
         assert outcome.values is not None
+        before = self._store.current
         try:
-            return outcome, await self._store.step(outcome.values, outcome.tokens)
+            after = await self._store.step(outcome.values, outcome.tokens)
         except OverflowError:
             return Average(None, reason="outer_overflow"), None
+        self._note(outcome, before, after)
+        return outcome, after
+
+    def _note(self, outcome: Average, before: ReplicaState, after: ReplicaState) -> None:
+        evidence = outcome.evidence
+        if evidence is None:
+            return
+        entry = LogEntry(
+            round=after.round,
+            before=before.digest,
+            after=after.digest,
+            exchange=self._manifest.rounds.exchange,
+            members=evidence.members,
+            inputs=evidence.inputs,
+            agreement=evidence.agreement,
+        )
+        self._log.add(entry, evidence.blobs, before)
 
     async def _average(
         self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]

@@ -1,5 +1,6 @@
 """Who is in the swarm.
 
+signed          messages that others may pass on
 identity        the RSA key that makes the peer id and signs records
 validator       what a DHT node accepts as a record
 membership      publishes our record, reads everybody's

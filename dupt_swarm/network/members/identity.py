@@ -47,9 +47,18 @@ def peer_id_of(tag: bytes) -> str:
     public = owner_in(tag)
     if public is None:
         raise ValueError("not an owner tag")
+    return peer_id_of_key(public)
+
+
+def peer_id_of_key(public: bytes) -> str:
+    """The peer id that belongs to an RSA key in OpenSSH's format.
+
+    Raises:
+        ValueError: it is not such a key.
+    """
     key = RSAPublicKey.from_bytes(public)
     if key.to_bytes() != public:  # a comment after the key would give one peer many tags
-        raise ValueError("not an owner tag in canonical form")
+        raise ValueError("not a public key in canonical form")
     message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=public_der(key)).SerializeToString()
     digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
     return str(PeerID(digest).to_base58())

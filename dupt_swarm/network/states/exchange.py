@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
+from typing import AsyncIterator, Protocol  # noqa: UP035 (hivemind recognises streams by this one only)
 
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
@@ -24,10 +24,13 @@ from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
+from dupt_swarm.replica.contribution import CONTRIBUTION
+from dupt_swarm.replica.log_entry import LogEntry, log_bytes, parse_log
 from dupt_swarm.replica.state import KIND
 
 HELLO_SECONDS = 10.0
 INDEX_SECONDS = 10.0
+LOG_SECONDS = 10.0
 # After this long without an answer, the next donor is asked too.
 NEXT_DONOR_SECONDS = 1.0
 # A downloader that reads a chunk more slowly than this is dropped.
@@ -85,6 +88,17 @@ class Hello:
         return hello
 
 
+class Shelf(Protocol):
+    """Blobs to serve."""
+
+    def get(self, digest: str) -> Blob | None:
+        """The blob, if it is here."""
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """All of them."""
+
+
 class Exchange(ServicerBase):  # type: ignore[misc]
     """Serves immutable blobs, so that serving never waits for training or the other way round."""
 
@@ -93,6 +107,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._bandwidth = bandwidth or Bandwidth()
         self._hello: Hello | None = None
         self._cache = BlobCache()
+        self._shelves: list[Shelf] = [self._cache]
+        self._log: Callable[[str], list[LogEntry]] = lambda _: []
         self._slots, self._small_slots = (
             UploadSlots.within(self._bandwidth.upload.rate),
             UploadSlots(SMALL_SLOTS),
@@ -108,6 +124,14 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._hello = hello
         self._cache.put(blobs)
 
+    def serve_from(self, shelf: Shelf) -> None:
+        """From now on serve whatever is on ``shelf`` too."""
+        self._shelves.append(shelf)
+
+    def tell_log(self, log: Callable[[str], list[LogEntry]]) -> None:
+        """From now on tell others the rounds that ``log`` gives: since the state of a digest, or all."""
+        self._log = log
+
     async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
         """Our own hello; empty until we have one."""
         if self._hello is None:
@@ -117,8 +141,12 @@ class Exchange(ServicerBase):  # type: ignore[misc]
 
     async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
         """The index of a blob, or nothing if we do not hold it."""
-        blob = self._cache.get(request.value)
+        blob = self._find(request.value)
         return BytesValue(value=blob.index.data if blob else b"")
+
+    async def rpc_log(self, request: StringValue, _context: P2PContext) -> BytesValue:
+        """The log of rounds up to our state: from the state that is named on, or else all that we keep."""
+        return BytesValue(value=log_bytes(self._log(request.value)))
 
     async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
         """The chunks asked for, in the order asked for, each once.
@@ -127,27 +155,33 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         this moment.
         """
         wanted = json.loads(request.value)
-        blob = self._cache.get(wanted["digest"])
+        blob = self._find(wanted["digest"])
         if blob is None:
             yield BytesValue(value=NOT_HELD)
             return
         numbers = list(dict.fromkeys(wanted["numbers"]))
         if len(numbers) > REQUEST_CHUNKS_MAX:
             raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
-        small = sum(blob.index.sizes) <= SMALL_BYTES
+        urgent = blob.index.header.get("kind") == CONTRIBUTION  # a group waits for it
+        small = urgent or sum(blob.index.sizes) <= SMALL_BYTES
         with (self._small_slots if small else self._slots).taken_by(context.remote_id) as free:
             if not free:
                 yield BytesValue()
                 return
             for number in numbers:
                 chunk = bytes(blob.chunk(number))
-                await self._bandwidth.upload.take(len(chunk))
+                await self._bandwidth.upload.take(len(chunk), urgent=urgent)
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
                 with _time_limit(SEND_SECONDS):
                     yield BytesValue(value=chunk)
 
+    def _find(self, digest: str) -> Blob | None:
+        found = (shelf.get(digest) for shelf in self._shelves)
+        return next((blob for blob in found if blob is not None), None)
+
     def _states(self) -> Iterator[str]:
-        for blob in self._cache.blobs:
+        held = {blob.digest: blob for shelf in self._shelves for blob in shelf.blobs}
+        for blob in held.values():
             if blob.index.header.get("kind") == KIND:
                 yield f"{blob.index.header['round']}:{blob.digest}"
 
@@ -160,6 +194,16 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         async with asyncio.timeout(HELLO_SECONDS):
             reply = await self.get_stub(self._p2p, peer).rpc_hello(StringValue())
         return Hello.parse(reply.value)
+
+    async def log_of(self, peer: PeerID, since: str = "") -> list[LogEntry]:
+        """The log of rounds of ``peer``, from the state ``since`` on if it reaches back so far.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        async with asyncio.timeout(LOG_SECONDS):
+            reply = await self.get_stub(self._p2p, peer).rpc_log(StringValue(value=since))
+        return parse_log(reply.value)
 
     async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.

@@ -9,9 +9,11 @@ from functools import partial
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +25,11 @@ class StateSync:
         task: the download under way, if there is one.
     """
 
-    def __init__(self, store: StateStore, member: Membership, tell: Callable[[object], None]) -> None:
+    def __init__(
+        self, store: StateStore, member: Membership, replaying: Replaying, tell: Callable[[object], None]
+    ) -> None:
         """``tell`` passes each `CatchingUp` to the parent process."""
-        self._store, self._member, self._tell = store, member, tell
+        self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self.task: asyncio.Task[None] | None = None
 
     def follow(self, view: View, then: Callable[[], None]) -> None:
@@ -45,7 +49,7 @@ class StateSync:
     async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
         digest, tokens = claim = best.record.state_digest, best.record.swarm_tokens
         try:
-            state = await self._store.fetch(digest, partial(self._member.holders, digest), tokens)
+            state = await self._get(digest, tokens)
             self._member.trust(view, claim)
             if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # meanwhile we completed a round of our own
@@ -58,3 +62,15 @@ class StateSync:
         finally:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    async def _get(self, digest: str, tokens: int) -> ReplicaState:
+        """The state ``digest``, computed from ours if that is possible and pays, fetched otherwise.
+
+        Raises:
+            NodeError: it is not to be had.
+        """
+        holders = partial(self._member.holders, digest)
+        state = await self._replaying.replay(self._store.newer or self._store.current, digest, holders)
+        if state is not None and state.swarm_tokens == tokens:
+            return state
+        return await self._store.fetch(digest, holders, tokens)

@@ -8,9 +8,10 @@ from hivemind.averaging.group_info import GroupInfo
 from hivemind.dht.routing import DHTID
 from hivemind.proto import averaging_pb2
 
-from dupt_swarm.network.averaging import averager as averager_module
+from dupt_swarm.network.averaging import reduce as reduce_module
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average, Offer
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.replica.aggregation import weighted_mean
 from dupt_swarm.replica.codec import build_codec, decode_parts, encode_parts
 from tests.support.contributions import encoded
@@ -41,7 +42,7 @@ def runners(monkeypatch):
     def build(**arguments):
         return kinds.get(str(arguments["p2p"].peer_id), ScreeningRunner)(**arguments)
 
-    monkeypatch.setattr(averager_module, "ScreeningRunner", build)
+    monkeypatch.setattr(reduce_module, "ScreeningRunner", build)
     return kinds
 
 
@@ -66,10 +67,10 @@ def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.T
     group = group_of(averagers, clients)
     for averager in averagers:
         averager._pending_groups_registered.clear()
-        averager._numel = contributions[0].numel()
+        averager._exchange._numel = contributions[0].numel()
     return [
         asyncio.create_task(
-            averager._average_in(group, encoded(contribution, averager._manifest), weight, WEIGHT_LIMIT)
+            averager._average_in(group, Offer(encoded(contribution, averager._manifest), weight, 7, DIGEST))
         )
         for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
     ]
@@ -145,9 +146,10 @@ def test_two_codecs_in_one_round(stations, make_manifest, contributions, contrib
             for result in results:
                 assert (result.reason, result.tokens) == ("", 8)
                 assert result.values is not None
-                assert result.encoded is not None
-                assert bytes(result.encoded) == encode_parts(returned, mean)
-                assert torch.equal(result.values, decode_parts(returned, result.encoded, NUMEL))
+                assert result.evidence is not None
+                [blob] = result.evidence.blobs.values()
+                assert bytes(blob.sections[0]) == encode_parts(returned, mean)
+                assert torch.equal(result.values, decode_parts(returned, blob.sections[0], NUMEL))
 
     run(scenario())
 

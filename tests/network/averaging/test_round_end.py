@@ -5,8 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.averager import Average, SwarmAverager
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
@@ -39,7 +41,7 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
         async with stations(1, manifest) as [peer]:
             averager = averager_type(manifest, peer.dht)
             await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
             return await rounds.end(encoded(contribution, manifest), 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -58,7 +60,7 @@ def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
         async with stations(1, manifest) as [peer]:
             averager = SwarmAverager(manifest, peer.dht)
             await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
             for companions in ((), ("somebody",)):
                 state, average, _ = await rounds.end(b"", 10, companions)
                 assert (state, average.reason) == (None, "not_finite")
@@ -101,7 +103,7 @@ def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> N
         async with stations(1, manifest) as [peer]:
             averager = SwarmAverager(manifest, peer.dht)
             await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager)  # type: ignore[arg-type]
+            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
             rounds.overtaken()
             ending = asyncio.create_task(
                 rounds.end(encoded(torch.ones(NUMEL), manifest), 10, ("a companion",))

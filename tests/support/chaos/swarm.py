@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from dupt_swarm.manifest import Manifest
 from tests.support.loopback import free_port
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -139,9 +140,9 @@ class PeerProcess:
 class ChaosSwarm:
     """A first peer and three steady oracles. Use it in a ``with`` statement."""
 
-    def __init__(self, folder: Path, temporary: Path) -> None:
+    def __init__(self, folder: Path, temporary: Path, manifest: Manifest = MANIFEST) -> None:
         """``folder`` is for what the peers keep and print, ``temporary`` is their /tmp."""
-        self.folder, self._temporary = folder, temporary
+        self.folder, self._temporary, self._manifest = folder, temporary, manifest
         self.peers: list[PeerProcess] = []
 
     def __enter__(self) -> ChaosSwarm:
@@ -167,6 +168,7 @@ class ChaosSwarm:
 
     def _new(self, name: str, role: str, listen: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, listen, initial_peers)
+        peer.manifest = self._manifest
         peer.environment["TMPDIR"] = str(self._temporary)
         peer.environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "compiled")
         self.peers.append(peer)
@@ -196,6 +198,12 @@ class ChaosSwarm:
             return any(len(states[number]) == 1 for number in late)
 
         wait_until(agreed, f"all at round {goal} or later with one digest")
+
+    @property
+    def failures(self) -> list[str]:
+        """Why rounds failed for the steady oracles."""
+        ended = [event["failed"] for peer in self.steady for event in peer.events("round")]
+        return [reason for reason in ended if reason]
 
     def assert_tokens_count_once(self) -> None:
         """No token is in the swarm's state twice, and none of a steady oracle's contributions is lost."""

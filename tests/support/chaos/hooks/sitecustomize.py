@@ -28,7 +28,9 @@ def arm(stage: str) -> None:
     """Set the trap."""
     from dupt_swarm.network.averaging.allreduce import ScreeningRunner
     from dupt_swarm.network.averaging.averager import SwarmAverager
+    from dupt_swarm.network.averaging.collecting import Collection
     from dupt_swarm.network.averaging.reducer import PartReducer
+    from dupt_swarm.network.averaging.session import Session
     from dupt_swarm.network.states.store import StateStore
 
     if stage == "matchmaking":
@@ -48,6 +50,10 @@ def arm(stage: str) -> None:
         before(PartReducer, "_average")
     elif stage == "outer step":
         before(StateStore, "step")
+    elif stage == "fetching":
+        before(Collection, "_fetch")
+    elif stage == "coordinating":
+        before(Session, "reply")
     else:
         raise ValueError(f"no such stage: {stage}")
 

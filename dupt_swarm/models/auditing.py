@@ -1,0 +1,42 @@
+"""`audit`: compute past rounds of a running swarm again, without training or joining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dupt_swarm.discovery import check_some
+from dupt_swarm.node.messages import AuditedRound, Downloading
+from dupt_swarm.node.node import Node
+from dupt_swarm.settings import NodeSettings
+
+
+def audit(
+    initial_peers: Sequence[str],
+    rounds: int | None = None,
+    settings: NodeSettings | None = None,
+    on_download: Callable[[Downloading], None] = lambda _: None,
+) -> tuple[AuditedRound, ...]:
+    """Fetch an old state, the log of rounds and what went into them, and compute the states that follow.
+
+    Nothing is published and nobody is served, so it works behind any router.
+
+    Args:
+        initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
+        rounds: the last so many; None: all that the peers keep.
+        settings: of an observer: the swarm expected, the greatest rate to receive at.
+        on_download: hears how far a state's download is, in another thread.
+
+    Returns:
+        What was found, oldest round first.
+
+    Raises:
+        UnreachableError: none of the initial peers answers.
+        NodeError: no peer keeps a log of rounds.
+        DuptError: other reasons; see `errors`.
+    """
+    check_some(initial_peers)
+    wish = replace(settings or NodeSettings("observer"), role="observer", initial_peers=tuple(initial_peers))
+    with Node(on_download) as node:
+        node.join(wish)
+        return node.audit(rounds)

@@ -1,0 +1,225 @@
+"""Which contributions count in a round: one list, agreed once, whoever dies or falls silent meanwhile.
+
+Single-decree Paxos (Lamport 2001, "Paxos Made Simple"), without network, clock or cryptography. Ballot b
+belongs to one coordinator, that of place b in a fixed order which repeats itself, so no two of them propose
+in the same ballot. Members only ask, so nobody has to be able to call them: a `Report` is promise and
+acceptance in one, and an `Answer` has the proposal and the decision::
+
+    member                                coordinator of its ballot
+    Report(ballot, held, vote)  ────────►  with those of more than half: proposes
+               votes for it    ◄────────  Answer(ballot, proposal)
+    Report(ballot, held, vote)  ────────►  with votes of more than half: decided
+                               ◄────────  Answer(decision)
+
+Two members never decide differently, whichever messages are lost, late or repeated, as long as members do
+not lie. With half of the group gone nobody decides.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+# More than a group needs whose coordinators die one after another, and too few to keep a round busy for ever.
+BALLOTS_PER_COORDINATOR = 8
+
+Places = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A list that a member has accepted.
+
+    Attributes:
+        ballot: in which it was proposed.
+        choice: the places in the group, ascending, of those whose contributions count.
+    """
+
+    ballot: int
+    choice: Places
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a member tells the coordinator of its ballot.
+
+    Attributes:
+        ballot: it will accept nothing of an earlier one.
+        held: the places of those whose contributions it holds.
+        vote: the last list that it accepted; None: none so far.
+    """
+
+    ballot: int
+    held: frozenset[int]
+    vote: Vote | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The list that counts.
+
+    Attributes:
+        ballot: in which it was decided.
+        choice: as in `Vote`.
+        accepted: the places of those who were known to have accepted it: more than half.
+    """
+
+    ballot: int
+    choice: Places
+    accepted: Places
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a coordinator answers.
+
+    Attributes:
+        ballot: the one that it has come to.
+        proposal: what it proposes in that one, if it does.
+        decision: what was decided, if it knows.
+        holders: for each contribution, who is known to hold it.
+    """
+
+    ballot: int
+    proposal: Places | None = None
+    decision: Decision | None = None
+    holders: tuple[frozenset[int], ...] = ()
+
+
+@dataclass
+class Agreement:
+    """One member's part in the agreement of one group.
+
+    Attributes:
+        size: members of the group.
+        me: the own place.
+        order: the places of those who coordinate, in turn.
+        ballot: the own one; it only grows.
+        held: the places of those whose contributions are here.
+        vote: as in `Report`.
+        decision: what was decided, once it is known.
+        holders: for each contribution, who is known to hold it.
+    """
+
+    size: int
+    me: int
+    order: Sequence[int]
+    ballot: int = 0
+    held: set[int] = field(default_factory=set)
+    vote: Vote | None = None
+    decision: Decision | None = None
+    holders: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _reports: dict[int, Report] = field(default_factory=dict)  # of the present ballot, by member
+    _proposal: Places | None = None  # of the present ballot, which is ours then
+
+    @property
+    def coordinator(self) -> int:
+        """The place of who coordinates the present ballot."""
+        return self._coordinator_of(self.ballot)
+
+    @property
+    def last_ballot(self) -> int:
+        """No member goes beyond this one."""
+        return len(self.order) * BALLOTS_PER_COORDINATOR - 1
+
+    def hold(self, place: int) -> None:
+        """The contribution of ``place`` is here now."""
+        self.held.add(place)
+        self.holders[place].add(self.me)
+
+    def report(self) -> Report:
+        """What to tell the coordinator now."""
+        return Report(self.ballot, frozenset(self.held), self.vote)
+
+    def hear(self, answer: Answer) -> None:
+        """The answer of the coordinator of a ballot that was ours when it was asked."""
+        for place, who in enumerate(answer.holders):
+            self.holders[place] |= who
+        if answer.decision is not None:
+            self.decision = answer.decision
+        elif answer.ballot > self.ballot:
+            self._go_to(answer.ballot)
+        elif answer.ballot == self.ballot and answer.proposal is not None:
+            self.vote = Vote(self.ballot, answer.proposal)
+
+    def give_up(self) -> bool:
+        """The coordinator is silent: turn to the next one; False if there is none any more."""
+        if self.ballot == self.last_ballot:
+            return False
+        self._go_to(self.ballot + 1)
+        return True
+
+    def note(self, member: int, report: Report) -> None:
+        """The report of ``member`` has come, to us as the coordinator of its ballot.
+
+        Raises:
+            ValueError: that ballot has another coordinator, or is none.
+        """
+        if not 0 <= report.ballot <= self.last_ballot or self._coordinator_of(report.ballot) != self.me:
+            raise ValueError(f"ballot {report.ballot} is not ours")
+        for place in report.held:
+            self.holders[place].add(member)
+        if report.ballot > self.ballot:
+            self._go_to(report.ballot)
+        if report.ballot == self.ballot:
+            self._reports[member] = _later(self._reports.get(member), report)
+
+    def answer(self) -> Answer:
+        """What to answer to each member that has reported."""
+        holders = tuple(frozenset(self.holders[place]) for place in range(self.size))
+        return Answer(self.ballot, self._proposal, self.decision, holders)
+
+    def consider(self, live: Collection[int], *, time_up: bool) -> None:
+        """As the coordinator of the present ballot: propose if it is time, decide if enough have accepted.
+
+        Args:
+            live: the places of those who are expected to report, and to fetch what they miss.
+            time_up: whether nobody is waited for any more.
+        """
+        if self.decision is not None or self.coordinator != self.me:
+            return
+        self._reports[self.me] = self.report()
+        if self._proposal is None:
+            self._proposal = self._choose(live, time_up=time_up)
+        if self._proposal is None:
+            return
+        self.vote = Vote(self.ballot, self._proposal)
+        self._reports[self.me] = self.report()
+        accepted = [place for place, report in self._reports.items() if report.vote == self.vote]
+        if 2 * len(accepted) > self.size:
+            self.decision = Decision(self.ballot, self._proposal, tuple(sorted(accepted)))
+
+    def _choose(self, live: Collection[int], *, time_up: bool) -> Places | None:
+        """What to propose; None: nothing yet."""
+        reports = self._reports
+        if 2 * len(reports) <= self.size:
+            return None
+        votes = [report.vote for report in reports.values() if report.vote is not None]
+        if votes:  # it may have been decided
+            return max(votes, key=lambda vote: vote.ballot).choice
+        if not time_up:
+            if not reports.keys() >= set(live):
+                return None
+            all_there = frozenset[int]().union(*(reports[place].held for place in live))
+            if any(reports[place].held != all_there for place in live):
+                return None
+        choice = tuple(place for place in range(self.size) if 2 * len(self.holders[place]) > self.size)
+        return choice or None
+
+    def _coordinator_of(self, ballot: int) -> int:
+        return self.order[ballot % len(self.order)]
+
+    def _go_to(self, ballot: int) -> None:
+        self.ballot = ballot
+        self._reports, self._proposal = {}, None
+
+
+def _later(before: Report | None, report: Report) -> Report:
+    """Of two reports of one member in one ballot, what both say: messages may overtake one another."""
+    if before is None:
+        return report
+    votes = [vote for vote in (before.vote, report.vote) if vote is not None]
+    return replace(
+        report, held=before.held | report.held, vote=max(votes, key=lambda vote: vote.ballot, default=None)
+    )

@@ -1,0 +1,89 @@
+"""Fetching the contributions of a group: from whoever has them, the rarest first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection as Container
+
+from hivemind.p2p import PeerID
+
+from dupt_swarm.network.averaging.session import Session
+from dupt_swarm.network.averaging.shelf import RoundShelf
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.blob import Assembly
+from dupt_swarm.replica.contribution import Form
+
+AT_ONCE = 3
+RETRY_SECONDS = 0.25
+FETCH_SECONDS = 600.0  # the round ends long before
+
+logger = logging.getLogger(__name__)
+
+
+class Collection:
+    """What one member fetches in one round."""
+
+    def __init__(self, session: Session, form: Form, blobs: Exchange, shelf: RoundShelf) -> None:
+        """What arrives is put on the ``shelf``, from which ``blobs`` serves it to others."""
+        self._session, self._form, self._blobs, self._shelf = session, form, blobs, shelf
+        self._under_way: set[int] = set()
+        self._hopeless: set[int] = set()
+        self._arrived = asyncio.Event()
+        session.hold(session.agreement.me)
+
+    async def run(self) -> None:
+        """Fetch everything that there is, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(self._fetch_forever())
+
+    async def complete(self, places: Container[int]) -> None:
+        """Wait until the contributions of ``places`` are here."""
+        while not set(places) <= self._session.agreement.held:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _fetch_forever(self) -> None:
+        while True:
+            place = self._rarest()
+            if place is None:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self._under_way.add(place)
+            try:
+                await self._fetch(place)
+                continue
+            except ValueError as error:
+                # It has another form than its maker has signed for, so no honest member will hold it.
+                logger.warning("a contribution is unusable: %s", error)
+                self._hopeless.add(place)
+            except Exception as error:
+                # A donor may fail in any way that libp2p knows; the next time there may be others.
+                logger.debug("a contribution could not be fetched: %r", error)
+            finally:
+                self._under_way.discard(place)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _rarest(self) -> int | None:
+        """The place of a contribution to fetch now: one that few members hold, so that they soon are more."""
+        agreement = self._session.agreement
+        wanted = set(range(agreement.size)) - agreement.held - self._under_way - self._hopeless
+        if agreement.decision is not None:
+            wanted &= set(agreement.decision.choice)
+        return min(wanted, key=lambda place: (len(agreement.holders[place]), random.random()), default=None)
+
+    async def _fetch(self, place: int) -> None:
+        statement = self._session.group.statements[place]
+        index = await self._blobs.fetch_index(statement.digest, await self._donors(place))
+        self._form.check(index, statement.claim)
+        blob = await self._blobs.fetch(Assembly(index), lambda: self._donors(place), FETCH_SECONDS)
+        self._shelf.add(blob)
+        self._session.hold(place)
+        self._arrived.set()
+
+    async def _donors(self, place: int) -> list[PeerID]:
+        agreement, members = self._session.agreement, self._session.group.members
+        places = {place, *agreement.holders[place]} - {agreement.me}
+        return [PeerID.from_base58(members[each]) for each in sorted(places)]

@@ -1,0 +1,153 @@
+"""One member's part in the agreement of its group, on the clock and over the network; see `agreement`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.manifest.tables import Rounds
+from dupt_swarm.network.averaging.agreement import Agreement, Decision
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.group import SharingGroup
+
+POLL_SECONDS = (0.1, 1.0)  # at first, and at most
+# Of the time limit of a round: then nobody is waited for any more, and the rest is for the agreement.
+COLLECTING_RATIO = 0.5
+
+Ask = Callable[[str, ReportMessage], Awaitable[AnswerMessage]]
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """Asks the coordinator again and again, or is it, until the list is decided.
+
+    Attributes:
+        group: whose agreement it is.
+        agreement: what has been said and heard.
+        signed: the list that was decided, as it was signed; empty before.
+    """
+
+    def __init__(self, group: SharingGroup, me: str, key: RSAPrivateKey, rounds: Rounds) -> None:
+        """``me`` is the own peer id, ``key`` the own one; ``rounds`` has the time limits."""
+        self.group = group
+        self.agreement = Agreement(len(group.members), group.members.index(me), group.order)
+        self.signed = b""
+        self._key, self._silence = key, rounds.chunk_seconds
+        self._time_up = time.monotonic() + COLLECTING_RATIO * rounds.allreduce_seconds
+        self._entered = time.monotonic()
+        self._heard: dict[int, float] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, once it is known."""
+        return self.agreement.decision
+
+    def hold(self, place: int) -> None:
+        """The contribution of ``place`` is here now."""
+        self.agreement.hold(place)
+        self._changed.set()
+
+    def reply(self, member: str, message: ReportMessage) -> AnswerMessage:
+        """What to answer to the report of ``member``.
+
+        Raises:
+            ValueError: it is no member, or its report is malformed.
+        """
+        place = self.group.members.index(member)
+        self._heard[place] = time.monotonic()
+        with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
+            before = self.agreement.ballot
+            self.agreement.note(place, message.report(len(self.group.members)))
+            self._entered = time.monotonic() if self.agreement.ballot != before else self._entered
+        self._consider()
+        self._changed.set()
+        return AnswerMessage.of(self.agreement.answer(), base64.b64encode(self.signed).decode())
+
+    async def decide(self, ask: Ask) -> Decision | None:
+        """The list that counts; None: too many are gone. ``ask`` reports to a peer, and gives its answer."""
+        pause, asking_around = POLL_SECONDS[0], asyncio.create_task(asyncio.sleep(0))
+        try:
+            while self.decision is None:
+                before = self.agreement.report()
+                coordinator = self.agreement.coordinator
+                if coordinator == self.agreement.me:
+                    self._consider()
+                else:
+                    await self._report_to(coordinator, ask)
+                if self.decision is None and self._is_lost(coordinator):
+                    logger.warning("no answer of the coordinator %s", self.group.members[coordinator])
+                    if not self.agreement.give_up():
+                        return None
+                    self._entered = time.monotonic()
+                    asking_around.cancel()
+                    asking_around = asyncio.create_task(self._ask_around(ask))
+                pause = min(1.5 * pause, POLL_SECONDS[1])
+                if self.agreement.report() != before:
+                    pause = POLL_SECONDS[0]
+                    continue
+                await self._change(pause)
+        finally:
+            asking_around.cancel()
+            await asyncio.gather(asking_around, return_exceptions=True)
+        return self.decision
+
+    async def _report_to(self, place: int, ask: Ask) -> None:
+        """Tell one member where we stand, and hear what it answers."""
+        report = self.agreement.report()
+        try:
+            async with asyncio.timeout(self._silence):
+                message = await ask(self.group.members[place], ReportMessage.of(self.group.group_id, report))
+            answer = message.answer(len(self.group.members))
+            if message.decided:
+                signed = base64.b64decode(message.decided, validate=True)
+                self.agreement.decision, self.signed = self.group.check_list(signed), signed
+        except Exception as error:
+            # A member may fail in any way that libp2p knows, or answer nonsense.
+            logger.debug("%s did not answer: %r", self.group.members[place], error)
+            return
+        self._heard[place] = time.monotonic()
+        if self.group.order[report.ballot % len(self.group.order)] == place:
+            ballot = self.agreement.ballot
+            self.agreement.hear(answer)
+            self._entered = time.monotonic() if self.agreement.ballot != ballot else self._entered
+
+    async def _ask_around(self, ask: Ask) -> None:
+        """Maybe somebody knows the decision: it may have been the last word of a coordinator that died."""
+        others = [place for place in self.group.order if place != self.agreement.me]
+        await asyncio.gather(*(self._report_to(place, ask) for place in others))
+        self._changed.set()
+
+    def _consider(self) -> None:
+        if self.decision is not None:
+            return
+        now = time.monotonic()
+        live = [
+            place for place in range(self.agreement.size) if now - self._last_heard(place) < self._silence
+        ]
+        self.agreement.consider({*live, self.agreement.me}, time_up=now > self._time_up)
+        if self.decision is not None:
+            self.signed = self.group.signed_list(self.decision).sign(self._key)
+
+    def _is_lost(self, coordinator: int) -> bool:
+        """Whether to turn to another one: this one is silent, or decides nothing although it could."""
+        now = time.monotonic()
+        if coordinator != self.agreement.me and now - self._last_heard(coordinator) > self._silence:
+            return True
+        return now - max(self._entered, self._time_up) > 2 * self._silence
+
+    def _last_heard(self, place: int) -> float:
+        return max(self._heard.get(place, 0.0), self._entered)
+
+    async def _change(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()

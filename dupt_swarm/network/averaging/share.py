@@ -1,0 +1,216 @@
+"""The exchange `share`: everybody gets all contributions, and computes the average itself.
+
+Contributions are blobs. Each member publishes its own, and fetches the others' from whoever has them, the
+rarest first; which of them count is agreed by one list (`agreement`), and the rest is arithmetic
+(`replica.replay`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.averaging.group_info import GroupInfo
+from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.average import Average, Evidence, Offer
+from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.collecting import Collection
+from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.session import Session
+from dupt_swarm.network.averaging.shelf import RoundShelf
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.contribution import Claim, measure
+from dupt_swarm.replica.log_entry import Input
+from dupt_swarm.replica.replay import Mean, contribution_form, mean_of_shared
+
+# Members that are behind may still ask about the rounds before.
+SESSIONS_MAX = 4
+
+logger = logging.getLogger(__name__)
+
+
+class Agreements(ServicerBase):  # type: ignore[misc]
+    """Lets the members of our groups ask where their agreement stands."""
+
+    def __init__(self, p2p: P2P) -> None:
+        self._p2p = p2p
+        self._sessions: dict[str, Session] = {}
+
+    def add(self, session: Session) -> None:
+        """Answer to the members of this group from now on."""
+        self._sessions[session.group.group_id] = session
+        for group_id in list(self._sessions)[:-SESSIONS_MAX]:
+            del self._sessions[group_id]
+
+    async def rpc_agree(self, request: BytesValue, context: P2PContext) -> BytesValue:
+        """The answer to a member's report; an error for anybody else."""
+        if len(request.value) > MESSAGE_BYTES_MAX:
+            raise ValueError("a report is too long")
+        message = ReportMessage.model_validate_json(request.value)
+        answer = self._sessions[message.group].reply(str(context.remote_id), message)
+        return BytesValue(value=answer.model_dump_json().encode())
+
+    async def ask(self, peer: str, message: ReportMessage) -> AnswerMessage:
+        """Report to a peer.
+
+        Raises:
+            Exception: it does not answer, or nonsense.
+        """
+        stub = self.get_stub(self._p2p, PeerID.from_base58(peer))
+        reply = await stub.rpc_agree(BytesValue(value=message.model_dump_json().encode()))
+        if len(reply.value) > MESSAGE_BYTES_MAX:
+            raise ValueError("an answer is too long")
+        return AnswerMessage.model_validate_json(reply.value)
+
+
+@dataclass(frozen=True)
+class SharedOffer(Offer):
+    """A contribution that is published; ``signed`` is what its maker states of it."""
+
+    signed: Statement | None = None
+
+
+class Share:
+    """See `RoundExchange`."""
+
+    def __init__(self, manifest: Manifest, p2p: P2P, numel: int, blobs: Exchange, key: RSAPrivateKey) -> None:
+        """``blobs`` serves and fetches; ``key`` is the peer's identity."""
+        self.rejected: Counter[str] = Counter()
+        self._manifest, self._key, self._blobs = manifest, key, blobs
+        self._me = str(p2p.peer_id)
+        self._form = contribution_form(manifest, numel)
+        self._agreements = Agreements(p2p)
+        self._shelf = RoundShelf()
+
+    async def open(self) -> None:
+        """Begin to serve other members."""
+        self._blobs.serve_from(self._shelf)
+        await self._agreements.add_p2p_handlers(self._agreements._p2p)
+
+    async def offer(
+        self, contribution: bytes | memoryview, weight: float, round: int, state: str
+    ) -> SharedOffer:
+        """See `RoundExchange`."""
+        claim = Claim(round, state, max(1, int(weight)), self._me)
+
+        def build() -> Statement:
+            # A copy: the trainer writes the next one where this one is.
+            blob = self._form.build(claim, bytes(contribution))
+            self._shelf.begin(blob)
+            return Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
+
+        signed = await asyncio.to_thread(build)
+        return SharedOffer(contribution, claim.tokens, round, state, signed.data, signed)
+
+    def check(self, member: Member, peer_id: str) -> None:
+        """See `RoundExchange`."""
+        self._read(member, peer_id)
+
+    async def alone(self, offer: Offer) -> Average:
+        """See `RoundExchange`."""
+        mine = self._mine(offer)
+        return await self._mean([mine], (self._me,), "")
+
+    async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
+        """See `RoundExchange`."""
+        mine, rounds = self._mine(offer), self._manifest.rounds
+        sharing = self._group_of(group, members, mine.claim)
+        session = Session(sharing, self._me, self._key, rounds)
+        self._agreements.add(session)
+        try:
+            async with asyncio.timeout(rounds.allreduce_seconds):
+                async with self._collecting(session) as collection:
+                    decision = await session.decide(self._agreements.ask)
+                    if decision is None:
+                        return self._failed(sharing, session, "peer_lost")
+                    await collection.complete(decision.choice)
+                chosen = [sharing.statements[place] for place in decision.choice]
+                agreement = base64.b64encode(session.signed).decode()
+                mean = await self._mean(chosen, tuple(sharing.members), agreement)
+        except TimeoutError:
+            return self._failed(sharing, session, "timeout")
+        return mean
+
+    @asynccontextmanager
+    async def _collecting(self, session: Session) -> AsyncIterator[Collection]:
+        collection = Collection(session, self._form, self._blobs, self._shelf)
+        work = asyncio.create_task(collection.run())
+        try:
+            yield collection
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    def _group_of(self, group: GroupInfo, members: list[Member], claim: Claim) -> SharingGroup:
+        peers = [str(peer) for peer in group.peer_ids]
+        statements = [self._read(*each) for each in zip(members, peers, strict=True)]
+        if any((each.claim.round, each.claim.state) != (claim.round, claim.state) for each in statements):
+            raise ValueError("a member of the group is at another state")
+        can_be_called = {peer for peer, member in zip(peers, members, strict=True) if member.reduces}
+        return SharingGroup(
+            group.group_id.hex(),
+            claim,
+            tuple(sorted(statements, key=lambda each: each.maker)),
+            frozenset(can_be_called),
+        )
+
+    def _read(self, member: Member, peer_id: str) -> Statement:
+        statement = Statement.read(member.statement, self._manifest.swarm_id)
+        if statement.maker != peer_id:
+            raise ValueError("a member brings the statement of another")
+        if statement.claim.tokens != member.weight:
+            raise ValueError("a member claims another weight than it has signed for")
+        return statement
+
+    def _mine(self, offer: Offer) -> Statement:
+        assert isinstance(offer, SharedOffer) and offer.signed is not None
+        return offer.signed
+
+    async def _mean(self, chosen: list[Statement], members: tuple[str, ...], agreement: str) -> Average:
+        blobs = {each.digest: blob for each in chosen if (blob := self._shelf.get(each.digest))}
+        mean = await asyncio.to_thread(self._compute, [(blobs[e.digest], e.claim.tokens) for e in chosen])
+        self.rejected += mean.rejected
+        inputs = tuple(
+            Input(
+                digest=each.digest,
+                tokens=each.claim.tokens,
+                maker=each.maker,
+                statement=base64.b64encode(each.data).decode(),
+            )
+            for each in chosen
+        )
+        makers = {each.maker for each in chosen}
+        return Average(
+            mean.values,
+            mean.tokens,
+            mates=tuple(peer for peer in members if peer in makers - {self._me}),
+            lost=tuple(peer for peer in members if peer not in makers | {self._me}),
+            included=self._me in makers,
+            evidence=Evidence(inputs, members, blobs, agreement),
+        )
+
+    def _compute(self, contributions: list[tuple[Blob, int]]) -> Mean:
+        measures = [measure(blob, self._form) for blob, _ in contributions]
+        return mean_of_shared(contributions, measures, self._form, self._manifest.limits.max_norm_ratio)
+
+    def _failed(self, group: SharingGroup, session: Session, reason: str) -> Average:
+        """The round failed here; the others may have ended it, perhaps with our contribution."""
+        decision = session.decision
+        counted = range(len(group.members)) if decision is None else decision.choice
+        lost = {group.members[place] for place in set(range(len(group.members))) - session.agreement.held}
+        mine_counts = group.members.index(self._me) in counted
+        tokens = sum(group.statements[place].claim.tokens for place in counted) if mine_counts else 0
+        mates = tuple(peer for peer in group.members if peer != self._me)
+        return Average(None, tokens, mates, reason, tuple(sorted(lost)))

@@ -1,0 +1,54 @@
+"""Messages that a peer signs with its identity, so that others may pass them on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgpack
+from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+
+from dupt_swarm.network.members.identity import peer_id_of_key
+from dupt_swarm.network.p2p.plain_msgpack import unpack
+
+# 256 members' ids and digests; the longest is the list on which a group agreed.
+SIGNED_BYTES_MAX = 24_000
+KEY_BYTES_MAX = 1024
+
+
+def sign(key: RSAPrivateKey, kind: str, content: dict[str, Any]) -> bytes:
+    """``content`` (plain JSON) as a message of ``kind`` that only the owner of ``key`` can have made."""
+    text = _text(kind, content)
+    return bytes(msgpack.packb([text, key.get_public_key().to_bytes(), key.sign(text)]))
+
+
+def read_signed(data: bytes, kind: str) -> tuple[str, dict[str, Any]]:
+    """The peer id of who signed ``data``, and what.
+
+    Raises:
+        ValueError: it is malformed, too long, of another kind, or the signature is wrong.
+    """
+    if len(data) > SIGNED_BYTES_MAX:
+        raise ValueError("a signed message is too long")
+    fields = unpack(data)
+    if not isinstance(fields, list) or [type(each) for each in fields] != [bytes, bytes, bytes]:
+        raise ValueError("a signed message is malformed")
+    text, public, signature = fields
+    if len(public) > KEY_BYTES_MAX:
+        raise ValueError("the key of a signed message is too long")
+    try:
+        signer = peer_id_of_key(public)
+        proved = RSAPublicKey.from_bytes(public).verify(text, signature)
+        content = json.loads(text)
+    except Exception as error:
+        # cryptography has errors of its own, and JSON may be nested too deep.
+        raise ValueError(f"a signed message is malformed: {error!r}") from error
+    if not proved:
+        raise ValueError("the signature of a message is wrong")
+    if not isinstance(content, dict) or content.pop("kind", None) != kind or _text(kind, content) != text:
+        raise ValueError("a signed message is of another kind")
+    return signer, content
+
+
+def _text(kind: str, content: dict[str, Any]) -> bytes:
+    return json.dumps({**content, "kind": kind}, sort_keys=True, separators=(",", ":")).encode()

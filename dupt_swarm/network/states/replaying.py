@@ -1,0 +1,128 @@
+"""Computing rounds again instead of fetching the state that they led to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hivemind.p2p import PeerID
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN, FETCH_SECONDS, DonorIds
+from dupt_swarm.replica.blob import Assembly, Blob
+from dupt_swarm.replica.log_entry import LogEntry
+from dupt_swarm.replica.replay import claims_of, form_of_inputs, replay
+from dupt_swarm.replica.state import ReplicaState
+
+ASKED_MAX = 3  # peers of which one should have a log that reaches back to our state
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Replaying:
+    """What a peer does that is behind, before it fetches a whole state.
+
+    Attributes:
+        manifest: of the swarm.
+        exchange: gives the log and the blobs.
+        log: our own, to which the rounds are added.
+        always: whether to do so even where the state has fewer bytes.
+    """
+
+    manifest: Manifest
+    exchange: Exchange
+    log: RoundLog
+    always: bool
+
+    async def replay(self, state: ReplicaState, digest: str, donors: DonorIds) -> ReplicaState | None:
+        """The state ``digest``, computed from ours; None if it is better fetched, or cannot be had like this.
+
+        Args:
+            state: our own one.
+            digest: of the one to get.
+            donors: asked for those who hold it.
+        """
+        try:
+            entries = await self._entries(state, digest, await donors())
+            if not entries or not (self.always or self._pays(state, entries)):
+                return None
+            for entry in entries:
+                blobs = await fetch_inputs(self.manifest, self.exchange, entry, state.anchor.numel(), donors)
+                after = await asyncio.to_thread(self._compute, state, entry, blobs)
+                self.log.add(entry, blobs, state)
+                state = after
+        except Exception as error:
+            # Whatever is wrong with a log or with what it names, the state itself may still be had.
+            logger.warning("the rounds that were missed could not be computed again: %r", error)
+            return None
+        logger.info("computed %d rounds again: state %.8s", len(entries), digest)
+        return state
+
+    async def _entries(self, state: ReplicaState, digest: str, donors: Sequence[str]) -> list[LogEntry]:
+        """The rounds between the two states, as one of the donors tells."""
+        for donor in donors[:ASKED_MAX]:
+            try:
+                entries = await self.exchange.log_of(PeerID.from_base58(donor), state.digest)
+            except Exception as error:
+                logger.debug("%s gave no log of rounds: %r", donor, error)
+                continue
+            ends = [number for number, entry in enumerate(entries, 1) if entry.after == digest]
+            if ends and entries[0].before == state.digest:
+                return entries[: ends[0]]
+        return []
+
+    def _pays(self, state: ReplicaState, entries: list[LogEntry]) -> bool:
+        numel = state.anchor.numel()
+        inputs = sum(
+            len(entry.inputs) * form_of_inputs(self.manifest, entry.exchange, numel).size for entry in entries
+        )
+        return inputs < 4 * numel * (1 + len(state.buffers))
+
+    def _compute(self, state: ReplicaState, entry: LogEntry, blobs: dict[str, Blob]) -> ReplicaState:
+        after = replay(self.manifest, state, entry, blobs)
+        if after.digest != entry.after:
+            raise ValueError(f"round {entry.round} does not lead to the state that its log entry names")
+        return after
+
+
+async def fetch_inputs(
+    manifest: Manifest, exchange: Exchange, entry: LogEntry, numel: int, donors: DonorIds
+) -> dict[str, Blob]:
+    """The blobs that went into a round, by digest, from those who kept them.
+
+    Args:
+        manifest: of the swarm.
+        exchange: fetches.
+        entry: names them.
+        numel: values of the model.
+        donors: asked for those who may have them.
+
+    Raises:
+        NodeError: nobody has one of them any more.
+        ValueError: one of them is not what the entry says.
+    """
+    if entry.exchange != manifest.rounds.exchange:
+        raise ValueError("the entry of the log is of another exchange than the manifest's")
+    form = form_of_inputs(manifest, entry.exchange, numel)
+
+    async def peers() -> list[PeerID]:
+        return [PeerID.from_base58(donor) for donor in await donors()]
+
+    async def fetch(digest: str) -> Blob:
+        index = await exchange.fetch_index(digest, await peers())
+        form.check(index, claims_of(entry)[digest])
+        seconds = FETCH_SECONDS + form.size / BYTES_PER_SECOND_MIN
+        return await exchange.fetch(Assembly(index), peers, seconds)
+
+    tasks = [asyncio.create_task(fetch(digest)) for digest in entry.digests]
+    try:
+        return dict(zip(entry.digests, await asyncio.gather(*tasks), strict=True))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,36 @@
+"""Peers die in rounds in which everybody gets all contributions: the others lose none of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dupt_swarm.manifest import Manifest
+from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
+from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.xdist_group("chaos of shared rounds")  # one swarm for all
+
+
+@pytest.fixture(scope="module")
+def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
+    """A swarm that shares contributions in two bits."""
+    tables = MANIFEST.model_dump()
+    tables["rounds"] |= {"exchange": "share"}
+    tables["encoding"] |= {"contribution": "two_bit"}
+    with chaos_swarm(tmp_path_factory.mktemp("chaos"), Manifest.model_validate(tables)) as swarm:
+        yield swarm
+
+
+@pytest.mark.parametrize("stage", ["group", "fetching", "coordinating", "outer step"])
+def test_no_round_is_lost(swarm: ChaosSwarm, stage: str) -> None:
+    """A power cut in any stage of a round: the three others end that very round, with equal states."""
+    victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))
+    before = len(swarm.failures)
+    victim.start(stage)
+    victim.joined()
+    family = processes_of(victim)
+    wait_until(lambda: not victim.alive, f"it dies in {stage}")
+    swarm.expect_rounds(2)
+    assert swarm.failures[before:] == []
+    assert_gone(family)

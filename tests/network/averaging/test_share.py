@@ -1,0 +1,115 @@
+"""The exchange `share` between real nodes on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.states.exchange import Exchange
+from tests.support.contributions import encoded
+
+NUMEL = 300_000
+DIGEST = "ab" * 32
+WEIGHTS = (10_000.0, 20_000.0, 5_000.0)
+
+
+@pytest.fixture
+def make_sharing(make_manifest):
+    """The manifest of a swarm that shares, with time limits of seconds."""
+
+    def make(codec: str = "fp32") -> Manifest:
+        times = {"matchmaking_seconds": 5, "chunk_seconds": 4, "allreduce_seconds": 30}
+        return make_manifest(rounds={"exchange": "share", **times}, encoding={"contribution": codec})
+
+    return make
+
+
+@pytest.fixture
+def contributions() -> list[torch.Tensor]:
+    return [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) * 1e-3 for seed in range(3)]
+
+
+@pytest.fixture
+def sharing(stations, identities):
+    """``async with sharing(manifest, 3) as averagers`` starts so many members."""
+
+    @asynccontextmanager
+    async def start(manifest: Manifest, count: int = 3) -> AsyncIterator[list[SwarmAverager]]:
+        async with stations(count, manifest) as peers:
+            averagers = []
+            for number, peer in enumerate(peers):
+                blobs = Exchange(peer.p2p)
+                await blobs.start()
+                averagers.append(SwarmAverager(manifest, peer.dht))
+                await averagers[-1].open(peer.p2p, NUMEL, Sharing(blobs, load_identity(identities[number])))
+            yield averagers
+
+    return start
+
+
+def start_round(
+    averagers: Sequence[SwarmAverager], contributions: Sequence[torch.Tensor], number: int = 7
+) -> list[asyncio.Task[Average]]:
+    return [
+        asyncio.create_task(
+            averager.average(
+                encoded(part, averager._manifest),
+                weight,
+                round=number,
+                digest=DIGEST,
+                group_size=len(averagers),
+            )
+        )
+        for averager, part, weight in zip(averagers, contributions, WEIGHTS, strict=False)
+    ]
+
+
+def bits_of(average: Average) -> bytes:
+    assert average.values is not None, average.reason
+    return average.values.numpy().tobytes()
+
+
+def run(scenario: Any) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 90))
+
+
+@pytest.mark.parametrize("codec", ["fp32", "two_bit"])
+def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec) -> None:
+    """Three members get bit for bit the same average; with exact contributions, the one computed by hand."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(codec)) as averagers:
+            results = await asyncio.gather(*start_round(averagers, contributions))
+            assert len({bits_of(result) for result in results}) == 1
+            assert {result.tokens for result in results} == {35_000}
+            evidence = [result.evidence for result in results if result.evidence is not None]
+            assert [each.inputs for each in evidence] == [evidence[0].inputs] * 3
+            if codec == "fp32":
+                by_id = sorted(
+                    zip(map(str, (a.peer_id for a in averagers)), contributions, WEIGHTS, strict=True)
+                )
+                [(_, one, w1), (_, two, w2), (_, three, w3)] = by_id
+                expected = one * (w1 / 35_000) + two * (w2 / 35_000) + three * (w3 / 35_000)
+                assert bits_of(results[0]) == expected.numpy().tobytes()
+
+    run(scenario())
+
+
+def test_alone(sharing, make_sharing, contributions) -> None:
+    """Who is alone gets its own contribution, and what is needed to compute the round again."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(), 1) as [averager]:
+            [result] = await asyncio.gather(*start_round([averager], contributions))
+            assert bits_of(result) == contributions[0].numpy().tobytes()
+            assert result.evidence is not None
+            assert [each.maker for each in result.evidence.inputs] == [str(averager.peer_id)]
+
+    run(scenario())

@@ -1,0 +1,179 @@
+"""What members of a group sign, and what of it is refused."""
+
+import base64
+from typing import Any
+
+import msgpack
+import pytest
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.network.averaging.agreement import Answer, Decision, Report, Vote
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
+from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.identity import peer_id_of_key
+from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.log_entry import Input, LogEntry
+
+SWARM, STATE, NEXT = "test-0", "a" * 64, "b" * 64
+
+
+@pytest.fixture(scope="module")
+def keys() -> dict[str, RSAPrivateKey]:
+    """Of three members, by peer id, sorted."""
+    made = [RSAPrivateKey() for _ in range(3)]
+    return dict(sorted((peer_id_of_key(key.get_public_key().to_bytes()), key) for key in made))
+
+
+@pytest.fixture(scope="module")
+def group(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
+    """The three of them, each with a contribution to round 4."""
+    statements = [
+        Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
+        for place, (peer, key) in enumerate(keys.items())
+    ]
+    return SharingGroup("ab" * 20, statements[0].claim, tuple(statements), frozenset(keys))
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def entry_of(group: SharingGroup, agreement: bytes, **changes: Any) -> LogEntry:
+    """The log entry of a round in which the first two contributions count."""
+    inputs = [
+        Input(digest=each.digest, tokens=each.claim.tokens, maker=each.maker, statement=b64(each.data))
+        for each in group.statements[:2]
+    ]
+    fields: dict[str, Any] = {
+        "round": 4,
+        "before": STATE,
+        "after": NEXT,
+        "exchange": "share",
+        "members": tuple(group.members),
+        "inputs": tuple(inputs),
+        "agreement": b64(agreement) if agreement else "",
+    }
+    return LogEntry(**fields | changes)
+
+
+def signed(group: SharingGroup, keys: dict[str, RSAPrivateKey], decision: Decision) -> bytes:
+    return group.signed_list(decision).sign(keys[group.coordinator_of(decision.ballot)])
+
+
+DECISION = Decision(1, (0, 1), (0, 2))
+
+
+def test_statements_and_lists_are_read_back(group, keys) -> None:
+    """What was signed comes back as it was, and names who signed it."""
+    for each in group.statements:
+        assert Statement.read(each.data, SWARM) == each
+    assert group.check_list(signed(group, keys, DECISION)) == DECISION
+    check_evidence(entry_of(group, signed(group, keys, DECISION)), SWARM)
+
+
+def test_forged_messages_are_refused(keys) -> None:
+    """Other content, another key, another kind, junk and what is too long: a ValueError each."""
+    (_, one), (_, two), _ = keys.items()
+    good = sign(one, "kind", {"a": 1})
+    text, public, signature = msgpack.unpackb(good)
+    assert read_signed(good, "kind")[1] == {"a": 1}
+    for forged in (
+        [text.replace(b"1", b"2"), public, signature],
+        [text, two.get_public_key().to_bytes(), signature],
+        [text, public, b""],
+        [text, public + b" comment", signature],
+        [text, b"\xff" * 2000, signature],
+        [text, public],
+        {"text": text},
+    ):
+        with pytest.raises(ValueError, match=r"signed message|signature|canonical"):
+            read_signed(msgpack.packb(forged), "kind")
+    with pytest.raises(ValueError, match="another kind"):
+        read_signed(good, "other")
+    with pytest.raises(ValueError, match="too long"):
+        read_signed(bytes(SIGNED_BYTES_MAX + 1), "kind")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tokens": 0}, {"tokens": True}, {"state": "x"}, {"round": -1}, {"contribution": "0" * 63}, {"more": 1}],
+)
+def test_malformed_statements_are_refused(keys, change) -> None:
+    """A signature makes no statement of what is none."""
+    peer, key = next(iter(keys.items()))
+    good = {"swarm": SWARM, "round": 3, "state": STATE, "contribution": "0" * 64, "tokens": 5}
+    assert Statement.read(sign(key, "contribution", good), SWARM).maker == peer
+    with pytest.raises(ValueError, match="validation error"):
+        Statement.read(sign(key, "contribution", good | change), SWARM)
+    with pytest.raises(ValueError, match="another swarm"):
+        Statement.read(sign(key, "contribution", good), "other-0")
+
+
+def test_forged_lists_are_refused(group, keys) -> None:
+    """Of another group, of a coordinator out of turn, with too few votes, of strangers' contributions."""
+    honest = group.signed_list(DECISION)
+    own = keys[honest.signer]
+    other = keys[next(peer for peer in keys if peer != honest.signer)]
+    forged = [
+        (honest.sign(other), "another coordinator"),
+        (_with(honest, group="cd" * 20).sign(own), "another group"),
+        (_with(honest, state=NEXT).sign(own), "another group"),
+        (_with(honest, accepted=honest.accepted[:1]).sign(own), "not more than half"),
+        (_with(honest, accepted=(honest.accepted[0], "QmNobody")).sign(own), "names others"),
+        (_with(honest, contributions=("9" * 64,)).sign(own), "names others"),
+        (_with(honest, contributions=honest.contributions[::-1]).sign(own), "another order"),
+    ]
+    for data, reason in forged:
+        with pytest.raises(ValueError, match=reason):
+            group.check_list(data)
+
+
+def _with(found: SignedList, **changes: Any) -> SignedList:
+    return SignedList(**{**found.__dict__, **changes})
+
+
+def test_forged_entries_are_refused(group, keys) -> None:
+    """An audit believes no entry that claims other tokens, makers or lists than were signed."""
+    agreement = signed(group, keys, DECISION)
+    honest = entry_of(group, agreement)
+    first, second = honest.inputs
+    forged: list[tuple[dict[str, Any], str]] = [
+        ({"inputs": (first.model_copy(update={"tokens": 99}), second)}, "not the one that its maker"),
+        ({"inputs": (first.model_copy(update={"digest": "9" * 64}), second)}, "not the one that its maker"),
+        (
+            {"inputs": (first.model_copy(update={"maker": second.maker}), second)},
+            "not the one that its maker",
+        ),
+        ({"inputs": (first.model_copy(update={"statement": ""}), second)}, "Unpack failed"),
+        ({"inputs": (first, first)}, "twice"),
+        ({"inputs": (first,)}, "list of contributions is another"),
+        ({"before": NEXT}, "not the one that its maker"),
+        ({"agreement": ""}, "nobody has signed"),
+        ({"members": (second.maker, first.maker)}, r"not more than half|is another"),
+    ]
+    for change, reason in forged:
+        with pytest.raises(ValueError, match=reason):
+            check_evidence(honest.model_copy(update=change), SWARM)
+    average = honest.model_copy(update={"exchange": "reduce"})
+    with pytest.raises(ValueError, match="one average"):
+        check_evidence(average, SWARM)
+
+
+def test_messages_of_an_agreement() -> None:
+    """Reports and answers are read back as they were, and none that names a member that there is not."""
+    report = Report(2, frozenset({0, 2}), Vote(1, (0,)))
+    data = ReportMessage.of("ab" * 20, report).model_dump_json().encode()
+    assert ReportMessage.model_validate_json(data).report(3) == report
+    with pytest.raises(ValueError, match="a member that there is not"):
+        ReportMessage.model_validate_json(data).report(2)
+    answer = Answer(1, (0, 1), None, (frozenset({0}), frozenset(), frozenset({1, 2})))
+    message = AnswerMessage.model_validate_json(AnswerMessage.of(answer, "").model_dump_json())
+    assert message.answer(3) == answer
+    with pytest.raises(ValueError, match="another group"):
+        message.answer(2)
+    for junk in (b"{}", b"[", data.replace(b"2", b"-2", 1), data.replace(b"[0", b"[true", 1)):
+        with pytest.raises(ValueError, match=r"."):
+            ReportMessage.model_validate_json(junk)

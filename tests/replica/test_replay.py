@@ -1,0 +1,177 @@
+"""A round computed again from its log entry and its blobs."""
+
+import json
+
+import pytest
+import torch
+
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import PART_VALUES, encode_parts, encoded_size
+from dupt_swarm.replica.codec.fp32 import FP32
+from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
+from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
+from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
+from dupt_swarm.replica.replay import average_form, contribution_form, mean_of_shared, replay
+from dupt_swarm.replica.state import ReplicaState
+
+NUMEL = 2 * PART_VALUES + 77
+TOKENS = (3, 1, 4)
+
+
+@pytest.fixture(scope="module")
+def manifest(make_manifest):
+    """Plain averaging of exact contributions."""
+    return make_manifest(
+        encoding={"contribution": "fp32", "average": "fp32"},
+        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
+        rounds={"exchange": "share"},
+    )
+
+
+@pytest.fixture(scope="module")
+def state() -> ReplicaState:
+    generator = torch.Generator().manual_seed(1)
+    return ReplicaState(3, 100, ((NUMEL,),), torch.randn(NUMEL, generator=generator), {})
+
+
+@pytest.fixture(scope="module")
+def values() -> list[torch.Tensor]:
+    """Three contributions."""
+    return [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) for seed in (5, 6, 7)]
+
+
+def blobs_of(form: Form, state: ReplicaState, values: list[torch.Tensor]) -> list[Blob]:
+    return [
+        form.build(Claim(state.round, state.digest, tokens), encode_parts(form.codec, each))
+        for each, tokens in zip(values, TOKENS, strict=False)
+    ]
+
+
+def entry_of(
+    state: ReplicaState, blobs: list[Blob], exchange: str = "share", after: str = "0" * 64
+) -> LogEntry:
+    tree = {
+        "round": state.round + 1,
+        "before": state.digest,
+        "after": after,
+        "exchange": exchange,
+        "members": ["a", "b", "c"],
+        "inputs": [{"digest": blob.digest, "tokens": blob.index.header["tokens"]} for blob in blobs],
+    }
+    return LogEntry.model_validate(tree)
+
+
+def held(blobs: list[Blob]) -> dict[str, Blob]:
+    return {blob.digest: blob for blob in blobs}
+
+
+def test_a_shared_round_is_the_hand_computation(manifest, state, values) -> None:
+    """With exact contributions and plain averaging, the next anchor is computed by hand, bit for bit."""
+    blobs = blobs_of(contribution_form(manifest, NUMEL), state, values)
+    after = replay(manifest, state, entry_of(state, blobs), held(blobs))
+    mean = values[0] * (3 / 8) + values[1] * (1 / 8)
+    mean = mean + values[2] * (4 / 8)
+    assert torch.equal(after.anchor, state.anchor - mean)
+    assert (after.round, after.swarm_tokens) == (4, 108)
+
+
+def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
+    """What is not finite, cannot be decoded or is far too large counts for nothing, and for its reason."""
+    form = contribution_form(manifest, NUMEL)
+    nan = values[2].clone()
+    nan[-1] = float("nan")
+    bad = [nan, values[2] * 1000]
+    blobs = blobs_of(form, state, [*values[:2], bad[1]]) + blobs_of(form, state, [bad[0]])
+    measures = [measure(blob, form) for blob in blobs]
+    mean = mean_of_shared([(blob, blob.index.header["tokens"]) for blob in blobs], measures, form, 10.0)
+    assert torch.equal(mean.values, values[0] * 0.75 + values[1] * 0.25)
+    assert (mean.tokens, mean.rejected) == (4, {"not_finite": 1, "norm": 1})
+    with pytest.raises(ValueError, match="no contribution of the round is sound"):
+        mean_of_shared([(blobs[3], 3)], measures[3:], form, 10.0)
+
+
+def test_bytes_that_no_codec_wrote() -> None:
+    """Bytes of the right length that the codec refuses are a contribution of another shape."""
+    form = Form(CONTRIBUTION, "scaled_fp16", ScaledFP16(), 10)
+    blob = form.build(Claim(0, "0" * 64, 1), b"\x7f" * encoded_size(form.codec, 10))
+    assert measure(blob, form).reason == "shape"
+
+
+def test_a_reduced_round_is_its_average(manifest, state, values) -> None:
+    """Where members reduced, the log has the average, and the step from it gives the same state."""
+    [blob] = blobs_of(average_form(manifest, NUMEL), state, values[:1])
+    after = replay(manifest, state, entry_of(state, [blob], "reduce"), held([blob]))
+    assert torch.equal(after.anchor, state.anchor - values[0])
+    assert after.swarm_tokens == 103
+
+
+def test_what_does_not_belong_together_is_refused(manifest, state, values) -> None:
+    """An entry of another state, a blob of other tokens, codec or size: no state follows from them."""
+    form = contribution_form(manifest, NUMEL)
+    blobs = blobs_of(form, state, values)
+    entry = entry_of(state, blobs)
+    with pytest.raises(ValueError, match="another state"):
+        replay(manifest, state, entry.model_copy(update={"round": 9}), held(blobs))
+    more = entry.inputs[0].model_copy(update={"tokens": 1000})
+    with pytest.raises(ValueError, match="not what its digest was given for"):
+        replay(manifest, state, entry.model_copy(update={"inputs": (more, *entry.inputs[1:])}), held(blobs))
+    short = Form(CONTRIBUTION, "fp32", FP32(), 10)
+    with pytest.raises(ValueError, match="not what its digest was given for"):
+        form.check(short.build(Claim(3, state.digest, 3), bytes(40)).index, Claim(3, state.digest, 3))
+
+
+def test_the_log_travels() -> None:
+    """A log is read back as it was; of one that is too long, the newest rounds travel."""
+    inputs = (Input(digest="a" * 64, tokens=1, statement="eA=="),)
+    entries = [
+        LogEntry(
+            round=number,
+            before=f"{number:064x}",
+            after=f"{number + 1:064x}",
+            exchange="share",
+            members=("a",) * 256,
+            inputs=inputs * 100,
+        )
+        for number in range(1, 100)
+    ]
+    assert parse_log(log_bytes(entries[:3])) == entries[:3]
+    found = parse_log(log_bytes(entries))
+    assert 30 < len(found) < 99
+    assert found == entries[-len(found) :]
+    assert parse_log(b"[]") == []
+
+
+def test_malformed_logs_are_refused() -> None:
+    """Too long, not JSON, unknown keys, no digests, a gap between two rounds: a ValueError each."""
+    good = {
+        "round": 1,
+        "before": "0" * 64,
+        "after": "1" * 64,
+        "exchange": "share",
+        "members": ["a"],
+        "inputs": [{"digest": "a" * 64, "tokens": 1}],
+    }
+    assert len(parse_log(json.dumps([good]).encode())) == 1
+    changes: tuple[dict[str, object], ...] = (
+        {"round": -1},
+        {"round": 1.0},
+        {"round": True},
+        {"before": "0" * 63},
+        {"exchange": "shout"},
+        {"members": ["a" * 65]},
+        {"members": ["a"] * 257},
+        {"inputs": []},
+        {"inputs": [{"digest": "a" * 64, "tokens": 1 << 62}]},
+        {"inputs": [{"digest": "a" * 64, "tokens": 1, "statement": "€"}]},
+        {"more": 1},
+    )
+    for change in changes:
+        with pytest.raises(ValueError, match="not a log of rounds"):
+            parse_log(json.dumps([good | change]).encode())
+    for data in (b"", b"{}", b"[1]", b"[" * 100_000, b"\xff"):
+        with pytest.raises(ValueError, match="not a log of rounds"):
+            parse_log(data)
+    with pytest.raises(ValueError, match="too long"):
+        parse_log(b" " * (LOG_BYTES_MAX + 1))
+    with pytest.raises(ValueError, match="gap"):
+        parse_log(json.dumps([good, good]).encode())
