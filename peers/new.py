@@ -14,13 +14,13 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 from peers import options
+from peers.labelled import TASKS
 from peers.left_out import sentences
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
 PRESET = "tiny"
-TASKS = ("classification", "entailment", "similarity", "multiple-choice")
 
 
 @click.command("new")

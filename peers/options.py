@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from peers.byte_sizes import BYTES, RATE
-from peers.columns import parse_columns
+from peers.labelled import parse_columns
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -7,6 +7,7 @@ swarm           is it alive, does it learn, who contributes
 health          its last row: what may be wrong
 learning        the loss against tokens and time
 peer            one oracle, from its own metrics
+gpu             its row about the GPU
 board           rows of panels, and their layout
 panel           one panel of any kind
 query           PromQL over metrics of the tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dupt_swarm.metrics import peer
 from monitor.dashboards.board import Choice, Dashboard, Row
+from monitor.dashboards.gpu import GPU
 from monitor.dashboards.panel import (
     BITS,
     NATS,
@@ -16,10 +17,7 @@ from monitor.dashboards.panel import (
     stacked,
     stat,
 )
-from monitor.dashboards.query import Query
-
-RECENT = "[$__rate_interval]"
-NO_GPU = "No GPU"
+from monitor.dashboards.query import RECENT, Query
 
 NOW = Row(
     "Now",
@@ -199,47 +197,6 @@ NETWORK = Row(
             Query("increase({0}[15m])", peer.NODE_RESTARTS, legend="restarts: {{reason}}"),
             unit="none",
             defaults={"min": 0},
-        ),
-    ),
-)
-GPU = Row(
-    "GPU",
-    (
-        graph(
-            "Utilization",
-            "Fraction of the time in which the GPU is busy, with any process.",
-            Query("{0}", peer.GPU_UTILIZATION, legend="GPU {{gpu}}"),
-            unit="percentunit",
-            width=6,
-            defaults={"min": 0, "max": 1},
-            empty=NO_GPU,
-        ),
-        graph(
-            "Memory",
-            "In use by any process, and in total.",
-            Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
-            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, total"),
-            unit="bytes",
-            width=6,
-            defaults={"min": 0},
-            empty=NO_GPU,
-        ),
-        graph(
-            "Temperature",
-            "Most GPUs throttle above 85 °C.",
-            Query("{0}", peer.GPU_TEMPERATURE, legend="GPU {{gpu}}"),
-            unit="celsius",
-            width=6,
-            empty=NO_GPU,
-        ),
-        graph(
-            "Power",
-            "Energy that the GPU uses per second.",
-            Query(f"rate({{0}}{RECENT})", peer.GPU_ENERGY, legend="GPU {{gpu}}"),
-            unit="watt",
-            width=6,
-            defaults={"min": 0},
-            empty=NO_GPU,
         ),
     ),
 )

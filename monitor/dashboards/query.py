@@ -8,6 +8,8 @@ from dupt_swarm.metrics.spec import MetricSpec
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
+RECENT = "[$__rate_interval]"  # of a rate: as long as the graph can show
+
 
 class _Selector:
     """A placeholder for a metric in a query template.

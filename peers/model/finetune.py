@@ -11,6 +11,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from peers import options
 from peers.interruption import Interruption
+from peers.labelled import TASKS
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from dupt_swarm.models.fine_tuning import Finetuner
     from peers.screen.log import Log
 
-TASKS = ("classification", "entailment", "similarity", "multiple-choice")
 FILE = click.Path(exists=True, path_type=Path)
 
 

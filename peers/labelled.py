@@ -1,14 +1,16 @@
-"""``--column text=review``: what a column of labelled examples is called in the files."""
+"""Labelled examples on the command line: the tasks, and what a column is called in the files."""
 
 from __future__ import annotations
 
 import click
 
+TASKS = ("classification", "entailment", "similarity", "multiple-choice")
+
 
 def parse_columns(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """``NAME=COLUMN``, repeated, as a dict."""
+    """``--column NAME=COLUMN``, repeated, as a dict."""
     del context, parameter
     columns: dict[str, str] = {}
     for value in values:
