@@ -16,6 +16,7 @@ leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
 driven_swarm     a first peer and two oracles whose rounds the test drives
+kept_rounds      rounds in a log, without a swarm that made them
 swarm_program    an oracle in a process of its own
 stranger         a peer with plain hivemind, which may send anything
 chaos/           swarms to be maltreated

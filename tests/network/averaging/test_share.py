@@ -24,8 +24,8 @@ WEIGHTS = (10_000.0, 20_000.0, 5_000.0)
 def make_sharing(make_manifest):
     """The manifest of a swarm that shares, with time limits of seconds."""
 
-    def make(codec: str = "fp32") -> Manifest:
-        times = {"matchmaking_seconds": 5, "chunk_seconds": 4, "allreduce_seconds": 30}
+    def make(codec: str = "fp32", seconds: float = 30) -> Manifest:
+        times = {"matchmaking_seconds": 5, "chunk_seconds": 3, "allreduce_seconds": seconds}
         return make_manifest(rounds={"exchange": "share", **times}, encoding={"contribution": codec})
 
     return make
@@ -111,5 +111,41 @@ def test_alone(sharing, make_sharing, contributions) -> None:
             assert bits_of(result) == contributions[0].numpy().tobytes()
             assert result.evidence is not None
             assert [each.maker for each in result.evidence.inputs] == [str(averager.peer_id)]
+
+    run(scenario())
+
+
+def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing, contributions) -> None:
+    """What not more than half hold does not count; its maker gets the others' average all the same."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(seconds=10)) as averagers:
+            miser = str(averagers[2].peer_id)
+            averagers[2]._exchange._blobs._shelves.clear()
+            one, two, own = await asyncio.gather(*start_round(averagers, contributions))
+            assert bits_of(one) == bits_of(two) == bits_of(own)
+            assert (one.tokens, one.lost) == (30_000, (miser,))
+            assert [each.included for each in (one, two, own)] == [True, True, False]
+
+    run(scenario())
+
+
+def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, contributions) -> None:
+    """Two of three end the round in time without the third, which was in the group and then said nothing."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing()) as averagers:
+            tasks = start_round(averagers, contributions)
+            silent = averagers[2]
+
+            async def nothing(*_: Any) -> Average:
+                return await asyncio.Event().wait() and Average(None)
+
+            silent._average_in = nothing
+            one, two = await asyncio.gather(*tasks[:2])
+            assert bits_of(one) == bits_of(two)
+            assert one.lost == two.lost == (str(silent.peer_id),)
+            tasks[2].cancel()
+            await asyncio.wait([tasks[2]])
 
     run(scenario())
