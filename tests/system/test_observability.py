@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from monitor.dashboards import DASHBOARDS
-from monitor.dashboards.gpu import GPU, PEER
+from monitor.dashboards.gpu import GPU
 from monitor.dashboards.learning import TASK
+from monitor.dashboards.peer import PEER
 from peers.processes import LocalProcesses
 from tests.support.prometheus import (
     ORACLES,
