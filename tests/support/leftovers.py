@@ -31,7 +31,7 @@ def ours() -> set[psutil.Process]:
             mine = process.environ().get(MARK) == os.environ[MARK]
             if mine and process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process)
-        except psutil.Error:
+        except (psutil.Error, FileNotFoundError):  # psutil lets some of the latter pass
             continue
     return found
 

@@ -42,7 +42,7 @@ class SlowBucket(TokenBucket):
 
 @pytest.fixture
 def manifest(make_manifest):
-    return make_manifest(rounds={"matchmaking_seconds": 4, "chunk_seconds": 2, "allreduce_seconds": 4.5})
+    return make_manifest(rounds={"matchmaking_seconds": 20, "chunk_seconds": 2, "allreduce_seconds": 4.5})
 
 
 @contextmanager
