@@ -33,6 +33,7 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
+	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/generation.py

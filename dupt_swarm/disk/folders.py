@@ -62,7 +62,6 @@ class SwarmFolder:
         self.path = folder_of(state_dir, swarm_id, role)
         self.disk = DiskLimit(self.path)
         try:
-            _move_old(state_dir, swarm_id)
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock: IO[str] = (self.path / LOCK).open("a")
         except OSError as error:
@@ -189,33 +188,6 @@ def _try_lock(lock: IO[str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _move_old(state_dir: Path, swarm_id: str) -> None:
-    """Bring what version 0.2 left to where it belongs now; a peer that still runs keeps its folder.
-
-    Raises:
-        OSError: it cannot be moved.
-    """
-    shared, evaluator = state_dir / swarm_id, state_dir / "evaluators" / swarm_id
-    if _was_bootstraps(shared):
-        _move(shared, folder_of(state_dir, swarm_id, "bootstrap"))
-    if evaluator.exists():
-        _move(evaluator, folder_of(state_dir, swarm_id, "evaluator"))
-
-
-def _was_bootstraps(folder: Path) -> bool:
-    """Whether a bootstrap of 0.2 had ``folder``, which would be an oracle's today."""
-    checkpoints = list(folder.glob("checkpoint-*"))
-    lock = folder / LOCK
-    unnamed = lock.exists() and not lock.read_text()  # today a lock names its role
-    return unnamed and bool(checkpoints) and not any((path / ORACLE_FILE).exists() for path in checkpoints)
-
-
-def _move(old: Path, new: Path) -> None:
-    with (old / LOCK).open("a") as lock:
-        if not new.exists() and _try_lock(lock):
-            old.rename(new)
 
 
 def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:

@@ -70,7 +70,7 @@ def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state:
 
 
 def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
-    """``manifest`` with the optimisation of a fine-tuning; it keeps its model, codec and time limits."""
+    """``manifest`` with the optimisation of a fine-tuning; it keeps its model, encoding and time limits."""
     preset = load_finetuning()
     for key in ("tokens_per_step", "tokens_per_round"):
         preset["rounds"][key] *= manifest.model.context_length

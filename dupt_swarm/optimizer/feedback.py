@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dupt_swarm.replica.codec import Codec, encode_parts, part_sizes, part_slices
+from dupt_swarm.replica.codec import Codec, part_sizes
 from dupt_swarm.replica.state import all_finite
 
 
@@ -34,17 +34,16 @@ class ErrorFeedback:
         """
         self.drop()
         if self._lost is not None:
-            values += self._lost * self._feedback
+            values.add_(self._lost, alpha=self._feedback)
         if not all_finite(values):
             return b""
-        data = encode_parts(self._codec, values)
-        if self._feedback:
-            numel = values.numel()
-            places, parts = part_slices(self._codec, numel), torch.split(values, part_sizes(numel))
-            for place, part in zip(places, parts, strict=True):
-                part -= self._codec.decode(data[place], part.numel()).to(part.device)
-            self._pending = values
-        return data
+        encoded = []
+        for part in torch.split(values, part_sizes(values.numel())):
+            encoded.append(self._codec.encode(part))
+            if self._feedback:
+                part -= self._codec.decode(encoded[-1], part.numel()).to(part.device)
+        self._pending = values if self._feedback else None
+        return b"".join(encoded)
 
     def commit(self) -> None:
         """What was encoded last counts."""

@@ -1,7 +1,6 @@
 """Where a peer keeps its state."""
 
 import errno
-import fcntl
 import os
 
 import pytest
@@ -47,70 +46,6 @@ def test_each_role_has_a_folder_of_its_own(tmp_path) -> None:
         with pytest.raises(UsageError, match=f"another {role} of this swarm"):
             SwarmFolder(tmp_path, "s-0123456789ab", role)
         other.close()
-
-
-def old_folder(path, *files: str) -> None:
-    """As version 0.2 left it."""
-    path.mkdir(parents=True)
-    (path / "lock").write_text("")
-    for file in files:
-        (path / file).parent.mkdir(exist_ok=True)
-        (path / file).write_text(file)
-
-
-@pytest.mark.parametrize("role", ["oracle", "bootstrap"])
-def test_a_bootstraps_folder_of_0_2_stays_the_bootstraps(tmp_path, role) -> None:
-    """Whoever starts first: its state and identity are never an oracle's."""
-    old_folder(tmp_path / "s-1", "identity", "checkpoint-00000003/replica.safetensors")
-    SwarmFolder(tmp_path, "s-1", role).close()
-    moved = SwarmFolder(tmp_path, "s-1", "bootstrap")
-    assert moved.identity.read_text() == "identity"
-    assert moved.checkpoint == moved.path / "checkpoint-00000003"
-    moved.close()
-    oracle = SwarmFolder(tmp_path, "s-1", "oracle")
-    assert not oracle.identity.exists()
-    oracle.close()
-
-
-def test_an_oracles_folder_of_0_2_stays_the_oracles(tmp_path) -> None:
-    """Also when a bootstrap is started on the same state folder."""
-    old_folder(
-        tmp_path / "s-1",
-        *("identity", "checkpoint-00000003/replica.safetensors", "checkpoint-00000003/oracle.safetensors"),
-    )
-    for role in ("bootstrap", "evaluator", "oracle"):
-        folder = SwarmFolder(tmp_path, "s-1", role)
-        assert folder.identity.exists() == (role == "oracle")
-        folder.close()
-
-
-def test_todays_folders_are_never_moved(tmp_path) -> None:
-    """An oracle that has saved nothing but a replica state, as a program of somebody's own may."""
-    for _ in range(2):
-        oracle = SwarmFolder(tmp_path, "s-1")
-        with oracle.new_checkpoint() as path:
-            (path / "replica.safetensors").write_text("state")
-        oracle.close()
-    SwarmFolder(tmp_path, "s-1", "bootstrap").close()
-    assert (tmp_path / "s-1" / "checkpoint-00000002").exists()
-
-
-def test_a_running_peer_of_0_2_keeps_its_folder(tmp_path) -> None:
-    """It is refused to today's oracle, and nothing is moved under its feet."""
-    old_folder(tmp_path / "s-1", "identity", "checkpoint-00000003/replica.safetensors")
-    with (tmp_path / "s-1" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="another oracle of this swarm uses this folder"):
-            SwarmFolder(tmp_path, "s-1")
-    assert (tmp_path / "s-1" / "identity").exists()
-
-
-def test_an_evaluators_folder_of_0_2_is_found(tmp_path) -> None:
-    """It lay in a folder of all evaluators."""
-    old_folder(tmp_path / "evaluators" / "s-1", "identity")
-    evaluator = SwarmFolder(tmp_path, "s-1", "evaluator")
-    assert evaluator.identity.exists()
-    evaluator.close()
 
 
 def test_unusable_state_dir(tmp_path) -> None:

@@ -35,6 +35,9 @@ SHARE: dict[str, dict[str, Any]] = {
     "rounds": {"exchange": "share"},
     "encoding": {"contribution": "two_bit", "feedback": 1.0},
 }
+LOSSY: dict[str, dict[str, Any]] = {
+    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
+}
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},
     "inner": {"optimizer": "sgd", "learning_rate": 0.5, "clip_norm": 0.0, "weight_decay": 0.0},
@@ -139,7 +142,9 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize(("changes"), [{}, GRADIENT, SHARE], ids=["diloco", "gradient", "share"])
+@pytest.mark.parametrize(
+    "changes", [{}, GRADIENT, LOSSY, SHARE], ids=["diloco", "gradient", "lossy", "share"]
+)
 def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:

@@ -3,6 +3,7 @@
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def swarm_files(corpus: Path) -> tuple[Manifest, bytes]:
+def swarm_files(corpus: Path, **encoding: Any) -> tuple[Manifest, bytes]:
     """A manifest with dropout, so that random states matter, and its tokenizer."""
     tokenizer = train_tokenizer((path.read_text() for path in sorted(corpus.iterdir())), 300)
     manifest = tiny_manifest(
@@ -59,13 +60,16 @@ def swarm_files(corpus: Path) -> tuple[Manifest, bytes]:
         model={"dropout": 0.1},
         rounds={"tokens_per_round": 320},
         schedule={"warmup_updates": 3, "total_updates": 50},
+        encoding=encoding,
     )
     return manifest, tokenizer.to_bytes()
 
 
-def train(folder: Path, corpus: Path, sessions: list[int], identity: Path) -> tuple[list[float], Status]:
+def train(
+    folder: Path, corpus: Path, sessions: list[int], identity: Path, **encoding: Any
+) -> tuple[list[float], Status]:
     """A single oracle that is stopped and started again after each number of steps."""
-    manifest, tokenizer = swarm_files(corpus)
+    manifest, tokenizer = swarm_files(corpus, **encoding)
     losses: list[float] = []
     own = folder / "oracle" / manifest.swarm_id
     own.mkdir(parents=True, exist_ok=True)
@@ -85,11 +89,18 @@ def train(folder: Path, corpus: Path, sessions: list[int], identity: Path) -> tu
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Path) -> None:
+@pytest.mark.parametrize(
+    "encoding",
+    [{}, {"contribution": "two_bit", "average": "int4", "feedback": 0.9}],
+    ids=["plain", "two_bit"],
+)
+def test_a_stopped_oracle_goes_on_as_if_never_stopped(
+    tmp_path: Path, corpus: Path, encoding: dict[str, Any]
+) -> None:
     """The losses of a single oracle are the same bits, whether it was stopped in between or not."""
     identity = tmp_path / "identity"
-    whole, once = train(tmp_path / "a", corpus, [17], identity)
-    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity)
+    whole, once = train(tmp_path / "a", corpus, [17], identity, **encoding)
+    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity, **encoding)
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)

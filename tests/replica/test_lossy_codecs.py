@@ -1,5 +1,7 @@
 """Codecs with scaled blocks: what they lose, what they refuse, and that they always say the same."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -208,3 +210,20 @@ def test_whatever_the_codes_values_are_finite(name: str) -> None:
     if name != "top_k":  # its codes are all in use
         data[-64:] = b"\x80" * 32 + bytes(32)
     assert codec.decode(bytes(data), 8192).isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_encoding_stays_where_the_values_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All arithmetic is on the device of the values ("meta", which computes nothing, stands in for a GPU)."""
+    codec, made = codec_of(name), list[Tensor]()
+
+    def note(*tensors: Tensor) -> bytes:
+        made.extend(tensors)
+        return b""
+
+    monkeypatch.setattr(sys.modules[type(codec).__module__], "as_bytes", note)
+    for numel in (5001, 262_144):
+        made.clear()
+        codec.encode(torch.empty(numel, device="meta"))
+        assert {tensor.device.type for tensor in made} == {"meta"}
+        assert sum(tensor.numel() * tensor.element_size() for tensor in made) == codec.encoded_bytes(numel)

@@ -81,10 +81,9 @@ class Parts:
         self.average_codec = build_codec(encoding.average, encoding)
         check_size(self.contribution_codec, contribution, numel)
         self.values = torch.empty(numel)
-        self.encoded = bytearray(encoded_size(self.average_codec, numel))
-        encoded = memoryview(self.encoded)
+        self.encoded = memoryview(bytearray(encoded_size(self.average_codec, numel)))
         self._parts = [
-            Part(contribution[given], values, encoded[returned])
+            Part(contribution[given], values, self.encoded[returned])
             for given, values, returned in zip(
                 part_slices(self.contribution_codec, numel),
                 torch.split(self.values, part_sizes(numel)),

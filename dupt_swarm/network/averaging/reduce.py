@@ -83,7 +83,7 @@ class Reduce:
         return Average(values, runner.tokens, mates, evidence=evidence)
 
     async def _evidence(
-        self, encoded: bytearray, tokens: int, offer: Offer, members: tuple[str, ...]
+        self, encoded: memoryview, tokens: int, offer: Offer, members: tuple[str, ...]
     ) -> Evidence:
         """The average as a blob: equal bytes on all peers."""
         form = average_form(self._manifest, self._numel)

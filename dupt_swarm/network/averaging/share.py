@@ -31,6 +31,7 @@ from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import Mean, contribution_form, mean_of_shared
@@ -104,6 +105,7 @@ class Share:
         self, contribution: bytes | memoryview, weight: float, round: int, state: str
     ) -> SharedOffer:
         """See `RoundExchange`."""
+        check_size(self._form.codec, contribution, self._form.numel)
         claim = Claim(round, state, max(1, int(weight)), self._me)
 
         def build() -> Statement:

@@ -40,7 +40,7 @@ class ScaledFP16:
             raise ValueError(f"impossible exponent {shift} in a scaled fp16 part")
         if not numel:
             return torch.empty(0)
-        halves = torch.frombuffer(bytearray(data[_HEADER.size :]), dtype=torch.float16)
+        halves = torch.frombuffer(bytearray(memoryview(data)[_HEADER.size :]), dtype=torch.float16)
         return halves.float().mul_(2.0**-shift)
 
     def encoded_bytes(self, numel: int) -> int:

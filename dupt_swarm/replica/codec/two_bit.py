@@ -44,5 +44,5 @@ def _root_mean_square(blocks: Tensor, numel: int) -> Tensor:
     largest = blocks.abs().amax(1, keepdim=True)
     norms: Tensor = torch.linalg.vector_norm(blocks / divisor(largest), dim=1, keepdim=True)
     counts = torch.full_like(largest, _BLOCKS.size)
-    counts[-1:] -= blocks.numel() - numel
+    counts[-1:].sub_(blocks.numel() - numel)
     return largest * norms / counts.sqrt()

@@ -12,6 +12,8 @@ from dupt_swarm.network.averaging import reduce as reduce_module
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.averaging.average import Average, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.replica.aggregation import weighted_mean
+from dupt_swarm.replica.codec import build_codec, decode_parts, encode_parts
 from tests.support.contributions import encoded
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
@@ -122,6 +124,31 @@ def test_all_get_the_same_average(stations, manifest, contributions) -> None:
                 assert (set(result.mates), result.lost) == (others, ())
             assert same_bits(results[0], results[1])
             assert same_bits(results[0], results[2])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("contribution", "average"), [("two_bit", "int4"), ("top_k", "scaled_fp16"), ("fp32", "int8")]
+)
+def test_two_codecs_in_one_round(stations, make_manifest, contributions, contribution, average) -> None:
+    """What is sent and what is returned may be encoded differently; all get the same bytes of one average."""
+    manifest = make_manifest(encoding={"contribution": contribution, "average": average})
+    given, returned = (build_codec(name, manifest.encoding) for name in (contribution, average))
+    received = [decode_parts(given, encoded(part, manifest), NUMEL) for part in contributions]
+    mean = weighted_mean(received, [1.0, 2.0, 5.0])
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            results = await average_as_group(averagers, contributions, [1.0, 2.0, 5.0])
+            for result in results:
+                assert (result.reason, result.tokens) == ("", 8)
+                assert result.values is not None
+                assert result.evidence is not None
+                [blob] = result.evidence.blobs.values()
+                assert bytes(blob.sections[0]) == encode_parts(returned, mean)
+                assert torch.equal(result.values, decode_parts(returned, blob.sections[0], NUMEL))
 
     run(scenario())
 

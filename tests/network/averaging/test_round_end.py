@@ -53,6 +53,28 @@ def test_a_good_round(manifest, store, stations) -> None:
     assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
 
 
+def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
+    """An empty contribution is one that was not finite: the round fails for this reason, and says so."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer]:
+            averager = SwarmAverager(manifest, peer.dht)
+            await averager.open(peer.p2p, NUMEL)
+            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
+            for companions in ((), ("somebody",)):
+                state, average, _ = await rounds.end(b"", 10, companions)
+                assert (state, average.reason) == (None, "not_finite")
+            assert sum(rounds.told["failures"]) == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_bytes_of_another_vector_fail_the_round(manifest, store, stations) -> None:
+    """A contribution that does not have the model's size costs the round, and nothing is averaged."""
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1))
+    assert (state, average.reason) == (None, "network")
+
+
 def test_only_the_outer_step_overflows(manifest, store, stations) -> None:
     """A contribution with which the anchor would not be finite is to be given up, and is called so."""
     huge = torch.full((NUMEL,), 3.4e38)

@@ -160,3 +160,11 @@ def test_a_rate_too_small_for_the_rounds_is_refused(make_manifest) -> None:
             Bandwidth.of(settings).check(manifest, numel)
     Bandwidth.of(NodeSettings("oracle", max_upload=15.61e6, max_download=15.61e6)).check(manifest, numel)
     Bandwidth.of(NodeSettings("oracle")).check(manifest, numel)
+
+
+def test_light_codecs_make_do_with_less(make_manifest) -> None:
+    """The least rate follows from how the manifest encodes contributions and averages."""
+    encoding = {"contribution": "two_bit", "average": "int4"}
+    manifest = make_manifest(rounds={"allreduce_seconds": 60.0, "chunk_seconds": 5.0}, encoding=encoding)
+    with pytest.raises(UsageError, match=r"a round moves up to 91\.6 MB .* allow at least 3\.06MB"):
+        Bandwidth.of(NodeSettings("oracle", max_upload=3e6)).check(manifest, 117_000_000)

@@ -1,0 +1,96 @@
+"""How fast each codec encodes and decodes on one core, as ratios to a copy of the same values.
+
+A vector of normally distributed values, larger than any cache, is encoded and decoded part by part, as
+contributions and averages are; the arms (a copy of the vector, and each codec there and back) take turns,
+with one thread. What counts is the thread's CPU time, because the machine may be shared; of each arm the
+median over all turns is taken.
+
+How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``÷ scaled_fp16`` likewise: above
+1 means faster. ``loss`` is the norm of what one encoding loses ÷ the norm of the values. The copy's own rate
+is printed above the table, once, since the targets are in bytes per second.
+
+    python benchmarks/codecs.py [--values 16777216] [--turns 9] [--kept 64] [--device cpu|cuda]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import click
+import torch
+from torch import Tensor
+
+from dupt_swarm.manifest import Encoding
+from dupt_swarm.replica.codec import (
+    Codec,
+    build_codec,
+    decode_parts,
+    encode_parts,
+    part_sizes,
+    part_slices,
+)
+from dupt_swarm.replica.codec.codec import CODECS
+
+REFERENCE = "scaled_fp16"
+HEADER = ["codec", "bytes per value"]
+HEADER += [f"{way} ÷ {base}" for way in ("encode", "decode") for base in ("copy", REFERENCE)] + ["loss"]
+
+
+@click.command()
+@click.option("--values", type=click.IntRange(1), default=1 << 24, show_default=True)
+@click.option("--turns", type=click.IntRange(1), default=9, show_default=True, help="Of each arm.")
+@click.option("--kept", type=click.IntRange(1, 1024), default=64, show_default=True, help="Of top_k.")
+@click.option("--device", default="cpu", show_default=True, help="Where the values are that are encoded.")
+def main(values: int, turns: int, kept: int, device: str) -> None:
+    """Measure all codecs."""
+    torch.set_num_threads(1)
+    vector = torch.randn(values, generator=torch.Generator().manual_seed(1)) * 1e-3
+    encoding = Encoding(kept=kept)
+    codecs = {name: build_codec(name, encoding) for name in CODECS}
+    encoded = {name: encode_parts(codec, vector) for name, codec in codecs.items()}
+    target, source = torch.empty_like(vector), torch.split(vector.to(device), part_sizes(values))
+    arms: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(vector)}
+    for name, codec in codecs.items():
+        arms[f"encode {name}"] = partial(_encode, codec, source)
+        arms[f"decode {name}"] = partial(_decode, codec, encoded[name], values)
+    seconds = _measure(arms, turns)
+    click.echo(f"copy: {4 * values / seconds['copy'] / 1e9:.1f} GB of fp32 per second of one core")
+    for cells in (HEADER, ["---"] * len(HEADER)):
+        click.echo(f"| {' | '.join(cells)} |")
+    for name, codec in codecs.items():
+        ratios = [
+            seconds[base] / seconds[f"{way} {name}"]
+            for way in ("encode", "decode")
+            for base in ("copy", f"{way} {REFERENCE}")
+        ]
+        lost = decode_parts(codec, encoded[name], values).sub_(vector).norm() / vector.norm()
+        figures = [f"{len(encoded[name]) / values:.4f}", *(f"{ratio:.2f}" for ratio in ratios), f"{lost:.4f}"]
+        click.echo(f"| `{name}` | {' | '.join(figures)} |")
+
+
+def _encode(codec: Codec, parts: Sequence[Tensor]) -> None:
+    for part in parts:
+        codec.encode(part)
+
+
+def _decode(codec: Codec, data: bytes, numel: int) -> None:
+    for place, size in zip(part_slices(codec, numel), part_sizes(numel), strict=True):
+        codec.decode(data[place], size)
+
+
+def _measure(arms: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
+    """The median seconds of CPU time of each arm; a first turn of all warms up and does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(turns + 1):
+        for name, arm in arms.items():
+            begun = time.thread_time()
+            arm()
+            seconds[name].append(time.thread_time() - begun)
+    return {name: statistics.median(own[1:]) for name, own in seconds.items()}
+
+
+if __name__ == "__main__":
+    main()
