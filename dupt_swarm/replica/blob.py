@@ -82,7 +82,7 @@ class Blob:
     sections: tuple[memoryview, ...]
 
     @classmethod
-    def build(cls, header: dict[str, Any], sections: Sequence[bytes | bytearray | memoryview]) -> Blob:
+    def build(cls, header: dict[str, Any], sections: Sequence[bytes | memoryview]) -> Blob:
         """Hash ``sections``, which must not change afterwards, into a blob."""
         views = tuple(memoryview(section).cast("B") for section in sections)
         chunk_sha256 = tuple(

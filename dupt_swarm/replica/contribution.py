@@ -55,7 +55,7 @@ class Form:
         """Bytes of each, without the index."""
         return encoded_size(self.codec, self.numel)
 
-    def build(self, claim: Claim, data: bytes | bytearray | memoryview) -> Blob:
+    def build(self, claim: Claim, data: bytes | memoryview) -> Blob:
         """The blob with the encoded values ``data``."""
         return Blob.build(self._header(claim), [data])
 

@@ -32,12 +32,12 @@ GRADIENT: dict[str, dict[str, Any]] = {
     "inner": {"optimizer": "none", "clip_norm": 0.0},
     "outer": {"optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.0},
 }
-LOSSY: dict[str, dict[str, Any]] = {
-    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
-}
 SHARE: dict[str, dict[str, Any]] = {
     "rounds": {"exchange": "share"},
     "encoding": {"contribution": "two_bit", "feedback": 1.0},
+}
+LOSSY: dict[str, dict[str, Any]] = {
+    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
 }
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},
@@ -144,7 +144,7 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
-    ("changes"), [{}, GRADIENT, LOSSY, SHARE], ids=["diloco", "gradient", "lossy", "share"]
+    "changes", [{}, GRADIENT, LOSSY, SHARE], ids=["diloco", "gradient", "lossy", "share"]
 )
 def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
     """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""

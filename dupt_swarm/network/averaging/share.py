@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,14 +30,13 @@ from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import Mean, contribution_form, mean_of_shared
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
-
-logger = logging.getLogger(__name__)
 
 
 class Agreements(ServicerBase):  # type: ignore[misc]
@@ -47,6 +45,10 @@ class Agreements(ServicerBase):  # type: ignore[misc]
     def __init__(self, p2p: P2P) -> None:
         self._p2p = p2p
         self._sessions: dict[str, Session] = {}
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self.add_p2p_handlers(self._p2p)
 
     def add(self, session: Session) -> None:
         """Answer to the members of this group from now on."""
@@ -97,12 +99,13 @@ class Share:
     async def open(self) -> None:
         """Begin to serve other members."""
         self._blobs.serve_from(self._shelf)
-        await self._agreements.add_p2p_handlers(self._agreements._p2p)
+        await self._agreements.start()
 
     async def offer(
         self, contribution: bytes | memoryview, weight: float, round: int, state: str
     ) -> SharedOffer:
         """See `RoundExchange`."""
+        check_size(self._form.codec, contribution, self._form.numel)
         claim = Claim(round, state, max(1, int(weight)), self._me)
 
         def build() -> Statement:
@@ -138,10 +141,9 @@ class Share:
                     await collection.complete(decision.choice)
                 chosen = [sharing.statements[place] for place in decision.choice]
                 agreement = base64.b64encode(session.signed).decode()
-                mean = await self._mean(chosen, tuple(sharing.members), agreement)
+                return await self._mean(chosen, tuple(sharing.members), agreement)
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
-        return mean
 
     @asynccontextmanager
     async def _collecting(self, session: Session) -> AsyncIterator[Collection]:
