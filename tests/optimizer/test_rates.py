@@ -26,4 +26,4 @@ def test_a_rate_too_small_for_rounds_is_refused_to_oracles_only(tmp_path: Path) 
             Swarm.join(first.addresses, tmp_path / "slow", settings(max_upload=1e3), told.append)
         with Swarm.join(first.addresses, tmp_path / "other", settings(max_upload=50e3)) as other:
             assert other.state.digest == first.state.digest
-        assert told[-1].bytes_done == told[-1].bytes_total >= 800_000
+        assert told[-1].bytes_done == told[-1].bytes_total >= 400_000
