@@ -25,6 +25,7 @@ AVERAGING = {"outer.learning_rate": 1.0, "outer.momentum": 0.0}
 MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}
 # 1.125^25 > 19: in 29 rounds, 25 of which grow, each oracle makes 200 steps.
 GROWING = MUON | {"rounds.growth": 1.125}
+TINY = MUON | {"inner.learning_rate": 4e-3, "schedule.warmup_updates": 10, "rounds.growth": 1.2}
 TWO_BITS = {"encoding.contribution": "two_bit", "encoding.feedback": 1.0}
 TOP_K = {"encoding.contribution": "top_k", "encoding.feedback": 0.95, "encoding.kept": 128}
 ONE_GRADIENT = {
@@ -42,12 +43,14 @@ class Arm:
 
     Attributes:
         changes: of `ADAMW`, by dotted keys, or whole tables.
-        oracles: 1: one process that has all the data, in batches of equal shares; else 4 or 8.
+        corpora: 4 or 8, one for each oracle.
+        alone: whether one process trains instead that has them all, in batches of equal shares.
         late: how much of the next round is trained before a round's average arrives.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
-    oracles: int = 4
+    corpora: int = 4
+    alone: bool = False
     late: float = 0.0
 
     def tables(self, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,17 +63,22 @@ class Arm:
 
 
 ARMS = {
-    "alone": Arm(oracles=1),
-    "alone-muon": Arm({"inner.optimizer": "muon", "inner.learning_rate": 2e-3}, oracles=1),
-    "alone-4x": Arm({"rounds.tokens_per_step": 4096, "rounds.tokens_per_round": 81920}, oracles=1),
+    "alone": Arm(alone=True),
+    "alone-muon": Arm({"inner.optimizer": "muon", "inner.learning_rate": 2e-3}, alone=True),
+    "alone-8": Arm(corpora=8, alone=True),
+    "alone-4x": Arm({"rounds.tokens_per_step": 4096, "rounds.tokens_per_round": 81920}, alone=True),
     "adamw": Arm(),
     "gradient": Arm(ONE_GRADIENT),
     "muon": Arm(MUON),
+    "tiny": Arm(TINY),
+    "tiny-8": Arm(TINY, corpora=8),
+    "tiny-late": Arm(TINY, late=1.0),
+    "tiny-momentum": Arm(TINY | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
+    "tiny-2bit": Arm(TINY | TWO_BITS),
+    "tiny-2bit-int4": Arm(TINY | TWO_BITS | {"encoding.average": "int4"}),
+    "tiny-topk": Arm(TINY | TOP_K),
     "muon-growing": Arm(GROWING),
     "muon-5": Arm(MUON | {"rounds.tokens_per_round": 5120}),
     "muon-growing-late": Arm(GROWING, late=1.0),
-    "muon-growing-2bit": Arm(GROWING | TWO_BITS),
-    "muon-growing-2bit-int4": Arm(GROWING | TWO_BITS | {"encoding.average": "int4"}),
-    "muon-growing-topk": Arm(GROWING | TOP_K),
     "muon-growing-momentum": Arm(GROWING | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
 }

@@ -74,16 +74,17 @@ def run(arms: str, seeds: str, tokens: int, changes: tuple[str, ...], file: Path
 @click.option("--reference", "references", multiple=True, default=("alone", "alone-muon"), show_default=True)
 def table(file: Path, references: tuple[str, ...]) -> None:
     """Losses and ratios as a Markdown table, each the mean over the seeds."""
-    runs: dict[str, dict[int, dict[str, Any]]] = {}
+    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for line in read(file):
-        runs.setdefault(f"{line['arm']} {line['changes']}".strip(), {})[line["seed"]] = line
+        runs.setdefault((line["arm"], line["changes"]), {})[line["seed"]] = line
     points = [f"at {part}/{POINTS}" for part in range(1, POINTS)]
     click.echo(row(["arm", "rounds", *points, "at the end", *(f"÷ {name}" for name in references), "seeds"]))
-    click.echo(row(["---"] * (5 + len(points) + len(references))))
-    for name, seeds in runs.items():
+    click.echo(row(["---"] * (4 + len(points) + len(references))))
+    for (arm, changes), seeds in runs.items():
         losses = [mean_of([line["curve"][point] for line in seeds.values()]) for point in range(POINTS)]
-        ratios = [ratio(seeds, runs.get(reference, {})) for reference in references]
+        ratios = [ratio(seeds, runs.get((reference, changes), {})) for reference in references]
         rounds = next(iter(seeds.values()))["rounds"]
+        name = f"{arm} {changes}".strip()
         click.echo(row([name, str(rounds), *losses, *ratios, ", ".join(map(str, sorted(seeds)))]))
 
 
@@ -93,7 +94,7 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
     shape = tables["model"]
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         texts = prepare_texts(
-            Path(folder), shape["vocabulary_size"], shape["context_length"], seed, halved=arm.oracles == 8
+            Path(folder), shape["vocabulary_size"], shape["context_length"], seed, halved=arm.corpora == 8
         )
         manifest = build_manifest(tables, texts, seed)
         first = GPT(manifest.model)
@@ -110,8 +111,9 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
 
         began = time.process_time()
         start = flatten(list(first.parameters()))
-        if arm.oracles == 1:
-            train_alone(manifest, start, Mixed(sources(manifest, texts, 4)), tokens, after_round)
+        if arm.alone:
+            mixed = Mixed(sources(manifest, texts, arm.corpora))
+            train_alone(manifest, start, mixed, tokens, after_round)
         else:
             train_swarm(manifest, start, sources(manifest, texts, 1), tokens, after_round, arm.late)
     seconds = round(time.process_time() - began)

@@ -25,7 +25,7 @@ LIBRARY_BYTES = 3_000_000
 
 @click.command("demo")
 @click.option(
-    "--rounds", type=click.IntRange(1), default=36, show_default=True, help="Rounds of each oracle."
+    "--rounds", type=click.IntRange(1), default=16, show_default=True, help="Rounds of each oracle."
 )
 @click.option(
     "--model",
