@@ -31,6 +31,6 @@ def test_no_round_is_lost(swarm: ChaosSwarm, stage: str) -> None:
     victim.joined()
     family = processes_of(victim)
     wait_until(lambda: not victim.alive, f"it dies in {stage}")
-    swarm.expect_rounds(2)
+    swarm.expect_rounds(1)
     assert swarm.failures[before:] == []
     assert_gone(family)

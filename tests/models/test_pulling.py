@@ -90,7 +90,7 @@ def test_a_donor_dies_in_the_middle(tmp_path: Path) -> None:
             if victim.poll() is None and now.bytes_done > 0:
                 os.killpg(victim.pid, signal.SIGKILL)
 
-        slowly = NodeSettings("observer", max_download=12e6)
+        slowly = NodeSettings("observer", max_download=6e6)
         model = pull(swarm.first.addresses, tmp_path / "model", settings=slowly, on_download=on_download)
         died = next(now for now in seen if now.bytes_done > 0)
         assert died.bytes_done < died.bytes_total

@@ -1,6 +1,7 @@
 """Rounds between real peers in real processes over loopback."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, chan
         last = states[10][0][0]
         wait_until(lambda: last in {peer.record.state_digest for peer in cluster.first.view.peers})
         # It followed by computing rounds again: the states did not travel.
-        assert "computed 1 rounds again" in cluster.first.folder.log.read_text()
+        assert re.search(r"computed \d+ rounds again", cluster.first.folder.log.read_text())
 
 
 @pytest.mark.usefixtures("nothing_left")

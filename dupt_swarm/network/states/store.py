@@ -159,6 +159,23 @@ class StateStore:
         except ValueError as error:
             raise NodeError(f"the swarm offers an unusable state: {error}") from error
 
+    async def fetch_present(self, peer_id: str) -> ReplicaState:
+        """Download the state that ``peer_id`` holds at this moment, checked; ours stays.
+
+        Raises:
+            NodeError: it gives none.
+        """
+
+        async def only() -> list[str]:
+            return [peer_id]
+
+        try:
+            hello = await self._exchange.hello(PeerID.from_base58(peer_id))
+        except Exception as error:
+            # It may fail in any way that libp2p knows.
+            raise NodeError(f"{peer_id} does not say which state it holds: {error!r}") from error
+        return await self.fetch(hello.state_digest, only)
+
     def _begin(self, index: Index) -> Assembly:
         """An assembly with the chunks that are here already. (Runs in a thread: it copies gigabytes.)"""
         before = self._unfinished

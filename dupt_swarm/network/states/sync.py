@@ -49,7 +49,7 @@ class StateSync:
     async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
         digest, tokens = claim = best.record.state_digest, best.record.swarm_tokens
         try:
-            state = await self._get(digest, tokens)
+            state = await self._get(best.peer_id, digest, tokens)
             self._member.trust(view, claim)
             if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # meanwhile we completed a round of our own
@@ -63,14 +63,22 @@ class StateSync:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
 
-    async def _get(self, digest: str, tokens: int) -> ReplicaState:
+    async def _get(self, claimant: str, digest: str, tokens: int) -> ReplicaState:
         """The state ``digest``, computed from ours if that is possible and pays, fetched otherwise.
 
+        Rounds may be shorter than the way to us: then it is a later one, which its claimant has by now.
+
         Raises:
-            NodeError: it is not to be had.
+            NodeError: neither is to be had.
         """
         holders = partial(self._member.holders, digest)
         state = await self._replaying.replay(self._store.newer or self._store.current, digest, holders)
         if state is not None and state.swarm_tokens == tokens:
             return state
-        return await self._store.fetch(digest, holders, tokens)
+        try:
+            return await self._store.fetch(digest, holders, tokens)
+        except NodeError:
+            later = await self._store.fetch_present(claimant)
+            if later.swarm_tokens <= tokens:
+                raise
+            return later
