@@ -30,7 +30,7 @@ def train(address: str, folder: Path, *modules: str) -> None:
     processes = [
         start(
             *("join", "--initial-peers", address, "--corpus", str(library(folder / module, module))),
-            *(*LISTEN, "--state-dir", str(folder / f"state-{module}"), "--name", module, "--rounds", "9"),
+            *(*LISTEN, "--state-dir", str(folder / f"state-{module}"), "--name", module, "--rounds", "12"),
             *("--device", "cpu", "--json"),
         )
         for module in modules
@@ -63,7 +63,7 @@ def test_from_a_swarm_to_an_answer(bootstrap: dict[str, Any], tmp_path: Path) ->
     assert run("pull", "--initial-peers", address, untrained)["round"] == 0
     train(address, tmp_path, "argparse", "typing")
     pulled = run("pull", "--initial-peers", address, model)
-    assert pulled["round"] >= 9  # their last one, although both left when it was done
+    assert pulled["round"] >= 12  # their last one, although both left when it was done
     assert run("inspect", model)["digest"] == pulled["state_digest"]
 
     text = str(library(tmp_path / "unseen", "bisect", "nturl2path"))
