@@ -47,12 +47,19 @@ class Replaying:
             digest: of the one to get.
             donors: asked for those who hold it.
         """
+        known: list[str] = []
+
+        async def keepers() -> list[str]:
+            # Who held the state a moment ago may be at the next one, and keeps the rounds before it.
+            return list(dict.fromkeys([*known, *await donors()]))
+
         try:
-            entries = await self._entries(state, digest, await donors())
+            known += await donors()
+            entries = await self._entries(state, digest, known)
             if not entries or not (self.always or self._pays(state, entries)):
                 return None
             for entry in entries:
-                blobs = await fetch_inputs(self.manifest, self.exchange, entry, state.anchor.numel(), donors)
+                blobs = await fetch_inputs(self.manifest, self.exchange, entry, state.anchor.numel(), keepers)
                 after = await asyncio.to_thread(self._compute, state, entry, blobs)
                 self.log.add(entry, blobs, state)
                 state = after
