@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+import pytest
 
+from dupt_swarm.node.run_folder import RunFolder
 from tests.support.warm import nursery_pids
 
 Thing = TypeVar("Thing")
@@ -65,6 +67,22 @@ def short_folder() -> Iterator[Path]:
             path.rmdir() if path.is_dir() else path.unlink()
         short.rmdir()
     assert not files, f"files left: {files}"
+
+
+@contextmanager
+def sockets_folder() -> Iterator[Path]:
+    """A new folder for the sockets of peers that may be killed, and their nodes with them.
+
+    After a power cut nobody is left to remove the folders of such a node: the next one does.
+
+    Raises:
+        AssertionError: it did not.
+    """
+    with short_folder() as short:
+        yield short
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tempfile.tempdir", str(short))
+            RunFolder().remove()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dupt_swarm import SavedModel
@@ -96,11 +97,14 @@ class Programs:
         return (self._folder / f"{name}.log").read_text()
 
     def close(self) -> None:
-        """Stop them all."""
+        """Stop them all, and wait for their nodes too: the network may not go before they have left it."""
+        started = [psutil.Process(process.pid) for process in self._running if process.poll() is None]
+        nodes = [node for process in started for node in process.children(recursive=True)]
         for process in self._running:
             process.terminate()
         for process in self._running:
             process.communicate(timeout=30)
+        psutil.wait_procs(nodes, timeout=30)
 
     def _start(self, host: Host, name: str, argv: list[str]) -> subprocess.Popen[str]:
         with (self._folder / f"{name}.log").open("w") as log:

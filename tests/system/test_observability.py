@@ -15,11 +15,13 @@ from monitor.dashboards.gpu import GPU
 from monitor.dashboards.learning import TASK
 from monitor.dashboards.peer import PEER
 from peers.processes import LocalProcesses
+from tests.support.leftovers import sockets_folder
 from tests.support.prometheus import (
     ORACLES,
     RECORD_SECONDS,
     RULES,
     SCRAPE_SECONDS,
+    Prometheus,
     Stack,
     kill,
     prometheus,
@@ -48,22 +50,26 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Everything, after some rounds; nothing of it is left afterwards."""
     folder = tmp_path_factory.mktemp("observed")
     before = set(psutil.Process().children(recursive=True))
-    with LocalProcesses(folder / "logs") as processes:
-        whole = Stack(folder, processes)
-        whole.start_peers()
-        whole.start_monitor()
-        with prometheus(folder / "prometheus", whole.port, whole.peer_targets) as whole.prometheus:
-            wait_until(
-                lambda: (
-                    whole.prometheus.value("dupt_swarm_round") >= ROUNDS
-                    and whole.prometheus.value("run_instance:dupt_swarm_oracles_working:sum") == len(ORACLES)
-                    and whole.prometheus.value("count_over_time(dupt_swarm_tokens_total[10m])") > 5
-                ),
-                f"{ROUNDS} rounds of {len(ORACLES)} oracles",
-            )
-            yield whole
-    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
-    assert not left
+    with sockets_folder() as sockets, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(sockets))
+        with LocalProcesses(folder / "logs") as processes:
+            whole = Stack(folder, processes)
+            whole.start_peers()
+            whole.start_monitor()
+            with prometheus(folder / "prometheus", whole.port, whole.peer_targets) as whole.prometheus:
+                wait_until(partial(settled, whole.prometheus), f"{ROUNDS} rounds of {len(ORACLES)} oracles")
+                yield whole
+        _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
+        assert not left
+
+
+def settled(prometheus: Prometheus) -> bool:
+    """Whether Prometheus has seen some rounds of all oracles, and several samples."""
+    return (
+        prometheus.value("dupt_swarm_round") >= ROUNDS
+        and prometheus.value("run_instance:dupt_swarm_oracles_working:sum") == len(ORACLES)
+        and prometheus.value("count_over_time(dupt_swarm_tokens_total[10m])") > 5
+    )
 
 
 PANELS = [
@@ -125,7 +131,7 @@ def test_figures_are_the_swarms(stack: Stack) -> None:
     assert ask('sum(dupt_swarm_peers{role="bootstrap"})') == 1
     assert wait_until(lambda: ask("dupt_swarm_group_size_max") == len(ORACLES), "a group of all")
     assert ask("dupt_swarm_averaging_rounds_total") > ask("sum(dupt_swarm_averaging_rounds_failed_total)")
-    assert ask("dupt_swarm_tokens_total") > ROUNDS * 8192
+    assert ask("dupt_swarm_tokens_total") >= ROUNDS * 8192
     assert 0 < ask("dupt_swarm_loss_min_nats") <= ask("dupt_swarm_loss_max_nats") < 20
     assert ask("dupt_swarm_averaging_duration_seconds") > 0
     assert ask("count(dupt_swarm_peer_tokens_total)") == len(ORACLES)

@@ -15,6 +15,11 @@ from tests.support.tasks import write_lines
 from tests.support.texts import library
 
 PROMPT = "def parse_args(self"
+# Enough text that it is not learnt by heart, however much a fast machine reads of it until the rounds are done.
+CORPORA = {
+    "argparse": ("argparse", "tarfile", "inspect", "zipfile", "subprocess", "configparser", "optparse"),
+    "typing": ("typing", "dataclasses", "enum", "functools", "datetime", "ast", "_pyio", "pydoc"),
+}
 
 
 def run(*arguments: str) -> dict[str, Any]:
@@ -25,15 +30,15 @@ def run(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def train(address: str, folder: Path, *modules: str) -> None:
-    """Have an oracle for each module train for a few rounds."""
+def train(address: str, folder: Path) -> None:
+    """Have an oracle for each of `CORPORA` train for a few rounds."""
     processes = [
         start(
-            *("join", "--initial-peers", address, "--corpus", str(library(folder / module, module))),
-            *(*LISTEN, "--state-dir", str(folder / f"state-{module}"), "--name", module, "--rounds", "12"),
+            *("join", "--initial-peers", address, "--corpus", str(library(folder / name, *modules))),
+            *(*LISTEN, "--state-dir", str(folder / f"state-{name}"), "--name", name, "--rounds", "12"),
             *("--device", "cpu", "--json"),
         )
-        for module in modules
+        for name, modules in CORPORA.items()
     ]
     for process in processes:
         _, errors = process.communicate(timeout=300)
@@ -61,7 +66,7 @@ def test_from_a_swarm_to_an_answer(bootstrap: dict[str, Any], tmp_path: Path) ->
         str(tmp_path / name) for name in ("untrained", "model", "hf", "tuned")
     )
     assert run("pull", "--initial-peers", address, untrained)["round"] == 0
-    train(address, tmp_path, "argparse", "typing")
+    train(address, tmp_path)
     pulled = run("pull", "--initial-peers", address, model)
     assert pulled["round"] >= 12  # their last one, although both left when it was done
     assert run("inspect", model)["digest"] == pulled["state_digest"]

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.node import Node
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
+from tests.support.leftovers import sockets_folder
 from tests.support.waiting import wait_until
 
 
 @contextmanager
 def chaos_swarm(folder: Path, manifest: Manifest = MANIFEST) -> Iterator[ChaosSwarm]:
     """A swarm that leaves no process, socket or segment behind; ``folder`` is for what its peers keep."""
-    sockets = Path(f"/tmp/{uuid.uuid4().hex[:8]}")  # short: the path of a Unix socket has at most 108 bytes
-    sockets.mkdir()
     shared = set(Path("/dev/shm").iterdir())
-    with ChaosSwarm(folder, sockets, manifest) as swarm:
-        yield swarm
-        swarm.assert_tokens_count_once()
-        families = [process for peer in swarm.peers if peer.alive for process in processes_of(peer)]
-    assert_gone(families)
-    # After a power cut nobody is left to remove the folder for sockets: the next node does.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.tempdir", str(sockets))
-        Node().close()
-    assert list(sockets.iterdir()) == []
+    with sockets_folder() as sockets:
+        with ChaosSwarm(folder, sockets, manifest) as swarm:
+            yield swarm
+            swarm.assert_tokens_count_once()
+            families = [process for peer in swarm.peers if peer.alive for process in processes_of(peer)]
+        assert_gone(families)
     assert not {path for path in set(Path("/dev/shm").iterdir()) - shared if "torch" in path.name}
-    sockets.rmdir()
 
 
 def processes_of(peer: PeerProcess) -> list[psutil.Process]:
