@@ -15,7 +15,7 @@ from tests.support.tasks import write_lines
 from tests.support.texts import library
 
 PROMPT = "def parse_args(self"
-# Enough text that it is not learnt by heart, however much a fast machine reads of it until the rounds are done.
+# Enough text that it is not learnt by heart, however much a fast machine reads until the rounds are done.
 CORPORA = {
     "argparse": ("argparse", "tarfile", "inspect", "zipfile", "subprocess", "configparser", "optparse"),
     "typing": ("typing", "dataclasses", "enum", "functools", "datetime", "ast", "_pyio", "pydoc"),
