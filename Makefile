@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# Tests that wait run beside tests that compute.
+# Tests that wait run beside tests that compute; those of a file run in one worker and share what they start,
+# the long ones of chaos/ first.
 WORKERS ?= 2
 
 .PHONY: demo test test-system lint bench dashboards clean
@@ -19,7 +20,8 @@ demo: $(VENV)/installed
 	$(BIN)/dupt-peer demo
 
 test: $(VENV)/installed
-	$(BIN)/pytest -m "not system" --numprocesses $(WORKERS) --dist loadgroup --durations 25
+	$(BIN)/pytest -m "not system" --numprocesses $(WORKERS) \
+		--dist loadfile --no-loadscope-reorder --durations 25
 
 # What needs Debian's tools or root. As root it installs the tools; elsewhere those tests skip and say why.
 test-system: $(VENV)/installed

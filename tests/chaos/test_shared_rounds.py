@@ -9,8 +9,6 @@ from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("chaos of shared rounds")  # one swarm for all
-
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:

@@ -10,8 +10,6 @@ from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("chaos")  # one swarm for all
-
 FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given it up by then
 
 

@@ -1,7 +1,4 @@
-"""`transformers` without the network, where a warning of its own is an error.
-
-Importing it takes seconds, so tests that need it are of one group, which one worker runs.
-"""
+"""`transformers` without the network, where a warning of its own is an error."""
 
 import logging
 import os
@@ -10,16 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dupt_swarm.learning.export.architecture import Architecture
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.manifest import Manifest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
-
-ONE_WORKER = pytest.mark.xdist_group("transformers")
 
 
 @contextmanager

@@ -19,11 +19,9 @@ from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest, Model, Objective
-from tests.support.hugging_face import ONE_WORKER, load_model, load_tokenizer
+from tests.support.hugging_face import load_model, load_tokenizer
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
-
-pytestmark = ONE_WORKER
 
 TOKENIZER = small_tokenizer()
 POST = {"norm": "post", "layers": 2, "hidden_width": 128, "dropout": 0.1}

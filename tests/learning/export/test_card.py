@@ -19,9 +19,6 @@ from dupt_swarm.learning.export.export import FORMATS, choose_format, export
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
 from tests.learning.export.test_agreement import ODD, POST, PRE, TASKS, TOKENIZER, learned_as
-from tests.support.hugging_face import ONE_WORKER
-
-pytestmark = ONE_WORKER
 
 EVIL = "`</td><script>alert(1)</script>` | a\n# b\r\n---\n[x](javascript:1) ![y](z) **\x1b[31m\u202e <b>"
 

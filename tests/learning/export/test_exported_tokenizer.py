@@ -17,9 +17,7 @@ from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.tokenizer import TASK_TOKENS, write_tokenizer
 from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer
 from tests.learning.export.test_agreement import POST, PRE, TOKENIZER, learned_as
-from tests.support.hugging_face import ONE_WORKER, load_tokenizer
-
-pytestmark = ONE_WORKER
+from tests.support.hugging_face import load_tokenizer
 
 AWKWARD = [
     *(END_OF_TEXT, "<|", *TASK_TOKENS, "|>", " ", "  ", "\t", "\0", "\x1c", "\r", "\n", "\r\n", "'s", "é"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dupt_swarm import SavedModel
-from tests.support.hugging_face import ONE_WORKER, load_model, load_tokenizer
+from tests.support.hugging_face import load_model, load_tokenizer
 from tests.support.programs import LISTEN, dupt_model, start
 from tests.support.tasks import write_lines
 from tests.support.texts import library
@@ -57,7 +57,6 @@ def passages(folder: Path, *modules: str) -> tuple[Path, Path]:
     return write_lines(folder / "train.jsonl", rows[:64]), write_lines(folder / "valid.jsonl", rows[64:96])
 
 
-@ONE_WORKER
 @pytest.mark.usefixtures("nothing_left")
 def test_from_a_swarm_to_an_answer(bootstrap: dict[str, Any], tmp_path: Path) -> None:
     """A swarm of two, then pull, eval, generate, export, transformers, finetune and predict, in a row."""

@@ -11,11 +11,9 @@ import torch
 
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from peers.model.export import FORMATS
-from tests.support.hugging_face import ONE_WORKER, load_model, load_tokenizer
+from tests.support.hugging_face import load_model, load_tokenizer
 from tests.support.programs import dupt_model
 from tests.support.saved_models import write_model
-
-pytestmark = ONE_WORKER
 
 POST = {"norm": "post", "hidden_width": 128}
 
