@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import uvloop
 
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.network.host import Host
@@ -47,6 +48,7 @@ class CommandLoop:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         loop.add_reader(self._pipe.fileno(), self._receive)
+        os.set_blocking(self._pipe.fileno(), True)  # uvloop has changed that; we read whole messages
         tell_story(self._tell)
         heartbeat = asyncio.create_task(self._heartbeat())
         await self._stopped.wait()
@@ -114,7 +116,7 @@ def main() -> None:
     tempfile.tempdir = str(run_dir)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
-        asyncio.run(_serve(pipe, run_dir))
+        uvloop.run(_serve(pipe, run_dir))
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
         # Whatever is left of our group, such as a daemon that did not shut down.

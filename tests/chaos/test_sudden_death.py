@@ -28,7 +28,7 @@ def test_an_oracle_dies_at_a_stage_of_a_round(swarm: ChaosSwarm, stage: str) -> 
     victim.joined()
     family = processes_of(victim)
     wait_until(lambda: not victim.alive, f"it dies in {stage}")
-    swarm.expect_rounds(2)
+    swarm.expect_rounds(1)
     assert_gone(family)
 
 

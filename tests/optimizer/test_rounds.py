@@ -145,23 +145,27 @@ def backward(model: GPT, batch: Tensor) -> int:
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
-    "changes", [{}, GRADIENT, LOSSY, SHARE], ids=["diloco", "gradient", "lossy", "share"]
+    ("changes", "rounds"),
+    [({}, 10), (GRADIENT, 5), (LOSSY, 5), (SHARE, 5)],
+    ids=["diloco", "gradient", "lossy", "share"],
 )
-def test_ten_rounds_of_three_processes_give_one_digest_each(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """After each of ten rounds all three oracles hold bit-identical states, and so does the first peer."""
+def test_rounds_of_three_processes_give_one_digest_each(
+    tmp_path: Path, changes: dict[str, Any], rounds: int
+) -> None:
+    """After each round all three oracles hold bit-identical states, and so does the first peer."""
     with Cluster(tmp_path, manifest_of(**changes)) as cluster:
-        programs = [cluster.start(number, rounds=10, oracles=3) for number in range(3)]
+        programs = [cluster.start(number, rounds, oracles=3) for number in range(3)]
         outputs = [program.communicate(timeout=120)[0] for program in programs]
         wait_until(lambda: cluster.first.view.peers != ())
         reports = [[json.loads(line) for line in output.splitlines()] for output in outputs]
         states = defaultdict(list)
         for line in (line for report in reports for line in report):
             states[line["round"]].append((line["digest"], line["tokens"]))
-        assert sorted(states) == list(range(1, 11))
+        assert sorted(states) == list(range(1, rounds + 1))
         assert {number: same for number, same in states.items() if len(set(same)) > 1} == {}
         # On a machine that is busy with something else an oracle may miss a round, and catches up.
-        assert sum(len(same) == 3 for same in states.values()) >= 7
-        last = states[10][0][0]
+        assert sum(len(same) == 3 for same in states.values()) >= 0.7 * rounds
+        last = states[rounds][0][0]
         wait_until(lambda: last in {peer.record.state_digest for peer in cluster.first.view.peers})
         # It followed by computing rounds again: the states did not travel.
         assert re.search(r"computed \d+ rounds again", cluster.first.folder.log.read_text())

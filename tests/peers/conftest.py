@@ -39,7 +39,10 @@ def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     state = str(tmp_path / "bootstrap")
     process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
     assert process.stdout is not None
-    about = json.loads(process.stdout.readline())
+    line = process.stdout.readline()
+    if not line:
+        pytest.fail(f"the first peer did not start: {process.communicate(timeout=15)}")
+    about = json.loads(line)
     yield about | {"address": about["addresses"][0], "process": process}
     process.terminate()
     process.communicate(timeout=15)

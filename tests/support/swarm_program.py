@@ -16,6 +16,7 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.settings import NodeSettings
 
 SETTLE_SECONDS = 3.0
+STEP_SECONDS = 0.02  # others need a processor too
 
 
 def main() -> None:
@@ -35,6 +36,7 @@ def main() -> None:
             model(tokens[:, :-1], tokens[:, 1:]).backward()
             optimizer.step(tokens=tokens[:, 1:].numel())
             optimizer.zero_grad()
+            time.sleep(STEP_SECONDS)
             result = optimizer.last_round
             if result is not before and result is not None and result.state is not None:
                 line = {

@@ -23,7 +23,7 @@ from dupt_swarm.settings import NodeSettings
 
 TOKENIZER = b"not used by these tests"
 # The machine has other things to do, and rounds should last a moment.
-STEP_SECONDS = float(os.environ.get("DUPT_CHAOS_STEP_SECONDS", "0.05"))
+STEP_SECONDS = float(os.environ.get("DUPT_CHAOS_STEP_SECONDS", "0.1"))
 stopped = threading.Event()
 
 
