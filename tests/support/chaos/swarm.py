@@ -28,7 +28,7 @@ TOKENIZER = b"not used by these tests"
 MANIFEST = tiny_manifest(
     hashlib.sha256(TOKENIZER).hexdigest(),
     rounds={
-        "tokens_per_round": 64 * 8,
+        "tokens_per_round": 64 * 5,
         "max_round_seconds": 30,
         "matchmaking_seconds": 4,
         "chunk_seconds": 3,
