@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# Tests that wait run beside tests that compute; those of a file run in one worker and share what they start,
+# One more worker than the continuous integration has cores: tests wait a quarter of their time; those of a file run in one worker and share what they start,
 # the long ones of chaos/ first.
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: demo test test-system lint bench dashboards clean
 

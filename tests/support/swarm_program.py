@@ -15,7 +15,7 @@ import torch
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.settings import NodeSettings
 
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 1.0
 STEP_SECONDS = 0.02  # others need a processor too
 
 

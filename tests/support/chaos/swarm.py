@@ -34,7 +34,7 @@ MANIFEST = tiny_manifest(
         "chunk_seconds": 3,
         "allreduce_seconds": 12,
     },
-    limits={"record_seconds": 8},
+    limits={"record_seconds": 6},
 )
 
 
