@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# One more worker than the continuous integration has cores: tests wait a quarter of their time; those of a file run in one worker and share what they start,
-# the long ones of chaos/ first.
+# One more than the continuous integration has cores, as tests wait a fifth of their time. The tests of a file
+# run in one worker and share what they start; the long ones of chaos/ come first.
 WORKERS ?= 3
 
 .PHONY: demo test test-system lint bench dashboards clean
