@@ -253,6 +253,8 @@ def serve(requests: socket.socket) -> None:
         if not message:
             return
         if os.fork() == 0:
+            # A program that has ended before we have stays a zombie, for whoever adopts it to see.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             answers, *rest = descriptors
             pid = os.fork()
             if pid == 0:
