@@ -165,7 +165,7 @@ class Node(Hearing):
         """Cancel the all-reduce under way, if there is one; does not wait."""
         self._link.submit(CancelRound())
 
-    def adopt(self) -> StateName:
+    def adopt(self) -> Adopted:
         """Take over the newer state that the node has fetched.
 
         Raises:

@@ -138,9 +138,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""
         if self._swarm.catching_up.newer is None:
             return False
-        before, after = self._swarm.state, self._swarm.adopt()
-        self._obey(self._contribution.meet(before, after))
-        if after != before:
+        before, adopted = self._swarm.state, self._swarm.adopt()
+        self._obey(self._contribution.meet(before, adopted, self._swarm.peer_id))
+        if adopted.state != before:
             self._begin_round()
         return True
 

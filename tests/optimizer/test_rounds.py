@@ -294,8 +294,7 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
         wait_until(lambda: swarm.state in (late.state, late.catching_up.newer))
-        late.adopt()
-        assert late.state == swarm.state
+        assert late.adopt().state == late.state == swarm.state
         assert torch.equal(late.anchor, swarm.anchor)
         assert late.tokenizer == TOKENIZER
 
