@@ -34,6 +34,7 @@ from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import (
+    Adopted,
     AuditedRound,
     CatchingUp,
     Checkup,
