@@ -222,7 +222,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     await get_first_state(store, membership, handshake, settings.checkpoint, left)
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
-        connection.bandwidth.check(manifest, numel)
+        others = len(membership.view.without(membership.peer_id).oracles)
+        connection.bandwidth.check(manifest, numel, others)
     averager = await _open_averager(connection, host, numel)
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
