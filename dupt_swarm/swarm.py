@@ -16,7 +16,7 @@ from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
 from dupt_swarm.errors import ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import EndRound
-from dupt_swarm.node.messages import CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
+from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
@@ -228,12 +228,14 @@ class Swarm:
         """Give up the all-reduce under way, if there is one; does not wait; from any thread."""
         self._node.cancel_average()
 
-    def adopt(self) -> StateName:
-        """Take over the newer state that the node has fetched, if there is one, and say which it is."""
+    def adopt(self) -> Adopted:
+        """Take over the newer state that the node has, if there is one, and say which it is."""
+        adopted = Adopted(self.state)
         # When it is back there is a state to adopt.
         with contextlib.suppress(NodeError):
-            self.state = self._node.adopt()
-        return self.state
+            adopted = self._node.adopt()
+        self.state = adopted.state
+        return adopted
 
     def save_replica(self, checkpoint: Path) -> StateName:
         """Write the node's replica state into the folder ``checkpoint``, and say which one it is.

@@ -107,7 +107,7 @@ class Evaluator:
             if self._swarm.catching_up.newer is None:
                 continue
             before = self._swarm.state
-            if self._swarm.adopt() != before:
+            if self._swarm.adopt().state != before:
                 self._measure_and_publish(report)
 
     def measure(self) -> Measurement | None:

@@ -29,7 +29,7 @@ from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.node.record import JOINED
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
@@ -54,6 +54,7 @@ class Participant:
         store: of the replica state.
         memory: shared with the trainer; has a copy of the current state.
         rounds: ends them.
+        log: of the last rounds.
         sync: fetches newer states.
         neighbours: keeps us connected.
     """
@@ -64,6 +65,7 @@ class Participant:
     store: StateStore
     memory: SharedMemory
     rounds: Rounds
+    log: RoundLog
     sync: StateSync
     neighbours: Neighbours
 
@@ -118,14 +120,15 @@ class Participant:
         self.host.tell(CatchingUp(fetching=False, newer=name))
         return RoundResult(None, "left_out", 0, (), seconds)
 
-    def adopt(self) -> StateName:
-        """Make the newer state that was fetched, if it still is newer, the current one; it is in memory."""
+    def adopt(self) -> Adopted:
+        """Make the newer state that is there, if it still is newer, the current one; it is in memory."""
+        before = self.store.name.digest
         if self.store.newer is not None:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
-        return self.store.name
+        return Adopted(self.store.name, self.log.makers(before, self.store.name.digest))
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
@@ -219,7 +222,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     await get_first_state(store, membership, handshake, settings.checkpoint, left)
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
-        connection.bandwidth.check(manifest, numel)
+        others = len(membership.view.without(membership.peer_id).oracles)
+        connection.bandwidth.check(manifest, numel, others)
     averager = await _open_averager(connection, host, numel)
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
@@ -234,6 +238,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         store=store,
         memory=memory,
         rounds=Rounds(manifest, store, membership, averager, log),
+        log=log,
         sync=StateSync(store, membership, replaying, host.tell),
         neighbours=neighbours,
     )

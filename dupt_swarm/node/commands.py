@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dupt_swarm.node.messages import AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
@@ -108,7 +108,7 @@ class CancelRound(Command[None]):
 
 
 @dataclass(frozen=True)
-class Adopt(Command[StateName]):
+class Adopt(Command[Adopted]):
     """Make the newer state that was fetched the current one, if it still is newer; it is in memory."""
 
 

@@ -44,6 +44,20 @@ class StateName:
 
 
 @dataclass(frozen=True)
+class Adopted:
+    """A newer state is the node's current one, if there was one.
+
+    Attributes:
+        state: the current one.
+        makers: ids of the peers whose contributions led to it from the state before, as the blobs say that
+            it was computed from; None: that is not known, as the state came whole.
+    """
+
+    state: StateName
+    makers: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
 class Pulled:
     """A replica state was fetched, and written to disk.
 

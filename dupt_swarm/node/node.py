@@ -34,6 +34,7 @@ from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import (
+    Adopted,
     AuditedRound,
     CatchingUp,
     Checkup,
@@ -165,7 +166,7 @@ class Node(Hearing):
         """Cancel the all-reduce under way, if there is one; does not wait."""
         self._link.submit(CancelRound())
 
-    def adopt(self) -> StateName:
+    def adopt(self) -> Adopted:
         """Take over the newer state that the node has fetched.
 
         Raises:

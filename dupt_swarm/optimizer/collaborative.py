@@ -86,12 +86,17 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._strategy.inner_step(tokens, inner_learning_rate(self._manifest, self.update))
         self._contribution = self._contribution.train(tokens)
         self._speed.add(tokens)
-        self._publish()
-        if self._averaging is not None:
-            if self._averaging.done:
-                self.settle()
-        elif not self.follow() and self._is_due():
-            self._end_round()
+        self._attend()
+
+    def attend(self) -> None:
+        """Between the micro-batches of an inner step: end the round if it is time, or take over how it ended.
+
+        So an oracle whose steps take long is not missing when the others meet. What it contributes are the
+        steps that are complete. The gradients of the one under way stay as they are: they come to parameters
+        that have moved meanwhile, as whole steps do when rounds overlap. Where they do not, this does nothing.
+        """
+        if self._manifest.rounds.overlap and self.round_tokens:
+            self._attend()
 
     @property
     def contributed_tokens(self) -> int:
@@ -138,9 +143,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""
         if self._swarm.catching_up.newer is None:
             return False
-        before, after = self._swarm.state, self._swarm.adopt()
-        self._obey(self._contribution.meet(before, after))
-        if after != before:
+        before, adopted = self._swarm.state, self._swarm.adopt()
+        self._obey(self._contribution.meet(before, adopted, self._swarm.peer_id))
+        if adopted.state != before:
             self._begin_round()
         return True
 
@@ -193,6 +198,14 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._strategy.load_state_dict(state_dict["strategy"])
         self._feedback.load_state_dict(state_dict["feedback"], self.param_groups[0]["params"][0])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
+
+    def _attend(self) -> None:
+        self._publish()
+        if self._averaging is not None:
+            if self._averaging.done:
+                self.settle()
+        elif not self.follow() and self._is_due():
+            self._end_round()
 
     def _companions(self) -> tuple[Peer, ...]:
         """The other live oracles of this round.

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from dupt_swarm.node.messages import RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, RoundResult, StateName
 
 # Give the others' records time to show whether the round succeeded without us.
 RETRY_SECONDS = 2.5
@@ -145,11 +145,21 @@ class Contribution:
         attempts = (*self.attempts, Attempt(result.tokens, result.mates))
         return replace(failed, stage=Stage.UNCERTAIN, attempts=attempts), Order.NOTHING
 
-    def meet(self, before: StateName, after: StateName) -> tuple[Contribution, Order]:
-        """The swarm has gone on from state ``before`` to ``after``, and not in a round of ours."""
+    def meet(self, before: StateName, adopted: Adopted, me: str) -> tuple[Contribution, Order]:
+        """The swarm has gone on from state ``before``, and not in a round of ours; ``me`` is our peer id."""
         assert self.stage is not Stage.SENT
+        after, makers = adopted.state, adopted.makers
         if after == before:
             return self, Order.NOTHING
+        if makers is not None and me not in makers:
+            return replace(self, mates=())._fresh(), Order.REBASE
+        if makers is None or self.doubtful:
+            return self._guess(before, after)
+        mates = tuple(sorted(makers - {me}))
+        return self._accepted(mates) if self.attempts else replace(self, mates=mates)._given_up()
+
+    def _guess(self, before: StateName, after: StateName) -> tuple[Contribution, Order]:
+        """Nobody says whether ours is in the state ``after``; the number of tokens may."""
         for attempt in self.attempts:
             if after == StateName(before.round + 1, before.swarm_tokens + attempt.tokens, after.digest):
                 # The average that did not reach us whole reached others, with all contributions in it.

@@ -229,6 +229,7 @@ class Oracle:
 
     def _stepping(self, done: int, total: int) -> None:
         self._look(Activity("stepping", done, total, "micro-batches"))
+        self._optimizer.attend()
 
     def _evaluating(self, done: int, total: int) -> None:
         self._look(Activity("evaluating", done, total, "batches"))

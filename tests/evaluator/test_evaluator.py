@@ -18,7 +18,7 @@ from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Objective
-from dupt_swarm.node.messages import CatchingUp, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.tiny import tiny_manifest
@@ -38,12 +38,12 @@ class FakeSwarm(SimpleNamespace):
     def catching_up(self) -> CatchingUp:
         return CatchingUp(fetching=False, newer=StateName(1, 1, "b" * 64) if self.left else None)
 
-    def adopt(self) -> StateName:
+    def adopt(self) -> Adopted:
         self.left -= 1
         self.anchor.mul_(0.5)
         number = self.state.round + 1
         self.state = StateName(number, self.state.swarm_tokens + 1, f"{number:064d}")
-        return self.state
+        return Adopted(self.state)
 
     def publish(self, *, now: bool, evaluation: Any) -> None:
         assert now

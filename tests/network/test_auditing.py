@@ -163,6 +163,8 @@ def test_what_the_log_keeps(kept) -> None:
     last, newest = kept.entries[-1], kept.states[-1].digest
     assert log.since("", newest) == kept.entries[1:]
     assert log.since(last.before, newest) == [last]
+    assert log.makers(last.before, newest) == frozenset(each.maker for each in last.inputs)
+    assert log.makers(kept.states[0].digest, newest) is None  # the first round is not kept
     assert log.get(kept.entries[0].digests[0]) is None
     assert log.get(last.digests[0]) is kept.blobs[last.digests[0]]
     assert [blob.digest for blob in log.blobs if "layout" in blob.index.header] != []

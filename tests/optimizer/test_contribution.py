@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from dupt_swarm.node.messages import RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, RoundResult, StateName
 from dupt_swarm.node.reasons import FAILURES
 from dupt_swarm.optimizer.contribution import (
     ADOPT_SECONDS,
@@ -20,7 +20,7 @@ from dupt_swarm.optimizer.contribution import (
 
 NOW = 1000.0
 BEFORE = StateName(7, 5000, "a" * 64)
-MATES, OTHERS = ("x", "y"), ("z",)
+ME, MATES, OTHERS = "me", ("x", "y"), ("z",)
 TOGETHER, LATER = 900, 1100  # tokens of all contributions of the first and of the second failed round
 
 # 300 tokens of which 200 were sent; two rounds and four failures in earlier days.
@@ -56,7 +56,12 @@ def failure(reason: str, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
 
 def swarm_at(round: int, tokens: int, digest: str = "c" * 64) -> Event:
     """The swarm has a newer state, from a round that was not ours."""
-    return lambda it: it.meet(BEFORE, StateName(round, tokens, digest))
+    return lambda it: it.meet(BEFORE, Adopted(StateName(round, tokens, digest)), ME)
+
+
+def computed(*makers: str) -> Event:
+    """It has a newer state, of which it is known whose contributions led there, in two rounds."""
+    return lambda it: it.meet(BEFORE, Adopted(StateName(9, 6900, "c" * 64), frozenset(makers)), ME)
 
 
 def after_failure(contribution: Contribution, *attempts: Attempt) -> Contribution:
@@ -166,7 +171,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     "rebasing keeps local progress": (FRESH, swarm_at(8, 5900), REBASED, Order.REBASE),
     "no newer state after all": (
         UNCERTAIN,
-        lambda it: it.meet(BEFORE, BEFORE),
+        lambda it: it.meet(BEFORE, Adopted(BEFORE), ME),
         UNCERTAIN,
         Order.NOTHING,
     ),
@@ -200,6 +205,32 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(REBASED, retry_at=NOW),
         Order.REBASE,
     ),
+    # and it is known what that was computed from
+    "the rounds between have ours": (
+        UNCERTAIN,
+        computed("me", "x", "y"),
+        replace(ACCEPTED, retry_at=NOW),
+        Order.ACCEPT,
+    ),
+    "the rounds between do not have ours, whatever their tokens": (
+        UNCERTAIN,
+        lambda it: it.meet(BEFORE, Adopted(StateName(8, 5000 + TOGETHER, "c" * 64), frozenset("x")), ME),
+        replace(REBASED, retry_at=NOW),
+        Order.REBASE,
+    ),
+    "doubtful progress is kept when it is known not to have arrived": (
+        DOUBTFUL,
+        computed("x"),
+        REBASED,
+        Order.REBASE,
+    ),
+    "doubtful progress is given up when something of ours has arrived": (
+        DOUBTFUL,
+        computed("me", "z"),
+        replace(GONE, mates=()),
+        Order.DISCARD,
+    ),
+    # or it is not
     "doubtful progress is given up": (DOUBTFUL, swarm_at(8, 5900), replace(GONE, mates=()), Order.DISCARD),
     "doubtful progress is known to have arrived": (
         replace(UNCERTAIN, doubtful=True),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -294,10 +295,35 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
         wait_until(lambda: swarm.state in (late.state, late.catching_up.newer))
-        late.adopt()
-        assert late.state == swarm.state
+        assert late.adopt().state == late.state == swarm.state
         assert torch.equal(late.anchor, swarm.anchor)
         assert late.tokenizer == TOKENIZER
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
+    """With the steps that are complete; the gradients of the one under way come to the next round."""
+    manifest = manifest_of(rounds={"max_round_seconds": 1.0})
+    with Cluster(tmp_path, manifest) as cluster:
+        swarm = cluster.join("slow")
+        model = GPT(manifest.model)
+        optimizer = CollaborativeOptimizer(model.parameters(), swarm)
+        whole, half = batches(0, manifest, [4, 2])
+        optimizer.attend()
+        assert swarm.state.round == 0  # nothing is complete yet
+        optimizer.step(tokens=backward(model, whole))
+        optimizer.zero_grad()
+        tokens = backward(model, half)
+        gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+        time.sleep(1.0)
+        optimizer.attend()
+        assert (swarm.state.round, swarm.state.swarm_tokens) == (1, 64)
+        kept = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        assert all(map(torch.equal, kept, gradients))
+        assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), swarm.anchor)
+        optimizer.step(tokens=tokens)
+        assert optimizer.round_tokens == tokens
+        assert not torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), swarm.anchor)
 
 
 @pytest.mark.usefixtures("nothing_left")

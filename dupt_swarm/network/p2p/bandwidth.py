@@ -75,23 +75,21 @@ class Bandwidth:
         """As the settings say."""
         return cls(settings.max_upload, settings.max_download)
 
-    def check(self, manifest: Manifest, numel: int) -> None:
+    def check(self, manifest: Manifest, numel: int, others: int) -> None:
         """Refuse limits under which no round could end in time: everybody would wait for this peer.
 
         Args:
-            manifest: for the codecs and the time limit of an all-reduce.
+            manifest: for exchange and codecs, and the time limit of an all-reduce.
             numel: weights of the model.
+            others: how many other oracles there are.
 
         Raises:
             UsageError: names the least rate that suffices.
         """
-        # Each peer sends its contribution and its share of the average to all: each once at most.
-        encoding = manifest.encoding
-        codecs = [build_codec(name, encoding) for name in (encoding.contribution, encoding.average)]
-        amount = sum(encoded_size(codec, numel) for codec in codecs)
         seconds = manifest.rounds.allreduce_seconds
-        least = amount / (ROUND_RATIO * seconds)
-        for limit, bucket in (("upload", self.upload), ("download", self.download)):
+        buckets = (("upload", self.upload), ("download", self.download))
+        for (limit, bucket), amount in zip(buckets, bytes_of_round(manifest, numel, others), strict=True):
+            least = amount / (ROUND_RATIO * seconds)
             if bucket.rate is not None and bucket.rate < least:
                 raise UsageError(
                     f"{limit} of {bucket.rate / 1e6:g}MB/s is too little here: a round moves up to "
@@ -99,6 +97,18 @@ class Bandwidth:
                     f"{least / 1e6 + 0.005:.2f}MB, or do not limit it",
                     setting=f"max_{limit}",
                 )
+
+
+def bytes_of_round(manifest: Manifest, numel: int, others: int) -> tuple[int, int]:
+    """The most that a peer must upload and download for a round to end, with so many other oracles."""
+    encoding = manifest.encoding
+    codecs = [build_codec(name, encoding) for name in (encoding.contribution, encoding.average)]
+    contribution, average = (encoded_size(codec, numel) for codec in codecs)
+    if manifest.rounds.exchange == "share":
+        # Its own, which the others pass on to one another, and everybody else's.
+        return contribution, contribution * max(1, others)
+    # Its contribution to all, and its share of the average to all: each once at most.
+    return contribution + average, contribution + average
 
 
 async def paced(messages: AsyncGenerator[Any, None], bucket: TokenBucket) -> AsyncGenerator[Any, None]:

@@ -39,6 +39,16 @@ class RoundLog:
             after = chain[0].before
         return chain
 
+    def makers(self, before: str, after: str) -> frozenset[str] | None:
+        """Ids of the peers whose contributions led from one state to the other.
+
+        None: the rounds between are not all kept, or only averages are.
+        """
+        chain = self.since(before, after)
+        if not chain or chain[0].before != before or any(entry.exchange != "share" for entry in chain):
+            return None
+        return frozenset(each.maker for entry in chain for each in entry.inputs)
+
     def get(self, digest: str) -> Blob | None:
         """A blob to serve, if it is kept."""
         state = self._states.get(digest)
