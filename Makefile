@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# One more than the continuous integration has cores, as tests wait a fifth of their time. The tests of a file
-# run in one worker and share what they start; the long ones of chaos/ come first.
-WORKERS ?= 3
+# Tests that wait run beside tests that compute. Those of a file run in one worker and share what they start;
+# the long ones of chaos/ come first.
+WORKERS ?= 2
 
 .PHONY: demo test test-system lint bench dashboards clean
 

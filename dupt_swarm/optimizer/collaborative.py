@@ -91,9 +91,9 @@ class CollaborativeOptimizer(optim.Optimizer):
     def attend(self) -> None:
         """Between the micro-batches of an inner step: end the round if it is time, or take over how it ended.
 
-        So an oracle whose steps take long is not missing when the others meet. What it contributes are the
-        steps that are complete. The gradients of the one under way stay as they are: they come to parameters
-        that have moved meanwhile, as whole steps do when rounds overlap. Where they do not, this does nothing.
+        So an oracle whose steps take long is not missing when the others meet. It contributes the steps that
+        are complete. The gradients of the one under way stay as they are, and come to parameters that have
+        moved meanwhile, as whole steps do when rounds overlap; where they do not, this does nothing.
         """
         if self._manifest.rounds.overlap and self.round_tokens:
             self._attend()

@@ -32,7 +32,7 @@ from dupt_swarm.node.commands import (
     Save,
 )
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
-from dupt_swarm.node.messages import CatchingUp, Joined, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, StateName
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
@@ -167,7 +167,7 @@ def test_the_life_of_a_first_peer(
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state
             assert load_state(tmp_path / "saved").digest == result.state.digest
-            assert await one.call(Adopt()) == result.state
+            assert await one.call(Adopt()) == Adopted(result.state)
             await one.call(Publish({"loss": 2.5}, now=True))
             reached = [(joined.peer_id, 1)]
             # Until the record of the new state is stored, the one before is found.
