@@ -1,6 +1,7 @@
 """The end of a round on a node: what its result tells the trainer."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 import torch
@@ -36,12 +37,18 @@ class NoMember:
         assert not peer_ids
 
 
+@asynccontextmanager
+async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
+    """The rounds of a peer that is alone, and its averager."""
+    async with stations(1, manifest) as [peer]:
+        averager = averager_type(manifest, peer.dht)
+        await averager.open(peer.p2p, NUMEL)
+        yield Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0)), averager  # type: ignore[arg-type]
+
+
 def end_round(manifest, store, stations, contribution, averager_type=SwarmAverager):
     async def scenario():
-        async with stations(1, manifest) as [peer]:
-            averager = averager_type(manifest, peer.dht)
-            await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
+        async with one_peer(manifest, store, stations, averager_type) as (rounds, _):
             return await rounds.end(encoded(contribution, manifest), 10, ())
 
     return asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -57,10 +64,7 @@ def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
     """An empty contribution is one that was not finite: the round fails for this reason, and says so."""
 
     async def scenario() -> None:
-        async with stations(1, manifest) as [peer]:
-            averager = SwarmAverager(manifest, peer.dht)
-            await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
+        async with one_peer(manifest, store, stations) as (rounds, _):
             for companions in ((), ("somebody",)):
                 state, average, _ = await rounds.end(b"", 10, companions)
                 assert (state, average.reason) == (None, "not_finite")
@@ -100,10 +104,7 @@ def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> N
     """It is given up as behind, and is no failed round; without a search there is nothing to give up."""
 
     async def scenario() -> None:
-        async with stations(1, manifest) as [peer]:
-            averager = SwarmAverager(manifest, peer.dht)
-            await averager.open(peer.p2p, NUMEL)
-            rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0))  # type: ignore[arg-type]
+        async with one_peer(manifest, store, stations) as (rounds, averager):
             rounds.overtaken()
             ending = asyncio.create_task(
                 rounds.end(encoded(torch.ones(NUMEL), manifest), 10, ("a companion",))
