@@ -22,6 +22,7 @@ from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter
+from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.oracle.building import at_once, build_trainer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
@@ -75,6 +76,7 @@ class Oracle:
         self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
         self._rounds_done = 0
+        self._noted: RoundResult | None = None  # the last round that we have drawn conclusions from
         self._activity, self._reported = STARTING, 0.0
         self._report_to: Callable[[Status], None] = lambda _: None
         self._no_more_rounds = threading.Event()
@@ -180,11 +182,11 @@ class Oracle:
 
     def _train(self) -> None:
         """One inner step, and what follows from it."""
-        before = self._optimizer.last_round
         self._meter.add(self._trainer.step(self._stepping))
         result = self._optimizer.last_round
-        if result is before:
+        if result is self._noted:  # a round may have ended in a step that was dropped, too
             return
+        self._noted = result
         self._rounds_done += result is not None and result.state is not None
         self._report()
         self.held_out.measure_if_due()
@@ -229,7 +231,8 @@ class Oracle:
 
     def _stepping(self, done: int, total: int) -> None:
         self._look(Activity("stepping", done, total, "micro-batches"))
-        self._optimizer.attend()
+        if done:  # before the first there was nothing since the last step
+            self._optimizer.attend()
 
     def _evaluating(self, done: int, total: int) -> None:
         self._look(Activity("evaluating", done, total, "batches"))
