@@ -233,7 +233,7 @@ class Swarm:
         adopted = Adopted(self.state)
         # When it is back there is a state to adopt.
         with contextlib.suppress(NodeError):
-            adopted = self._node.adopt()
+            adopted = self._node.adopt(self.state)
         self.state = adopted.state
         return adopted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,15 +121,14 @@ class Participant:
         self.host.tell(CatchingUp(fetching=False, newer=name))
         return RoundResult(None, "left_out", 0, (), seconds)
 
-    def adopt(self) -> Adopted:
-        """Make the newer state that is there, if it still is newer, the current one; it is in memory."""
-        before = self.store.name.digest
+    def adopt(self, state: StateName) -> Adopted:
+        """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
         if self.store.newer is not None:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
-        return Adopted(self.store.name, self.log.makers(before, self.store.name.digest))
+        return Adopted(self.store.name, self.log.makers(state.digest, self.store.name.digest))
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
@@ -177,7 +177,7 @@ class Participant:
     def _on_newer_state(self) -> None:
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
-            self.adopt()
+            self.adopt(self.store.name)
 
     def _replace(self, state: ReplicaState) -> None:
         """Make ``state`` the current one, for the trainer and for others."""
@@ -246,15 +246,22 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     assert settings.role != "observer"
     node.announce(state=JOINED[settings.role])
     await open_up(connection.started, membership)
-    for work in (
-        _keep_reachable(connection, host),
-        neighbours.keep_forever(),
-        FailureDetector(p2p, membership).watch_forever(),
-        membership.publish_forever(),
-        membership.watch_forever(node.on_view),
-    ):
+    for work in _endless(node):
         await stack.enter_async_context(background(work))
     return node
+
+
+def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
+    """What a node does in the background for as long as it takes part."""
+    connection = node.connection
+    membership = connection.membership
+    return (
+        _keep_reachable(connection, node.host),
+        node.neighbours.keep_forever(),
+        FailureDetector(connection.p2p, membership).watch_forever(),
+        membership.publish_forever(),
+        membership.watch_forever(node.on_view),
+    )
 
 
 async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:

@@ -73,8 +73,8 @@ class NodeService:
             case CancelRound():
                 self._participant.rounds.cancel()
                 return command.reply(None)
-            case Adopt():
-                return command.reply(self._participant.adopt())
+            case Adopt(state):
+                return command.reply(self._participant.adopt(state))
             case Save(path):
                 return command.reply(await self._participant.save(path))
             case _:

@@ -109,7 +109,12 @@ class CancelRound(Command[None]):
 
 @dataclass(frozen=True)
 class Adopt(Command[Adopted]):
-    """Make the newer state that was fetched the current one, if it still is newer; it is in memory."""
+    """Make the newer state that was fetched the current one, if it still is newer; it is in memory.
+
+    ``state`` is the trainer's: the node may be ahead of it by more than this.
+    """
+
+    state: StateName
 
 
 @dataclass(frozen=True)

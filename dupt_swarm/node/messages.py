@@ -49,7 +49,7 @@ class Adopted:
 
     Attributes:
         state: the current one.
-        makers: ids of the peers whose contributions led to it from the state before, as the blobs say that
+        makers: ids of the peers whose contributions led to it from the trainer's state, as the blobs say that
             it was computed from; None: that is not known, as the state came whole.
     """
 

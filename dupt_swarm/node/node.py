@@ -166,14 +166,14 @@ class Node(Hearing):
         """Cancel the all-reduce under way, if there is one; does not wait."""
         self._link.submit(CancelRound())
 
-    def adopt(self) -> Adopted:
-        """Take over the newer state that the node has fetched.
+    def adopt(self, state: StateName) -> Adopted:
+        """Take over the newer state that the node has fetched; ``state`` is the trainer's.
 
         Raises:
             NodeError: the node is being started again, or must be.
         """
         self._set(catching_up=UP_TO_DATE)
-        return self._call(Adopt(), COMMAND_SECONDS)
+        return self._call(Adopt(state), COMMAND_SECONDS)
 
     def save(self, path: Path) -> StateName:
         """Have the node write its replica state to ``path``.

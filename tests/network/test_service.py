@@ -41,6 +41,7 @@ from tests.support.contributions import put
 from tests.support.loopback import LOOPBACK, NOBODY
 
 TOKENIZER = b"{}"
+NOWHERE = StateName(0, 0, "ab" * 32)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def run(scenario: Callable[[], Any]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 100))
 
 
-@pytest.mark.parametrize("command", [ReadView(), Adopt(), Save(Path("x")), CancelRound(), Publish({})])
+@pytest.mark.parametrize("command", [ReadView(), Adopt(NOWHERE), Save(Path("x")), CancelRound(), Publish({})])
 def test_commands_before_joining(command: Command[Any], parent: Callable[..., Any]) -> None:
     """What takes a swarm is refused before there is one."""
 
@@ -167,7 +168,7 @@ def test_the_life_of_a_first_peer(
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state
             assert load_state(tmp_path / "saved").digest == result.state.digest
-            assert await one.call(Adopt()) == Adopted(result.state)
+            assert await one.call(Adopt(joined.state)) == Adopted(result.state)
             await one.call(Publish({"loss": 2.5}, now=True))
             reached = [(joined.peer_id, 1)]
             # Until the record of the new state is stored, the one before is found.
@@ -195,7 +196,7 @@ def test_an_observer(first_peer: NodeSettings, manifest: Manifest, parent: Calla
             while not (await other.call(ReadView())).peers:
                 await asyncio.sleep(0.05)
             with pytest.raises(NodeError, match="takes no part"):
-                await other.call(Adopt())
+                await other.call(Adopt(NOWHERE))
             await one.service.close()
             with pytest.raises(NodeError, match="no peer of the swarm can be reached"):
                 while True:

@@ -13,7 +13,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Adopt, Check, EndRound, LogTo, ReadView
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import anonymous_file
-from dupt_swarm.node.messages import Adopted
+from dupt_swarm.node.messages import Adopted, StateName
 from dupt_swarm.node.node import Node
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -44,7 +44,7 @@ def test_a_link_answers_and_ends(tmp_path: Path) -> None:
         assert checkup.result(60).problem == ""
         assert link.ailment() == ""
         os.kill(link._process.pid, signal.SIGSTOP)
-        waiting = link.submit(Adopt())
+        waiting = link.submit(Adopt(StateName(0, 0, "ab" * 32)))
         link.kill()
         with pytest.raises(NodeError, match="has ended"):
             waiting.result(0)
@@ -79,7 +79,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.catching_up.newer == result.state)
         assert node.restarts == {"exited": 1}
-        assert node.adopt() == Adopted(result.state)
+        assert node.adopt(joined.state) == Adopted(result.state)
         assert [peer.peer_id for peer in node.refresh().peers] in ([], [joined.peer_id])
     told = [
         f"joined {manifest.swarm_id} as bootstrap {joined.peer_id}, direct at {joined.addresses[0]}",
