@@ -18,6 +18,7 @@ from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
+from tests.support.unpacked import unpack_for_tests
 from tests.support.warm import NODES, Program, start_by
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,6 +30,12 @@ hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")
 # pytest's workers inherit it, so that all have the same.
 SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the workers are started, which inherit it."""
+    if config.cache is not None and not hasattr(config, "workerinput"):
+        unpack_for_tests(config.cache.mkdir("p2pd"))
 
 
 def pytest_report_header() -> str:

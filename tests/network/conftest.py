@@ -20,6 +20,7 @@ from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import LOOPBACK
+from tests.support.unpacked import use_unpacked
 
 
 @dataclass
@@ -29,6 +30,12 @@ class Station:
     p2p: P2P
     address: str
     dht: DHTNode | None = None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_daemons() -> None:
+    """hivemind's daemons start from the unpacked executable in this process too."""
+    use_unpacked()
 
 
 @pytest.fixture(scope="session")

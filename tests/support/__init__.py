@@ -10,6 +10,7 @@ hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart
 programs         our programs, started as people do
 warm             starting programs without importing everything anew each time
+unpacked         hivemind's daemon, which packed takes long to start
 screen           what the join screen is shown
 imports          what a module of ours imports
 leftovers        processes and files that a test leaves behind

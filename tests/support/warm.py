@@ -33,6 +33,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from tests.support.unpacked import use_unpacked
+
 REQUEST_BYTES_MAX = 1 << 20
 PR_SET_CHILD_SUBREAPER = 36
 IMPORTS = (
@@ -246,6 +248,7 @@ def serve(requests: socket.socket) -> None:
     """Be the nursery."""
     for module in IMPORTS:
         importlib.import_module(module)
+    use_unpacked()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
