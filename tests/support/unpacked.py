@@ -4,6 +4,10 @@ hivemind brings ``p2pd`` packed by UPX: each start unpacks 29 MB, an eighth of a
 tests start hundreds. So its first start, stopped at the first system call of the program proper, is written
 down as the executable that it was before it was packed; the tests start that.
 
+Nor does that one sort 79,009 networks of IPv6 into a tree as it begins, another third of a second: the tree
+is for a limit on relays per network of IPv6, and the tests talk over IPv4. The end of that loop,
+``cmp $79009, %rdx``, is the one thing that is changed, and only in the version in which it was found.
+
 What UPX leaves in memory is the file's segments at the addresses that its own program headers name. See the
 ELF-64 object file format, version 1.5, and ptrace(2).
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -29,6 +34,8 @@ ARCH_PRCTL = 158  # Go's runtime begins with it, and UPX does without
 BASE = 0x400000  # where Go's linker puts a program
 ELF_HEADER, PROGRAM_HEADER = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
 PT_LOAD = 1
+KNOWN = "42f8f48e62583b97cdba3c31439c08029fb2b9fc506b5bdd82c46b7cc1d279d8"  # SHA-256, packed
+NETWORKS = (0x775508, bytes.fromhex("4881faa1340100"), bytes.fromhex("4881fa00000000"))
 
 
 def unpack(packed: Path, target: Path) -> bool:
@@ -50,6 +57,8 @@ def unpack(packed: Path, target: Path) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+    if hashlib.sha256(packed.read_bytes()).hexdigest() == KNOWN:
+        image = _without_networks(image)
     new = target.with_name(f"{target.name}.{os.getpid()}")
     new.write_bytes(image)
     new.chmod(0o755)
@@ -106,6 +115,13 @@ def _image(pid: int) -> bytes:
     without_sections = (*header[:6], 0, *header[7:11], header[11], 0, 0)
     image[: ELF_HEADER.size] = ELF_HEADER.pack(*without_sections)
     return bytes(image)
+
+
+def _without_networks(image: bytes) -> bytes:
+    """The executable with a loop over none of the networks."""
+    offset, old, new = NETWORKS
+    assert image[offset:].startswith(old)
+    return image[:offset] + new + image[offset + len(old) :]
 
 
 def _read(memory: BinaryIO, address: int, size: int) -> bytes:
