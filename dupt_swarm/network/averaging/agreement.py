@@ -134,14 +134,18 @@ class Agreement:
 
     def hear(self, answer: Answer) -> None:
         """The answer of the coordinator of a ballot that was ours when it was asked."""
-        for place, who in enumerate(answer.holders):
-            self.holders[place] |= who
+        self.learn(answer.holders)
         if answer.decision is not None:
             self.decision = answer.decision
         elif answer.ballot > self.ballot:
             self._go_to(answer.ballot)
         elif answer.ballot == self.ballot and answer.proposal is not None:
             self.vote = Vote(self.ballot, answer.proposal)
+
+    def learn(self, holders: Sequence[Collection[int]]) -> None:
+        """Any member's word on who holds which contribution: whoever has it can be asked for it."""
+        for place, who in enumerate(holders):
+            self.holders[place].update(who)
 
     def give_up(self) -> bool:
         """The coordinator is silent: turn to the next one; False if there is none any more."""

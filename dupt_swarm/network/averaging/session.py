@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -74,6 +75,7 @@ class Session:
     async def decide(self, ask: Ask) -> Decision | None:
         """The list that counts; None: too many are gone. ``ask`` reports to a peer, and gives its answer."""
         pause, asking_around = POLL_SECONDS[0], asyncio.create_task(asyncio.sleep(0))
+        asked_in, asked_at = 0, math.inf  # in the first ballot its coordinator is enough
         try:
             while self.decision is None:
                 before = self.agreement.report()
@@ -87,6 +89,8 @@ class Session:
                     if not self.agreement.give_up():
                         return None
                     self._entered = time.monotonic()
+                if self.agreement.ballot != asked_in or time.monotonic() - asked_at > self._silence:
+                    asked_in, asked_at = self.agreement.ballot, time.monotonic()
                     asking_around.cancel()
                     asking_around = asyncio.create_task(self._ask_around(ask))
                 pause = min(1.5 * pause, POLL_SECONDS[1])
@@ -114,13 +118,17 @@ class Session:
             logger.debug("%s did not answer: %r", self.group.members[place], error)
             return
         self._heard[place] = time.monotonic()
+        self.agreement.learn(answer.holders)
         if self.group.order[report.ballot % len(self.group.order)] == place:
             ballot = self.agreement.ballot
             self.agreement.hear(answer)
             self._entered = time.monotonic() if self.agreement.ballot != ballot else self._entered
 
     async def _ask_around(self, ask: Ask) -> None:
-        """Maybe somebody knows the decision: it may have been the last word of a coordinator that died."""
+        """Maybe somebody knows the decision: it may have been the last word of a coordinator that died.
+
+        Whoever knows has ended the round and reports no more, so in a later ballot nobody waits to be told.
+        """
         others = [place for place in self.group.order if place != self.agreement.me]
         await asyncio.gather(*(self._report_to(place, ask) for place in others))
         self._changed.set()
