@@ -16,7 +16,7 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.settings import NodeSettings
 
 SETTLE_SECONDS = 1.0
-STEP_SECONDS = 0.02  # others need a processor too
+STEP_SECONDS = 0.05  # others need a processor too
 
 
 def main() -> None:

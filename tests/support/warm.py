@@ -40,7 +40,7 @@ PR_SET_CHILD_SUBREAPER = 36
 IMPORTS = (
     *("dupt_swarm.network.process", "dupt_swarm.oracle.oracle", "dupt_swarm.optimizer", "peers.cli"),
     # What those import only when it is needed.
-    *("torch._dynamo", "multiaddr.codecs.cid", "netaddr", "prometheus_client", "rich.live", "rich.table"),
+    *("torch._dynamo", "multiaddr.codecs.cid", "netaddr", "rich.live", "rich.table", "peers.metrics.http"),
 )
 NODES = "dupt_swarm.node.link"  # starts them
 # What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.

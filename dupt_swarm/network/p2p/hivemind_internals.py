@@ -71,9 +71,9 @@ DictionaryDHTValue
 RSASignatureValidator._PUBLIC_KEY_RE
     dht/crypto.py:12 RSASignatureValidator d94b229e21a2
     the form of owner tags and signatures
-RSAPrivateKey.__setstate__
-    utils/crypto.py:71 RSAPrivateKey.__setstate__ bdf8b31594bf
-    makes a key from DER under `_private_key`
+RSAPrivateKey._private_key
+    utils/crypto.py:37 RSAPrivateKey.__init__ eaaa16a881cb
+    the key of `cryptography` within
 RSAPublicKey._public_key
     utils/crypto.py:77 RSAPublicKey.__init__ 4ebedfb634c8
     the key of `cryptography` within
@@ -173,9 +173,15 @@ async def open_stream(
 
 
 def private_key_of(der: bytes) -> RSAPrivateKey:
-    """The key with this DER; upstream has no constructor for one that exists."""
+    """The key with this DER; upstream has no constructor for one that exists.
+
+    Whether its factors are prime is not examined, which takes as long as making one; p2pd, which has the same
+    file, looks at the key as it starts.
+    """
     key = RSAPrivateKey.__new__(RSAPrivateKey)
-    key.__setstate__({"_private_key": der})
+    key._private_key = serialization.load_der_private_key(
+        der, password=None, unsafe_skip_rsa_key_validation=True
+    )
     return key
 
 
