@@ -133,6 +133,7 @@ def _nursery() -> socket.socket:
             [sys.executable, "-m", "tests.support.warm", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],  # where `tests` is found; a test may be elsewhere now
             env=os.environ | ENVIRONMENT,
         )
 
