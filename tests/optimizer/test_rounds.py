@@ -36,10 +36,12 @@ GRADIENT: dict[str, dict[str, Any]] = {
 }
 SHARE: dict[str, dict[str, Any]] = {
     "rounds": {"exchange": "share"},
+    "inner": {"optimizer": "adamw"},
     "encoding": {"contribution": "two_bit", "feedback": 1.0},
 }
 LOSSY: dict[str, dict[str, Any]] = {
-    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0}
+    "inner": {"optimizer": "adamw"},
+    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0},
 }
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},

@@ -34,6 +34,9 @@ MANIFEST = tiny_manifest(
         "chunk_seconds": 3,
         "allreduce_seconds": 12,
     },
+    inner={
+        "optimizer": "adamw"
+    },  # it is the rounds that are maltreated, and Muon takes more of the processor
     limits={"record_seconds": 6},
 )
 
