@@ -19,7 +19,7 @@ def test_the_demo_shows_three_oracles_learning_and_leaves_its_model(
 ) -> None:
     """It ends by itself with a summary in which every oracle has learnt, and a line that can be pasted."""
     monkeypatch.chdir(tmp_path)
-    done = dupt_peer("demo", "--rounds", "3")
+    done = dupt_peer("demo", "--rounds", "2")
     output = done.stdout
     assert done.returncode == 0, done.stderr
     assert "the swarm's page: http://127.0.0.1:" in output

@@ -10,21 +10,21 @@ import psutil
 
 from dupt_swarm.manifest import Manifest
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
-from tests.support.leftovers import sockets_folder
+from tests.support.leftovers import patiently, segments, sockets_folder
 from tests.support.waiting import wait_until
 
 
 @contextmanager
 def chaos_swarm(folder: Path, manifest: Manifest = MANIFEST) -> Iterator[ChaosSwarm]:
     """A swarm that leaves no process, socket or segment behind; ``folder`` is for what its peers keep."""
-    shared = set(Path("/dev/shm").iterdir())
+    shared = segments()
     with sockets_folder() as sockets:
         with ChaosSwarm(folder, sockets, manifest) as swarm:
             yield swarm
             swarm.assert_tokens_count_once()
             families = [process for peer in swarm.peers if peer.alive for process in processes_of(peer)]
         assert_gone(families)
-    assert not {path for path in set(Path("/dev/shm").iterdir()) - shared if "torch" in path.name}
+    assert not patiently(lambda: segments() - shared), "shared memory is left"
 
 
 def processes_of(peer: PeerProcess) -> list[psutil.Process]:
