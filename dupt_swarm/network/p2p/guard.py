@@ -12,6 +12,7 @@ from hivemind.dht.protocol import DHTProtocol
 from hivemind.p2p import P2PHandlerError, PeerID
 from hivemind.proto import dht_pb2
 
+from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.network.p2p.plain_msgpack import unpack, unpack_extension
 from dupt_swarm.network.p2p.traffic import MeteredP2P
 
@@ -120,7 +121,7 @@ class GuardedP2P(MeteredP2P):
         self, peer_id: PeerID, handler_name: str
     ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
         """As inherited."""
-        info, reader, writer = await super().call_binary_stream_handler(peer_id, handler_name)
+        info, reader, writer = await open_stream(self, peer_id, handler_name)
         return info, FrameReader(reader), writer
 
 

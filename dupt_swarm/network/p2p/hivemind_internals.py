@@ -24,6 +24,9 @@ from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.matchmaking import Matchmaking
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.p2p import P2P, PeerID, StubBase
+from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
+from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
+from hivemind.proto import p2pd_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 
 HIVEMIND_VERSION = "1.1.12"
@@ -46,7 +49,7 @@ ControlClient.connect
     dials a peer; `P2P` has no method for it
 ControlClient.stream_open
     p2p/p2p_daemon_bindings/control.py:370 ControlClient.stream_open 002f5d5b8262
-    a stream in another protocol than hivemind's, for relays
+    written again, so that a stream that cannot be opened leaves no socket; also for relays' protocol
 ControlClient._read_task, ControlClient._write_task
     p2p/p2p_daemon_bindings/control.py:249 ControlClient._ensure_persistent_conn 7a11d5d833d7
     end with an error that nobody fetches when p2pd dies; we fetch it
@@ -166,10 +169,19 @@ async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:
 
 async def open_stream(
     p2p: P2P, peer_id: PeerID, protocol: str
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A stream to ``peer_id`` in a protocol that is not hivemind's, so its frames are not either."""
-    _, reader, writer = await p2p._client.stream_open(peer_id, [protocol])
-    return reader, writer
+) -> tuple[StreamInfo, asyncio.StreamReader, asyncio.StreamWriter]:
+    """A stream to ``peer_id``; upstream's leaves its socket open where this fails."""
+    reader, writer = await p2p._client.control.daemon_connector.open_connection()
+    try:
+        opening = p2pd_pb2.StreamOpenRequest(peer=peer_id.to_bytes(), proto=[protocol])
+        await write_pbmsg(writer, p2pd_pb2.Request(type=p2pd_pb2.Request.STREAM_OPEN, streamOpen=opening))
+        response = p2pd_pb2.Response()
+        await read_pbmsg_safe(reader, response)
+        raise_if_failed(response)
+        return StreamInfo.from_protobuf(response.streamInfo), reader, writer
+    except BaseException:
+        writer.close()
+        raise
 
 
 def private_key_of(der: bytes) -> RSAPrivateKey:

@@ -41,7 +41,7 @@ async def bytes_carried(p2p: P2P, relay: PeerID) -> float:
     """The bytes that ``relay``, to which we are connected, would carry for us: 0 if it is not a relay."""
     try:
         async with asyncio.timeout(RESERVE_SECONDS):
-            reader, writer = await open_stream(p2p, relay, HOP)
+            _, reader, writer = await open_stream(p2p, relay, HOP)
             try:
                 writer.write(RESERVE)
                 return limit_of(await _read_message(reader))

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 from hivemind.p2p import PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, check_port_free, connect, start_daemon
@@ -142,3 +143,25 @@ def test_connect_without_daemon(stations) -> None:
             assert caught.value.reasons[two.address].startswith("the libp2p daemon of this peer is gone")
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_stream_that_cannot_be_opened_leaves_no_socket(stations) -> None:
+    """The connection to the daemon is closed when there is nobody to open a stream to."""
+
+    async def scenario() -> None:
+        async with stations(1) as [station]:
+            connector, made = station.p2p._client.control.daemon_connector, []
+            connect_to_daemon = connector.open_connection
+
+            async def recorded():
+                made.append(await connect_to_daemon())
+                return made[-1]
+
+            connector.open_connection = recorded
+            with pytest.raises(ControlFailure):
+                await station.p2p.call_binary_stream_handler(NOBODY, "anything")
+            [(_, writer)] = made
+            assert writer.is_closing()
+            await writer.wait_closed()
+
+    asyncio.run(scenario())
