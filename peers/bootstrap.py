@@ -44,6 +44,8 @@ LOG_SECONDS = 10.0
 @options.name
 @options.max_upload
 @options.max_download
+@options.log_rounds
+@options.log_size
 @options.metrics_addr
 @options.as_json
 @command_errors

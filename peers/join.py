@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 @options.name
 @options.max_upload
 @options.max_download
+@options.log_rounds
+@options.log_size
 @options.metrics_addr
 @options.as_json
 @command_errors

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dupt_swarm.settings import NodeSettings
 from peers.byte_sizes import BYTES, RATE
 from peers.labelled import parse_columns
 
@@ -79,6 +80,21 @@ max_download = click.option(
     type=RATE,
     default=None,
     help="Receive at most this many bytes (not bits) per second, such as 10MB or 500kB. [default: no limit]",
+)
+log_rounds = click.option(
+    "--log-rounds",
+    type=click.IntRange(1),
+    default=NodeSettings.log_rounds,
+    show_default=True,
+    help="Keep so many of the last rounds in memory, for peers that are behind and for `dupt-peer audit`.",
+)
+log_size = click.option(
+    "--log-size",
+    "log_bytes",
+    type=BYTES,
+    default=NodeSettings.log_bytes,
+    metavar="BYTES",
+    help="What all of them but the last one may take, such as 500MB. [default: 1GiB]",
 )
 metrics_addr = click.option(
     "--metrics-addr",

@@ -4,6 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dupt_swarm.settings import NodeSettings
 from peers import options
 
 
@@ -31,6 +32,24 @@ def test_rates_are_bytes_per_second(text: str, rate: int) -> None:
     """With the usual prefixes, or none."""
     result = CliRunner().invoke(program, ["--max-upload", text])
     assert (result.output, result.exit_code) == (f"{rate} None\n", 0)
+
+
+@click.command()
+@options.log_rounds
+@options.log_size
+def logging(**chosen: int) -> None:
+    """Prints the settings that it makes of them."""
+    settings = options.pick(NodeSettings, chosen, role="oracle")
+    click.echo(f"{settings.log_rounds} {settings.log_bytes}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [([], "10 1073741824"), (["--log-rounds", "30", "--log-size", "500MB"], "30 500000000")],
+)
+def test_how_much_of_the_log_is_kept(arguments: list[str], kept: str) -> None:
+    """Without them the settings' own defaults."""
+    assert CliRunner().invoke(logging, arguments).output == f"{kept}\n"
 
 
 @pytest.mark.parametrize("text", ["10Mb", "10Mbit", "10mb", "fast", "-1MB", "1e6", "", "nan"])
