@@ -22,11 +22,20 @@ from peers.screen.frame import frame
 from peers.screen.history import Curve, Odometer
 from peers.screen.log import Log, describe
 from peers.screen.panel import Panel, Whole
-from peers.screen.words import amount, bar, company, describe_download, duration, last_round
-from tests.support.screen import about, averaged, costs, facts, oracle, status
+from peers.screen.words import (
+    amount,
+    bar,
+    company,
+    costs,
+    describe_download,
+    duration,
+    last_round,
+    utilization,
+)
+from tests.support.screen import about, averaged, cost_fields, facts, oracle, status
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
-VIEW = View(0.0, (oracle("me", 90.0, reach="relayed", **costs()), oracle("other", 300.0)))
+VIEW = View(0.0, (oracle("me", 90.0, reach="relayed", **cost_fields()), oracle("other", 300.0)))
 QUIET = Traffic(received=0, sent=0)
 SIZES = [(80, 24), (120, 40), (60, 16), (40, 8), (200, 60)]
 
@@ -106,7 +115,7 @@ def test_the_panel_fits_every_terminal(width: int, height: int) -> None:
 
 def test_the_panel_says_all_of_it_on_80_by_24() -> None:
     """Swarm, model, device, corpus; round and its end; speed; gifts; bytes and limits; curves; events."""
-    shown = lines(frame(facts(), 80, 24))
+    shown = lines(frame(facts(), 80, 23))
     swarm_id = about().manifest.swarm_id
     assert shown[0].split() == [swarm_id, "as", "alice", "stepping", "3", "of", "8", "micro-batches"]
     assert shown[1].strip() == "GPT 4 × 256, 4.20 M weights  ·  cpu, 2 threads  ·  ~/texts: 3.20 M tokens"
@@ -316,6 +325,14 @@ def test_company_is_proper_english(others: int, words: str) -> None:
 def test_amounts_have_three_digits(count: float, words: str) -> None:
     """With the prefix that suits them."""
     assert amount(count, "B") == words
+
+
+def test_what_a_round_costs_is_told_as_far_as_it_is_known() -> None:
+    """Nothing before the first round; after a pause the bytes only, until a round was measured again."""
+    paused = oracle("me", 0.0, **cost_fields(utilization=None, round_waiting_seconds=None))
+    assert costs(None) == costs(oracle("me", 90.0).record) == "none yet"
+    assert costs(paused.record) == "↑ 1.03 MB  ↓ 4.12 MB"
+    assert utilization(None) == utilization(paused.record) == "–"
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7.4, "7 s"), (600, "10 min"), (7200, "2.0 h")])

@@ -39,7 +39,7 @@ def oracle(
     return Peer(peer_id, record)
 
 
-def costs(**changed: Any) -> dict[str, Any]:
+def cost_fields(**changed: Any) -> dict[str, Any]:
     """What rounds cost an oracle, as fields of its record."""
     return {
         "round_sent_bytes": 1_030_000,
@@ -94,7 +94,7 @@ def facts(**changed: Any) -> Facts:
     found = Facts(
         about(),
         status(averaged()),
-        View(0.0, (oracle("me", 90.0, reach="relayed", **costs()), oracle("other", 300.0))),
+        View(0.0, (oracle("me", 90.0, reach="relayed", **cost_fields()), oracle("other", 300.0))),
         up=Flow(12_300_000, 400e3, 1e6),
         down=Flow(456_000_000, 200e3, None),
         losses=[9 - step / 100 for step in range(300)],
