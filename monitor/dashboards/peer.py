@@ -167,7 +167,7 @@ ROUNDS = Row(
             ),
         ),
         graph(
-            "Utilization",
+            "Time left for training",
             "Part of its time that the last ten rounds left for training. The rest went into waiting for the "
             "network, encoding contributions, and taking over new states.",
             Query("{0}", peer.UTILIZATION, legend="training"),

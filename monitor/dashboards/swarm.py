@@ -174,7 +174,7 @@ AVERAGING = Row(
             defaults={"min": 0, "decimals": 0},
         ),
         graph(
-            "Utilization",
+            "Time left for training",
             "Part of their time that the last ten rounds left the oracles for training. The rest went into "
             "waiting for the network, encoding contributions, and taking over new states.",
             Query("{0}", swarm.UTILIZATION, legend="median"),
