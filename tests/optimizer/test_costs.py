@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dupt_swarm.node.record_fields import CostFields
-from dupt_swarm.optimizer import costs
 from dupt_swarm.optimizer.costs import ROUNDS, RoundCosts
 
 
@@ -13,7 +12,7 @@ class Trainer:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(costs.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("dupt_swarm.optimizer.costs.time.monotonic", lambda: self.now)
         self.costs = RoundCosts(torch.device("cpu"))
 
     def train(self, seconds: float) -> None:
