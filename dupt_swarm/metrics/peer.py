@@ -112,7 +112,7 @@ UTILIZATION = _peer(
     "utilization_ratio",
     "gauge",
     "Part of its time that the last ten rounds left this oracle for training, 0 to 1: tokens per second over "
-    "whole rounds by tokens per second while stepping.",
+    "whole rounds ÷ tokens per second while stepping.",
 )
 ROUND_WAITING = _peer(
     "round_waiting_seconds",

@@ -130,7 +130,7 @@ PEER_UTILIZATION = _swarm(
     "peer_utilization_ratio",
     "gauge",
     "Part of its time that the last ten rounds left an oracle for training, 0 to 1: tokens per second over "
-    "whole rounds by tokens per second while stepping.",
+    "whole rounds ÷ tokens per second while stepping.",
     "peer_id",
 )
 PEER_ROUND_WAITING = _swarm(

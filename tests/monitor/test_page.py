@@ -133,7 +133,7 @@ def test_what_rounds_cost() -> None:
     }
     page = Tags(site_of(seen(peer("a", name="ada", **costs), peer("b"))).page())
     text = " ".join(page.text.split())
-    assert "What rounds cost in bytes and time OracleSentReceivedWaitedin allTraining" in text
+    assert "What rounds cost in bytes and time OracleSentReceivedWaitedin allUtilization" in text
     assert " ada 12.3 MB 999 B 0.3 s 5 min 97 % Sent, received" in text
     first = peer("first", role="bootstrap", **costs)
     without = site_of(seen(peer("a"), first)).page()
