@@ -7,6 +7,7 @@ import time
 DASH = "–"
 TIME_UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
 DURATION_UNITS = 1.5  # 80 s, but 2 min
+SIZE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 SHORT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k"))
 
 
@@ -21,6 +22,25 @@ def short(value: float | None) -> str:
             decimals = 2 if scaled < 10 else 1 if scaled < 100 else 0
             return f"{scaled:,.{decimals}f}\N{NO-BREAK SPACE}{unit}"
     return whole(value)
+
+
+def size(count: int | None) -> str:
+    """Such as ``12.3 MB``, of bytes; a dash for None."""
+    if count is None:
+        return DASH
+    for least, unit in SIZE_UNITS:
+        if count >= least:
+            scaled = count / least
+            decimals = 2 if scaled < 10 else 1 if scaled < 100 else 0
+            return f"{scaled:,.{decimals}f}\N{NO-BREAK SPACE}{unit}"
+    return f"{count}\N{NO-BREAK SPACE}B"
+
+
+def wait(seconds: float | None) -> str:
+    """Such as ``0.3 s``, and from 15 s on a `duration`; a dash for None."""
+    if seconds is None:
+        return DASH
+    return f"{seconds:.1f}\N{NO-BREAK SPACE}s" if seconds < 15 else duration(seconds)
 
 
 def whole(value: float | None) -> str:

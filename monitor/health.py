@@ -83,7 +83,9 @@ def _rounds(snapshot: Snapshot, view: View, age: float) -> Check:
     lengths = sorted(peer.record.round_seconds for peer in view.oracles if peer.record.round_seconds)
     if lengths:
         usual = formats.duration(lengths[len(lengths) // 2])
-        text = f"Rounds end in time; the last one took {usual}."
+        ratio = view.utilization
+        left = "" if ratio is None else f" and leave {formats.percent(ratio)} of the time for training"
+        text = f"Rounds end in time{left}; the last one took {usual}."
     elif any(peer.record.round for peer in view.peers):
         text = "Rounds end in time."
     else:

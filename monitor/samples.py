@@ -73,6 +73,7 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
     yield metrics.ROUND_DURATION_SECONDS, one(_median(record.round_seconds for record in done))
     yield metrics.AVERAGING_DURATION_SECONDS, one(_median(averaging))
     yield metrics.AVERAGING_DURATION_MAX_SECONDS, one(max(averaging, default=None))
+    yield metrics.UTILIZATION, one(view.utilization)
     yield metrics.GROUP_SIZE_MIN, one(min(groups, default=None))
     yield metrics.GROUP_SIZE_MAX, one(max(groups, default=None))
     yield from _of_checkpoints(view)
@@ -131,10 +132,16 @@ def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Sam
         metrics.PEER_FAILED_ROUNDS_TOTAL,
         [(peer_id, max(record.failed_rounds, floor.failed)) for peer_id, record, floor in oracles],
     )
-    yield (
-        metrics.PEER_LOSS_NATS,
-        [(peer_id, record.loss) for peer_id, record, _ in oracles if record.loss is not None],
+    fields: tuple[tuple[MetricSpec, Callable[[PeerRecord], float | None]], ...] = (
+        (metrics.PEER_LOSS_NATS, lambda record: record.loss),
+        (metrics.PEER_ROUND_RECEIVE, lambda record: record.round_received_bytes),
+        (metrics.PEER_ROUND_TRANSMIT, lambda record: record.round_sent_bytes),
+        (metrics.PEER_UTILIZATION, lambda record: record.utilization),
+        (metrics.PEER_ROUND_WAITING, lambda record: record.round_waiting_seconds),
+        (metrics.PEER_WAITING, lambda record: record.waiting_seconds),
     )
+    for spec, field in fields:
+        yield spec, _measured((peer_id, field(record)) for peer_id, record, _ in oracles)
     yield metrics.PEER_ROUND, [(peer_id, record.round) for peer_id, record, _ in known]
     yield metrics.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record, _ in known]
 

@@ -70,7 +70,8 @@ class Site:
             lstrip_blocks=True,
         )
         environment.filters |= {
-            name: getattr(formats, name) for name in ("short", "whole", "loss", "percent", "clock", "count")
+            name: getattr(formats, name)
+            for name in ("short", "whole", "loss", "percent", "clock", "count", "size", "wait")
         }
         environment.globals["asset"] = self._address_of
         self._template = environment.get_template("page.html")

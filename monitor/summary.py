@@ -97,6 +97,17 @@ class PeerSummary(_Part):
     loss: float | None
     heldout_loss: float | None
     heldout_accuracy: float | None
+    round_sent_bytes: int | None = Field(
+        description="in its last round: from the end of the one before to its own; null: there was none"
+    )
+    round_received_bytes: int | None = Field(description="likewise")
+    utilization: float | None = Field(
+        description="part of its time that the last ten rounds left for training, 0 to 1; null: not known"
+    )
+    round_waiting_seconds: float | None = Field(
+        description="for which its trainer waited for its node, and so for the network, in its last round"
+    )
+    waiting_seconds: float | None = Field(description="likewise, since it started")
     version: str
     device: str
     last_seen: float = Field(description="time of its last record, seconds since the epoch")
@@ -248,6 +259,11 @@ def _peer(peer: Peer, speeds: dict[str, float], total: float, newest_round: int)
         loss=record.loss,
         heldout_loss=record.heldout_loss,
         heldout_accuracy=record.heldout_accuracy,
+        round_sent_bytes=record.round_sent_bytes,
+        round_received_bytes=record.round_received_bytes,
+        utilization=record.utilization,
+        round_waiting_seconds=record.round_waiting_seconds,
+        waiting_seconds=record.waiting_seconds,
         version=clean(record.version),
         device=clean(record.device),
         last_seen=record.time,

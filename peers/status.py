@@ -74,6 +74,9 @@ def command(
         f"{summary['tokens_total']:,} tokens"
     )
     console.print(peer_table(view))
+    if any(map(_knows_costs, view.oracles)):
+        console.print()
+        console.print(cost_table(view))
     for line in sample_lines(view):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -89,6 +92,20 @@ def peer_table(view: View) -> Table:
         table.add_column(heading, justify="right" if heading in ("round", "tokens", "tokens/s") else "left")
     for peer in view.peers:
         table.add_row(*(escape(one_line(cell)) for cell in _cells(peer)))
+    return table
+
+
+def cost_table(view: View) -> Table:
+    """What rounds cost the oracles that have ended one, a row each."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("oracle")
+    for heading in ("sent in last round", "received", "waited", "waited in all", "utilization"):
+        table.add_column(heading, justify="right")
+    for peer in filter(_knows_costs, view.oracles):
+        table.add_row(*(escape(one_line(cell)) for cell in _costs(peer)))
     return table
 
 
@@ -123,6 +140,22 @@ def _cells(peer: Peer) -> tuple[str, ...]:
         "" if record.loss is None else f"{record.loss:.4f}",
         " ".join([*_shown(held_out, ".4f"), *_shown(accuracy, ".1%")]),
         record.state_digest[:12],
+    )
+
+
+def _knows_costs(peer: Peer) -> bool:
+    return peer.record.round_sent_bytes is not None or peer.record.utilization is not None
+
+
+def _costs(peer: Peer) -> tuple[str, ...]:
+    record = peer.record
+    return (
+        record.name or peer.peer_id[-8:],
+        words.size(record.round_sent_bytes),
+        words.size(record.round_received_bytes),
+        words.wait(record.round_waiting_seconds),
+        words.wait(record.waiting_seconds),
+        words.utilization(record),
     )
 
 

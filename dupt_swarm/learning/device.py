@@ -67,6 +67,12 @@ def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = No
         model.compile()
 
 
+def wait_for(device: torch.device) -> None:
+    """Wait until ``device`` has done what it was told to: calls return before that, but on a CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
 @cache
 def _cpu_has_bf16() -> bool:
     # A private name (every CPU with AMX has it too); a PyTorch without it trains in fp32, slower but right.

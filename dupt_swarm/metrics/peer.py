@@ -100,6 +100,30 @@ NETWORK_TRANSMIT = _peer(
     "Payload bytes of all messages sent to peers since the node's start, without the overhead of libp2p "
     "and the layers below it.",
 )
+ROUND_RECEIVE = _peer(
+    "round_receive_bytes",
+    "gauge",
+    "Payload bytes of all messages received in the last round: from the end of the one before to its own.",
+)
+ROUND_TRANSMIT = _peer(
+    "round_transmit_bytes", "gauge", "Payload bytes of all messages sent in the last round, likewise."
+)
+UTILIZATION = _peer(
+    "utilization_ratio",
+    "gauge",
+    "Part of its time that the last ten rounds left this oracle for training, 0 to 1: tokens per second over "
+    "whole rounds ÷ tokens per second while stepping.",
+)
+ROUND_WAITING = _peer(
+    "round_waiting_seconds",
+    "gauge",
+    "Time for which the trainer waited for its node, and so for the network, in the last round.",
+)
+WAITING = _peer(
+    "waiting_seconds_total",
+    "counter",
+    "Time for which the trainer has waited for its node, and so for the network, since its start.",
+)
 KNOWN_PEERS = _peer("known_peers", "gauge", "Live peers that this peer sees, itself included.")
 NODE_RESTARTS = _peer("node_restarts_total", "counter", "How often the node process was restarted.", "reason")
 CHECKPOINT_SAVED = _peer("checkpoint_saved_timestamp_seconds", "gauge", "When the last checkpoint was saved.")
@@ -143,6 +167,11 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     DOWNLOADS_FAILED,
     NETWORK_RECEIVE,
     NETWORK_TRANSMIT,
+    ROUND_RECEIVE,
+    ROUND_TRANSMIT,
+    UTILIZATION,
+    ROUND_WAITING,
+    WAITING,
     KNOWN_PEERS,
     NODE_RESTARTS,
     CHECKPOINT_SAVED,

@@ -86,6 +86,11 @@ AVERAGING_DURATION_MAX_SECONDS = _swarm(
 )
 GROUP_SIZE_MIN = _swarm("group_size_min", "gauge", "Smallest group in which a live oracle last averaged.")
 GROUP_SIZE_MAX = _swarm("group_size_max", "gauge", "Largest group in which a live oracle last averaged.")
+UTILIZATION = _swarm(
+    "utilization_ratio",
+    "gauge",
+    "Part of their time that the last ten rounds left the oracles for training, 0 to 1, median.",
+)
 REJECTED_CONTRIBUTIONS = _swarm(
     "rejected_contributions_total", "counter", "Contributions that peers left out of an average.", "reason"
 )
@@ -107,6 +112,38 @@ PEER_LOSS_NATS = _swarm("peer_loss_nats", "gauge", "A peer's training loss per t
 PEER_ROUND = _swarm("peer_round", "gauge", "Rounds in a peer's replica state.", "peer_id")
 PEER_FAILED_ROUNDS_TOTAL = _swarm(
     "peer_failed_rounds_total", "counter", "Rounds that failed for a peer.", "peer_id"
+)
+PEER_ROUND_RECEIVE = _swarm(
+    "peer_round_receive_bytes",
+    "gauge",
+    "Payload bytes of all messages that an oracle received in its last round: from the end of the one before "
+    "to its own.",
+    "peer_id",
+)
+PEER_ROUND_TRANSMIT = _swarm(
+    "peer_round_transmit_bytes",
+    "gauge",
+    "Payload bytes of all messages that an oracle sent in its last round, likewise.",
+    "peer_id",
+)
+PEER_UTILIZATION = _swarm(
+    "peer_utilization_ratio",
+    "gauge",
+    "Part of its time that the last ten rounds left an oracle for training, 0 to 1: tokens per second over "
+    "whole rounds ÷ tokens per second while stepping.",
+    "peer_id",
+)
+PEER_ROUND_WAITING = _swarm(
+    "peer_round_waiting_seconds",
+    "gauge",
+    "Time for which an oracle's trainer waited for its node, and so for the network, in its last round.",
+    "peer_id",
+)
+PEER_WAITING = _swarm(
+    "peer_waiting_seconds_total",
+    "counter",
+    "Time for which an oracle's trainer has waited for its node, and so for the network, since its start.",
+    "peer_id",
 )
 PEER_LAST_SEEN = _swarm(
     "peer_last_seen_timestamp_seconds", "gauge", "When a peer last published a record.", "peer_id"

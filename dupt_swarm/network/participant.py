@@ -237,7 +237,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
         store=store,
         memory=memory,
-        rounds=Rounds(manifest, store, membership, averager, log),
+        rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
         log=log,
         sync=StateSync(store, membership, replaying, host.tell),
         neighbours=neighbours,

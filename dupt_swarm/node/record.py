@@ -21,6 +21,7 @@ LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
 BitsPerByte = Annotated[float, Field(ge=0, le=BITS_PER_BYTE_MAX)]
 Accuracy = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
@@ -80,11 +81,11 @@ class PeerRecord(BaseModel):
     loss: Loss | None = None
     heldout_loss: Loss | None = None
     group_size: int = Field(default=0, ge=0, le=1 << 20, description="peers in the last all-reduce")
-    round_seconds: float = Field(default=0.0, ge=0, le=1e9, description="length of the last round")
+    round_seconds: Seconds = Field(default=0.0, description="length of the last round")
     failed_rounds: Count = 0
     heldout_bits_per_byte: Loss | None = Field(default=None, description="of UTF-8")
-    averaging_seconds: float = Field(
-        default=0.0, ge=0, le=1e9, description="from the end of the last round to the new state"
+    averaging_seconds: Seconds = Field(
+        default=0.0, description="from the end of the last round to the new state"
     )
     averaged_rounds: SmallCount = Field(default=0, description="succeeded since the peer started")
     failures: tuple[SmallCount, ...] = Field(
@@ -97,6 +98,17 @@ class PeerRecord(BaseModel):
     checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
     heldout_accuracy: Accuracy | None = Field(default=None, description="of a task's answers")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
+    round_sent_bytes: Count | None = Field(
+        default=None, description="in the last round: from the end of the one before to its own"
+    )
+    round_received_bytes: Count | None = Field(default=None, description="likewise")
+    utilization: float | None = Field(
+        default=None, ge=0, le=1, description="part of its time that the last ten rounds left for training"
+    )
+    round_waiting_seconds: Seconds | None = Field(
+        default=None, description="for which the trainer waited for its node in the last round"
+    )
+    waiting_seconds: Seconds | None = Field(default=None, description="likewise, since the peer started")
     name: str = Field(default="", max_length=40)
     version: str = Field(default="", max_length=20)
     device: str = Field(default="", max_length=60)

@@ -42,6 +42,16 @@ class RoundFields(TypedDict, total=False):
     averaged_rounds: int
     failures: tuple[int, ...]
     rejections: tuple[int, ...]
+    round_sent_bytes: int | None
+    round_received_bytes: int | None
+
+
+class CostFields(TypedDict):
+    """How long rounds hold up this peer's trainer."""
+
+    utilization: float | None
+    round_waiting_seconds: float | None
+    waiting_seconds: float | None
 
 
 class RecordFields(TypedDict, total=False):
@@ -69,6 +79,11 @@ class RecordFields(TypedDict, total=False):
     checkpoint_time: float
     heldout_accuracy: float | None
     evaluation: EvaluationFields | None
+    round_sent_bytes: int | None
+    round_received_bytes: int | None
+    utilization: float | None
+    round_waiting_seconds: float | None
+    waiting_seconds: float | None
     name: str
     version: str
     device: str

@@ -88,6 +88,10 @@ class View:
         known = sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
         return known[(len(known) - 1) // 2] if known else None
 
+    def record(self, peer_id: str) -> PeerRecord | None:
+        """What that peer says of itself; None if it is not there."""
+        return next((peer.record for peer in self.peers if peer.peer_id == peer_id), None)
+
     def without(self, peer_id: str) -> View:
         """This view but for one peer, if it is there."""
         return replace(self, peers=tuple(peer for peer in self.peers if peer.peer_id != peer_id))
@@ -119,6 +123,12 @@ class View:
         ]
         total = sum(weight for _, weight in known)
         return sum(loss * weight for loss, weight in known) / total if known else None
+
+    @property
+    def utilization(self) -> float | None:
+        """Part of their time that rounds leave the oracles for training, 0 to 1: their median."""
+        known = [one.record.utilization for one in self.oracles if one.record.utilization is not None]
+        return statistics.median(known) if known else None
 
     @property
     def evaluators(self) -> tuple[Peer, ...]:

@@ -2,5 +2,6 @@
 
 collaborative   `CollaborativeOptimizer`
 feedback        encodes contributions; what that loses is added to the next one
+costs           for how long rounds hold the trainer up
 contribution    what becomes of an oracle's progress: sent, perhaps uncertain, in the state or given up
 """

@@ -15,6 +15,7 @@ from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress, round_progress
 from dupt_swarm.node.view import Peer
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
+from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
@@ -67,7 +68,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._sent_bytes = 0
         self._averaging: Averaging | None = None
-        self._speed = Speed()
+        self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
         self._published = 0.0
         self._start_clocks()
@@ -86,6 +87,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._strategy.inner_step(tokens, inner_learning_rate(self._manifest, self.update))
         self._contribution = self._contribution.train(tokens)
         self._speed.add(tokens)
+        self._costs.train()
         self._attend()
 
     def attend(self) -> None:
@@ -143,7 +145,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""
         if self._swarm.catching_up.newer is None:
             return False
-        before, adopted = self._swarm.state, self._swarm.adopt()
+        before = self._swarm.state
+        with self._costs.waiting():
+            adopted = self._swarm.adopt()
         self._obey(self._contribution.meet(before, adopted, self._swarm.peer_id))
         if adopted.state != before:
             self._begin_round()
@@ -153,6 +157,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Announce a pause, after settling any round under way."""
         self.settle()
         self._speed.restart()
+        self._costs.pause()
         self._publish(now=True)
         self._swarm.publish(now=True, state="paused")
 
@@ -166,7 +171,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Wait until no round is being ended, so that the state may be saved."""
         if self._averaging is None:
             return
-        result, self._averaging = self._averaging.result(), None
+        with self._costs.waiting():
+            result, self._averaging = self._averaging.result(), None
         self.last_round = result
         self._obey(self._contribution.end(result, time.monotonic()))
         if result.state is not None:
@@ -247,19 +253,22 @@ class CollaborativeOptimizer(optim.Optimizer):
     def _obey(self, outcome: tuple[Contribution, Order]) -> None:
         """Do with the parameters, and with what was lost, what has become of the contribution."""
         self._contribution, order = outcome
-        match order:
-            case Order.CONTRIBUTE:
-                self._write(self._feedback.encode(self._strategy.contribute()))
-            case Order.ACCEPT:
-                self._feedback.commit()
-                self._strategy.accept(self._swarm.anchor)
-            case Order.REBASE:
-                self._feedback.drop()
-                self._strategy.rebase(self._swarm.anchor)
-            case Order.DISCARD:
-                self._feedback.forget()
-                self._strategy.discard()
-                self._strategy.rebase(self._swarm.anchor)
+        with self._costs.holding_up():
+            match order:
+                case Order.CONTRIBUTE:
+                    self._write(self._feedback.encode(self._strategy.contribute()))
+                case Order.ACCEPT:
+                    self._feedback.commit()
+                    self._strategy.accept(self._swarm.anchor)
+                case Order.REBASE:
+                    self._feedback.drop()
+                    self._strategy.rebase(self._swarm.anchor)
+                case Order.DISCARD:
+                    self._feedback.forget()
+                    self._strategy.discard()
+                    self._strategy.rebase(self._swarm.anchor)
+        if order is Order.DISCARD:
+            self._costs.give_up()
 
     def _write(self, contribution: bytes) -> None:
         self._sent_bytes = len(contribution)
@@ -267,6 +276,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _begin_round(self) -> None:
         self._start_clocks()
+        self._costs.end_round()
         self._publish(now=True)
 
     def _start_clocks(self) -> None:
@@ -283,4 +293,5 @@ class CollaborativeOptimizer(optim.Optimizer):
             tokens_total=self.contributed_tokens,
             tokens_per_second=self._speed.per_second,
             failed_rounds=self.failed_rounds,
+            **self._costs.fields(),
         )

@@ -166,6 +166,31 @@ ROUNDS = Row(
                 override("all", custom__stacking={"mode": "none", "group": "A"}, custom__fillOpacity=0),
             ),
         ),
+        graph(
+            "Time left for training",
+            "Part of its time that the last ten rounds left for training. The rest went into waiting for the "
+            "network, encoding contributions, and taking over new states.",
+            Query("{0}", peer.UTILIZATION, legend="training"),
+            unit="percentunit",
+            defaults={"max": 1},
+        ),
+        graph(
+            "Waiting for the network",
+            "How long the trainer waited for its node, in the last round and over 15 minutes. Rounds that "
+            "overlap with training leave hardly any.",
+            Query("{0}", peer.ROUND_WAITING, legend="last round"),
+            Query("increase({0}[15m])", peer.WAITING, legend="15 minutes"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Bytes of a round",
+            "Payload bytes of all messages in the last round: from the end of the one before to its own.",
+            Query("{0}", peer.ROUND_RECEIVE, legend="received"),
+            Query("{0}", peer.ROUND_TRANSMIT, legend="sent"),
+            unit="decbytes",
+            defaults={"min": 0},
+        ),
     ),
 )
 NETWORK = Row(

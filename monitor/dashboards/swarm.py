@@ -173,6 +173,36 @@ AVERAGING = Row(
             unit="none",
             defaults={"min": 0, "decimals": 0},
         ),
+        graph(
+            "Time left for training",
+            "Part of their time that the last ten rounds left the oracles for training. The rest went into "
+            "waiting for the network, encoding contributions, and taking over new states.",
+            Query("{0}", swarm.UTILIZATION, legend="median"),
+            Query(
+                "{0} * on (peer_id, instance) group_left (name) {1}",
+                swarm.PEER_UTILIZATION,
+                swarm.PEER_INFO,
+                legend="{{name}} {{peer_id}}",
+            ),
+            unit="percentunit",
+            width=12,
+            defaults={"max": 1},
+            overrides=(override("median", custom__lineWidth=2),),
+        ),
+        graph(
+            "Waiting for the network",
+            "Part of its time for which each oracle's trainer waited for its node, over 15 minutes. Rounds "
+            "that overlap with training leave hardly any.",
+            Query(
+                "rate({0}[15m]) * on (peer_id, instance) group_left (name) {1}",
+                swarm.PEER_WAITING,
+                swarm.PEER_INFO,
+                legend="{{name}} {{peer_id}}",
+            ),
+            unit="percentunit",
+            width=12,
+            defaults={"min": 0},
+        ),
     ),
 )
 _NAMES = {
@@ -184,6 +214,9 @@ _NAMES = {
     "Value #E": "Round",
     "Value #F": "Failed rounds",
     "Value #G": "Last seen",
+    "Value #H": "Sent per round",
+    "Value #I": "Received per round",
+    "Value #J": "Waited in last round",
     "role": "Role",
     "device": "Device",
     "version": "Version",
@@ -194,7 +227,7 @@ CONTRIBUTIONS = Row(
         Panel(
             "Peers",
             "The peers that contributed most, up to the monitor's --max-peer-series. Peers choose their own "
-            "names.",
+            "names. Bytes per round are means over the last hour.",
             (
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),
@@ -203,6 +236,13 @@ CONTRIBUTIONS = Row(
                 Query("sum by (peer_id) ({0})", swarm.PEER_ROUND, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_FAILED_ROUNDS_TOTAL, table=True),
                 Query("sum by (peer_id) ({0}) * 1000", swarm.PEER_LAST_SEEN, table=True),
+                Query(
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_TRANSMIT, table=True
+                ),
+                Query(
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_RECEIVE, table=True
+                ),
+                Query("sum by (peer_id) ({0})", swarm.PEER_ROUND_WAITING, table=True),
             ),
             "none",
             kind="table",
@@ -212,13 +252,16 @@ CONTRIBUTIONS = Row(
             transformations=columns(
                 "peer_id",
                 _NAMES,
-                hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 8))),
+                hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 11))),
             ),
             overrides=(
                 override("Tokens", unit="short"),
                 override("Share", unit="percentunit", min=0, max=1, custom__cellOptions={"type": "gauge"}),
                 override("Loss", unit=NATS, decimals=3),
                 override("Last seen", unit="dateTimeFromNow"),
+                override("Sent per round", unit="decbytes"),
+                override("Received per round", unit="decbytes"),
+                override("Waited in last round", unit="s", decimals=1),
             ),
         ),
     ),

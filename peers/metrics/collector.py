@@ -65,7 +65,8 @@ class PeerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """New families with samples."""
         of_gpu = self._gpu.samples() if self._gpu else ()
-        for spec, samples in chain(self._of_process(), self._of_swarm(), self._of_oracle(), of_gpu):
+        own = (self._of_process(), self._of_swarm(), self._of_oracle(), self._of_costs())
+        for spec, samples in chain(*own, of_gpu):
             finite = [(labels, value) for labels, value in samples if math.isfinite(value)]
             if finite:
                 yield spec.family(finite)
@@ -83,9 +84,7 @@ class PeerMetrics(Collector):
     def _record(self) -> PeerRecord | None:
         """What this peer says of itself to the others."""
         swarm = self._swarm
-        if swarm is None:
-            return None
-        return next((peer.record for peer in swarm.view.peers if peer.peer_id == swarm.peer_id), None)
+        return swarm.view.record(swarm.peer_id) if swarm else None
 
     def _state(self) -> str:
         status, record = self._rounds.status, self._record
@@ -132,6 +131,16 @@ class PeerMetrics(Collector):
             yield names.HELDOUT_ACCURACY, _one(status.latest.accuracy)
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
+
+    def _of_costs(self) -> Iterator[Samples]:
+        record = self._record
+        if record is None:
+            return
+        yield names.ROUND_RECEIVE, _one(record.round_received_bytes)
+        yield names.ROUND_TRANSMIT, _one(record.round_sent_bytes)
+        yield names.UTILIZATION, _one(record.utilization)
+        yield names.ROUND_WAITING, _one(record.round_waiting_seconds)
+        yield names.WAITING, _one(record.waiting_seconds)
 
     def _histograms(self) -> Iterator[Histogram]:
         if self._swarm is not None:

@@ -24,7 +24,7 @@ def header(facts: Facts, width: int) -> list[Text]:
 
 
 def numbers(facts: Facts) -> list[Text]:
-    """Where the round stands, what the oracle does and has given, and what the network carries."""
+    """Where the round stands, what the oracle does and gives, what the network carries, what rounds cost."""
     status, view, peer_id = facts.status, facts.view, facts.about.peer_id
     oracles = words.plural(len(view.oracles), "oracle")
     given, failed = words.amount(status.contributed_tokens), status.failed_rounds
@@ -43,6 +43,7 @@ def numbers(facts: Facts) -> list[Text]:
         ),
         _line("given", f"{given} tokens, {_part(status.contributed_tokens, facts.swarm_tokens)}"),
         _line("network", f"↑ {_flow(facts.up)}   ↓ {_flow(facts.down)}"),
+        _line("per round", words.costs(view.record(peer_id))),
     ]
 
 

@@ -82,4 +82,5 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
         "oracles": str(len(view.oracles)),
         "reach": words.reach(view, peer_id),
         "last round": words.last_round(status),
+        "utilization": words.utilization(view.record(peer_id)),
     }

@@ -10,6 +10,7 @@ from dupt_swarm.command_line.printable import one_line
 if TYPE_CHECKING:
     from dupt_swarm.learning.quality import Quality
     from dupt_swarm.node.messages import Downloading
+    from dupt_swarm.node.record import PeerRecord
     from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
 
@@ -55,7 +56,23 @@ def total_speed(status: Status, view: View, peer_id: str) -> float:
 
 def reach(view: View, peer_id: str) -> str:
     """How others call this peer."""
-    return next((peer.record.reach for peer in view.peers if peer.peer_id == peer_id), "–")
+    record = view.record(peer_id)
+    return record.reach if record else "–"
+
+
+def costs(record: PeerRecord | None) -> str:
+    """Such as ``↑ 1.03 MB  ↓ 4.12 MB, waited 0.3 s; 97 % of the time for training``."""
+    if record is None or record.round_sent_bytes is None:
+        return "none yet"
+    sent, received = size(record.round_sent_bytes), size(record.round_received_bytes)
+    waited = "" if record.round_waiting_seconds is None else f", waited {wait(record.round_waiting_seconds)}"
+    left = "" if record.utilization is None else f"; {utilization(record)} of the time for training"
+    return f"↑ {sent}  ↓ {received}{waited}{left}"
+
+
+def utilization(record: PeerRecord | None) -> str:
+    """The part of its time that rounds leave an oracle for training."""
+    return "–" if record is None or record.utilization is None else percent(record.utilization, 1.0)
 
 
 def last_round(status: Status) -> str:
@@ -100,6 +117,16 @@ def amount(count: float, unit: str = "") -> str:
             scaled = count / size
             return f"{scaled:.{max(0, 3 - len(str(int(scaled))))}f} {prefix}{unit}"
     return f"{count:.0f} {unit}".rstrip()
+
+
+def size(count: int | None) -> str:
+    """An `amount` of bytes, or a dash."""
+    return "–" if count is None else amount(count, "B")
+
+
+def wait(seconds: float | None) -> str:
+    """Such as ``0.3 s``, or a dash."""
+    return "–" if seconds is None else f"{seconds:.1f} s"
 
 
 def duration(seconds: float) -> str:

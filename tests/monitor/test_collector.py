@@ -22,6 +22,11 @@ EVERYTHING = {
     "round_tokens": 7,
     "group_size": 3,
     "checkpoint_round": 2,
+    "round_sent_bytes": 7_000,
+    "round_received_bytes": 9_000,
+    "utilization": 0.9,
+    "round_waiting_seconds": 0.5,
+    "waiting_seconds": 30.0,
 }
 EVALUATION = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 3.0, "round": 2, "time": NOW - 5}
 OF_A_TASK = {"dataset": "reviews", "accuracy": 0.9, "loss_nats": 0.3, "round": 2, "time": NOW - 5}
@@ -170,6 +175,28 @@ def test_averaging(scrapes: Scrapes, manifest: Manifest) -> None:
     assert scrapes.values("dupt_swarm_group_size_max") == {run: 3.0}
 
 
+def test_what_rounds_cost(scrapes: Scrapes, manifest: Manifest) -> None:
+    """Of each oracle as far as it says so, and the median utilization; nothing of those who do not train."""
+    scrapes.see(
+        peer("a", **EVERYTHING),
+        peer("b", utilization=0.5),
+        peer("c", **EVERYTHING | {"utilization": 0.1, "waiting_seconds": 4.0}),
+        peer("old"),
+        peer("first", **EVERYTHING | {"role": "bootstrap"}),
+    )
+
+    assert scrapes.values("dupt_swarm_utilization_ratio") == {manifest.swarm_id: 0.5}
+    expected = {
+        "utilization_ratio": {"a": 0.9, "b": 0.5, "c": 0.1},
+        "round_transmit_bytes": {"a": 7_000.0, "c": 7_000.0},
+        "round_receive_bytes": {"a": 9_000.0, "c": 9_000.0},
+        "round_waiting_seconds": {"a": 0.5, "c": 0.5},
+        "waiting_seconds_total": {"a": 30.0, "c": 4.0},
+    }
+    for name, values in expected.items():
+        assert scrapes.values(f"dupt_swarm_peer_{name}", "peer_id") == values
+
+
 def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
     """The checkpoint of the highest round counts, whoever has it on disk."""
     scrapes.see(
@@ -224,7 +251,7 @@ def test_unknown_is_absent(scrapes: Scrapes) -> None:
 
     samples = [sample for family in scrapes.registry.collect() for sample in family.samples]
     assert not [sample for sample in samples if not math.isfinite(sample.value)]
-    unknown = ("loss", "round_tokens", "bpb", "group", "duration", "checkpoint", "eval")
+    unknown = ("loss", "round_tokens", "bpb", "group", "duration", "checkpoint", "eval", "util", "waiting")
     swarm = [sample.name for sample in samples if sample.name.startswith("dupt_swarm_")]
     assert not [name for name in swarm if any(word in name for word in unknown)]
 

@@ -12,6 +12,7 @@ import pytest
 
 from dupt_swarm.command_line.printable import printable
 from dupt_swarm.node.view import Peer, View
+from monitor import formats
 from monitor.history import History, Point
 from monitor.site import FILES, Site
 from monitor.watcher import Snapshot
@@ -124,6 +125,40 @@ def test_accuracy_beside_the_loss() -> None:
     assert "Accuracy" not in site_of(seen(peer("a", heldout_loss=0.4))).page()
 
 
+def test_what_rounds_cost() -> None:
+    """Bytes, seconds and what is left, of each oracle that has ended a round; else not a word of it."""
+    costs = {
+        **{"round_sent_bytes": 12_345_678, "round_received_bytes": 999, "utilization": 0.966},
+        **{"round_waiting_seconds": 0.34, "waiting_seconds": 300.0},
+    }
+    page = Tags(site_of(seen(peer("a", name="ada", **costs), peer("b"))).page())
+    text = " ".join(page.text.split())
+    assert "What rounds cost in bytes and time OracleSentReceivedWaitedin allUtilization" in text
+    assert " ada 12.3 MB 999 B 0.3 s 5 min 97 % Sent, received" in text
+    first = peer("first", role="bootstrap", **costs)
+    without = site_of(seen(peer("a"), first)).page()
+    assert "What rounds cost" not in without
+    assert Tags(without).tags.count(("div", {"class": "place", "id": "costs", "data-live": None})) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(None, "–"), (0, "0 B"), (1234, "1.23 kB"), (45_600_000, "45.6 MB"), ((1 << 62) - 1, "4,611,686 TB")],
+)
+def test_sizes(count: int | None, shown: str) -> None:
+    """Three digits with the unit that suits them; the greatest that a record may claim is a number too."""
+    assert formats.size(count) == shown.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, "–"), (0.0, "0.0 s"), (14.94, "14.9 s"), (15.0, "15 s"), (1e9, "11574 days")],
+)
+def test_waits(seconds: float | None, shown: str) -> None:
+    """Tenths where they matter."""
+    assert formats.wait(seconds) == shown.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def test_what_the_model_says() -> None:
     """The newest sample is there with round and evaluator, and called generated; else not a word of it."""
     without = site_of(seen(peer("a"))).page()
@@ -197,7 +232,12 @@ def test_local_address_is_said_to_be_local() -> None:
 
 def test_small_with_a_thousand_peers() -> None:
     """Page, style and script together stay below 80 kB with a thousand peers and a long history."""
-    peers = [peer(f"Qm{n:044}", name="é" * 20, device="NVIDIA H100" * 3, loss=3.0) for n in range(1000)]
+    costs = {
+        **{"round_sent_bytes": 10**9, "round_received_bytes": 10**9, "utilization": 0.5},
+        **{"round_waiting_seconds": 0.5, "waiting_seconds": 0.5},
+    }
+    about = {"name": "é" * 20, "device": "NVIDIA H100" * 3, "loss": 3.0} | costs
+    peers = [peer(f"Qm{n:044}", **about) for n in range(1000)]
     history = remembered(*(Point(NOW - 10_000 + 5 * n, 3, 900, 3.1, 3.0, 3.2, 3.4) for n in range(2000)))
     site = site_of(seen(*peers), history)
     html = site.page()

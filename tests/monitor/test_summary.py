@@ -56,7 +56,8 @@ def test_public_shape() -> None:
     assert keys(data["peers"]["listed"][0]) == {
         *("peer_id", "name", "role", "state", "reach", "round", "rounds_behind", "share", "tokens_total"),
         *("tokens_per_second", "loss", "heldout_loss", "heldout_accuracy", "version", "device"),
-        "last_seen",
+        *("last_seen", "round_sent_bytes", "round_received_bytes", "utilization", "round_waiting_seconds"),
+        "waiting_seconds",
     }
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}
@@ -238,6 +239,25 @@ def test_replicas_disagree() -> None:
         "critical",
         "1 peer holds another state than most of the same round.",
     )
+
+
+def test_what_rounds_leave() -> None:
+    """The part of the time that is left for training is told as soon as an oracle knows it."""
+    oracles = [peer(name, round_seconds=50.0, utilization=0.97) for name in ("a", "b")]
+    text = "Rounds end in time and leave 97\N{NO-BREAK SPACE}% of the time for training; the last one took 50"
+    assert checks_of(seen(*oracles))["rounds"].text.startswith(text)
+    text = "Rounds end in time; the last one took 50"
+    assert checks_of(seen(peer("a", round_seconds=50.0)))["rounds"].text.startswith(text)
+
+
+def test_what_a_round_cost_is_as_the_oracle_says() -> None:
+    """In numbers; null where it does not say so."""
+    costs = {
+        **{"round_sent_bytes": 7, "round_received_bytes": 9, "utilization": 0.5},
+        **{"round_waiting_seconds": 0.25, "waiting_seconds": 4.0},
+    }
+    listed = summary_of(seen(peer("a", **costs), peer("b"))).peers.listed
+    assert [one.model_dump(include=set(costs)) for one in listed] == [costs, dict.fromkeys(costs)]
 
 
 def test_reach() -> None:

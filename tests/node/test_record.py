@@ -1,5 +1,6 @@
 """What a peer says of itself."""
 
+import math
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +16,14 @@ FIELDS: dict[str, Any] = {
     "state_digest": "a" * 64,
     "swarm_tokens": 1,
 }
+
+COSTS = (
+    "round_sent_bytes",
+    "round_received_bytes",
+    "utilization",
+    "round_waiting_seconds",
+    "waiting_seconds",
+)
 
 
 def test_published_is_short_and_plain() -> None:
@@ -35,3 +44,25 @@ def test_a_hostile_role_is_refused(role: object) -> None:
     """Whatever its type."""
     with pytest.raises(ValidationError):
         PeerRecord.model_validate(FIELDS | {"role": role})
+
+
+def test_a_record_may_say_nothing_of_what_rounds_cost() -> None:
+    """As those of older peers do: nothing is known then, which is not nothing."""
+    record = PeerRecord.model_validate(FIELDS)
+    assert {getattr(record, name) for name in COSTS} == {None}
+    known = dict.fromkeys(COSTS, 0) | {"utilization": 1.0}
+    assert PeerRecord.model_validate(FIELDS | known).published() == FIELDS | known
+
+
+@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize("value", [-1, -0.5, 1 << 62, 1e10, math.inf, math.nan, "1", [1]])
+def test_hostile_costs_are_refused(name: str, value: object) -> None:
+    """None is negative, beyond all bounds, infinite or not a number."""
+    with pytest.raises(ValidationError):
+        PeerRecord.model_validate(FIELDS | {name: value})
+
+
+def test_a_utilization_is_a_ratio() -> None:
+    """Nobody trains for more than all of the time."""
+    with pytest.raises(ValidationError):
+        PeerRecord.model_validate(FIELDS | {"utilization": 1.001})

@@ -4,6 +4,7 @@ import pytest
 
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord
 from dupt_swarm.node.record_fields import (
+    CostFields,
     EvaluationFields,
     RecordFields,
     RoundFields,
@@ -24,7 +25,7 @@ def test_every_field_of_a_record_may_be_changed_but_its_time() -> None:
     assert get_type_hints(SampleFields) == {name: sample[name] for name in SampleRecord.model_fields}
 
 
-@pytest.mark.parametrize("some", [RoundFields, Whereabouts])
+@pytest.mark.parametrize("some", [RoundFields, CostFields, Whereabouts])
 def test_some_fields(some: type) -> None:
     """The smaller sets have the same types as the whole."""
     assert get_type_hints(some).items() <= get_type_hints(RecordFields).items()

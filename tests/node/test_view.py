@@ -309,3 +309,19 @@ def test_implausible_records(make_peer, fields) -> None:
     """A record with an implausible field is refused."""
     with pytest.raises(ValidationError):
         make_peer("a", **fields)
+
+
+def test_the_record_of_a_peer(make_peer) -> None:
+    """By its id, if it is there."""
+    view = View(0.0, (make_peer("a", name="ada"), make_peer("b")))
+    found = view.record("a")
+    assert found is not None
+    assert found.name == "ada"
+    assert view.record("c") is None
+
+
+def test_utilization_is_the_oracles_median(make_peer) -> None:
+    """One that lies does not move it, and who knows none, or does not train, does not count."""
+    oracles = [make_peer(name, utilization=ratio) for name, ratio in (("a", 0.9), ("b", 0.95), ("c", 0.0))]
+    assert View(0.0, (make_peer("d"), make_peer("e", role="bootstrap", utilization=0.1))).utilization is None
+    assert View(0.0, (*oracles, make_peer("d"))).utilization == 0.9

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.record import PeerRecord
 from tests.support import swarm_program
-from tests.support.contributions import put
+from tests.support.contributions import encoded, put
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
@@ -365,6 +366,42 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
         assert [swarm.state.round for swarm in swarms] == [3, 3]
         assert swarms[0].state == swarms[1].state
         assert all(optimizer.failed_rounds == 0 for optimizer in optimizers)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
+    """Bytes of at least half a contribution each way, seconds waited, and what is left; until a pause."""
+    manifest = manifest_of(**PLAIN_AVERAGING)
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(2)
+        models, optimizers = trained_by(swarms)
+        barrier = threading.Barrier(2)
+
+        def train(number: int) -> None:
+            for batch in batches(number, manifest, [4] * 3):
+                barrier.wait()
+                optimizers[number].step(tokens=backward(models[number], batch))
+
+        in_parallel([lambda: train(0), lambda: train(1)])
+
+        def record(swarm: Swarm) -> PeerRecord:
+            found = swarm.view.record(swarm.peer_id)
+            assert found is not None
+            return found
+
+        wait_until(lambda: all(record(swarm).averaged_rounds == 3 for swarm in swarms))
+        share = len(encoded(swarms[0].anchor, manifest)) / 2
+        for known in map(record, swarms):
+            assert known.round_sent_bytes is not None and known.round_received_bytes is not None
+            assert min(known.round_sent_bytes, known.round_received_bytes) > share
+            assert known.round_waiting_seconds is not None and known.waiting_seconds is not None
+            assert 0 < known.round_waiting_seconds < known.waiting_seconds
+            assert known.utilization is not None
+            assert 0 < known.utilization < 1
+        optimizers[0].pause()
+        wait_until(lambda: record(swarms[0]).state == "paused")
+        assert record(swarms[0]).utilization is None
+        assert record(swarms[0]).waiting_seconds
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -139,6 +139,9 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     assert 0 < scrape["learning_rate"] < 1
     assert (scrape["averaging_group_size"], scrape["round_lag"], scrape["known_peers"]) == (1, 0, 2)
     assert scrape["network_receive_bytes_total"] > 4 * 10_000, "the state came from the first peer"
+    assert scrape["round_receive_bytes"] >= 0 and scrape["round_transmit_bytes"] > 0
+    assert 0 < scrape["utilization_ratio"] <= 1
+    assert 0 <= scrape["round_waiting_seconds"] <= later["waiting_seconds_total"] < time.time() - began
     times = ("start", "last_step", "last_round", "checkpoint_saved")
     assert all(began - 1 <= scrape[f"{name}_timestamp_seconds"] <= time.time() for name in times)
     assert "gpu_memory_total_bytes" not in scrape and "averaging_rounds_failed_total" not in scrape
@@ -146,7 +149,7 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     served = fetch(first_url)
     check_names(served)
     assert served["network_transmit_bytes_total"] > 4 * 10_000
-    assert "inner_steps_total" not in served
+    assert "inner_steps_total" not in served and "utilization_ratio" not in served
 
     end(oracle, signal.SIGINT, 130)
     with pytest.raises(urllib.error.URLError):
@@ -170,6 +173,7 @@ def settled(scrape: Scrape | None) -> bool:
         and scrape["averaging_rounds_total"] >= 2
         and scrape["known_peers"] == 2
         and scrape["network_receive_bytes_total"] > 0
+        and "utilization_ratio" in scrape
     )
 
 

@@ -94,7 +94,7 @@ def test_another_swarm_than_expected_is_exit_code_10(
 def test_two_oracles_train_and_status_shows_them(
     bootstrap: dict[str, Any], text: Path, tmp_path: Path
 ) -> None:
-    """Two joins with nothing but an address average; status lists all peers in its public shape."""
+    """Two joins with nothing but an address average; status lists all peers, and what rounds cost them."""
     oracles = [
         start(
             *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
@@ -125,6 +125,11 @@ def test_two_oracles_train_and_status_shows_them(
         "state_digest",
     }
     assert all(expected <= peer.keys() for peer in status["peers"])
+    for peer in (peer for peer in status["peers"] if peer["role"] == "oracle"):
+        assert min(peer["round_sent_bytes"], peer["round_received_bytes"]) > 10_000, "a contribution each way"
+        assert 0 <= peer["round_waiting_seconds"] <= peer["waiting_seconds"]
+        assert 0 < peer["utilization"] <= 1
+    assert "utilization" in table.stdout
     assert bootstrap["swarm_id"] in table.stdout
     assert "one" in table.stdout
     assert [oracle.returncode for oracle in oracles] == [0, 0]

@@ -22,11 +22,20 @@ from peers.screen.frame import frame
 from peers.screen.history import Curve, Odometer
 from peers.screen.log import Log, describe
 from peers.screen.panel import Panel, Whole
-from peers.screen.words import amount, bar, company, describe_download, duration, last_round
-from tests.support.screen import about, averaged, facts, oracle, status
+from peers.screen.words import (
+    amount,
+    bar,
+    company,
+    costs,
+    describe_download,
+    duration,
+    last_round,
+    utilization,
+)
+from tests.support.screen import about, averaged, cost_fields, facts, oracle, status
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
-VIEW = View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0)))
+VIEW = View(0.0, (oracle("me", 90.0, reach="relayed", **cost_fields()), oracle("other", 300.0)))
 QUIET = Traffic(received=0, sent=0)
 SIZES = [(80, 24), (120, 40), (60, 16), (40, 8), (200, 60)]
 
@@ -49,6 +58,7 @@ def test_everything_is_there_at_a_glance() -> None:
         "oracles": "2",
         "reach": "relayed",
         "last round": "averaged with 1 other in 0.6 s",
+        "utilization": "97 %",
     }
 
 
@@ -109,18 +119,19 @@ def test_the_panel_says_all_of_it_on_80_by_24() -> None:
     swarm_id = about().manifest.swarm_id
     assert shown[0].split() == [swarm_id, "as", "alice", "stepping", "3", "of", "8", "micro-batches"]
     assert shown[1].strip() == "GPT 4 × 256, 4.20 M weights  ·  cpu, 2 threads  ·  ~/texts: 3.20 M tokens"
-    assert [line.strip() for line in shown[3:8]] == [
+    assert [line.strip() for line in shown[3:9]] == [
         f"round 7   {bar(0.47)}  47 %  ends in about 1 s",
         "rounds    3 this session; last averaged with 1 other in 0.6 s",
         "speed     100 tokens/s, 25 % of 2 oracles; reach relayed",
         "given     1.23 M tokens, 30.9 % of the swarm's",
         "network   ↑ 12.3 MB, 400 kB/s of 1.00 MB/s   ↓ 456 MB, 200 kB/s, no limit",
+        "per round ↑ 1.03 MB  ↓ 4.12 MB, waited 0.3 s; 97 % of the time for training",
     ]
-    assert shown[9].split("held-out") == [
+    assert shown[10].split("held-out") == [
         " loss 5.5000".ljust(40) + " ",
         " 6.0000  2.500 bits/byte".ljust(31),
     ]
-    assert "9.000" in shown[10]
+    assert "9.000" in shown[11]
     assert shown[-1].strip() == "12:00:59  event 59"
     assert sum("event" in line for line in shown) >= 4
 
@@ -178,8 +189,9 @@ def test_nothing_known_yet_is_a_panel_too() -> None:
         events=[],
     )
     shown = lines(frame(empty, 80, 23))
-    assert "loss –" in shown[9]
     assert "given     0 tokens, none in the swarm yet" in shown[6]
+    assert "per round none yet" in shown[8]
+    assert "loss –" in shown[10]
 
 
 def test_a_curve_falls_from_the_upper_left_to_the_lower_right() -> None:
@@ -313,6 +325,14 @@ def test_company_is_proper_english(others: int, words: str) -> None:
 def test_amounts_have_three_digits(count: float, words: str) -> None:
     """With the prefix that suits them."""
     assert amount(count, "B") == words
+
+
+def test_what_a_round_costs_is_told_as_far_as_it_is_known() -> None:
+    """Nothing before the first round; after a pause the bytes only, until a round was measured again."""
+    paused = oracle("me", 0.0, **cost_fields(utilization=None, round_waiting_seconds=None))
+    assert costs(None) == costs(oracle("me", 90.0).record) == "none yet"
+    assert costs(paused.record) == "↑ 1.03 MB  ↓ 4.12 MB"
+    assert utilization(None) == utilization(paused.record) == "–"
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(7.4, "7 s"), (600, "10 min"), (7200, "2.0 h")])

@@ -4,19 +4,23 @@ import io
 from collections.abc import Callable
 
 from rich.console import Console
+from rich.table import Table
 
 from dupt_swarm.node.record import EvaluationRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
-from peers.status import peer_table, sample_lines
-from tests.support.screen import oracle
+from peers.status import PIPE_WIDTH, cost_table, peer_table, sample_lines
+from tests.support.screen import cost_fields, oracle
+
+
+def printed(table: Table, width: int = 200) -> str:
+    written = io.StringIO()
+    Console(file=written, width=width, force_terminal=False).print(table)
+    return written.getvalue()
 
 
 def shown(*names: str) -> str:
-    written = io.StringIO()
-    console = Console(file=written, width=200, force_terminal=False)
     view = View(0.0, tuple(oracle(f"Qm{number}", 100.0, name=name) for number, name in enumerate(names)))
-    console.print(peer_table(view))
-    return written.getvalue()
+    return printed(peer_table(view))
 
 
 def test_a_strangers_name_stays_a_name() -> None:
@@ -46,3 +50,29 @@ def test_what_the_model_says_keeps_to_its_line(make_peer: Callable[..., Peer]) -
 def test_a_peer_without_a_name_is_known_by_its_id() -> None:
     """The end of it, which differs between peers."""
     assert "Qm0" in shown("")
+
+
+def test_what_rounds_cost_has_a_table_of_its_own() -> None:
+    """A row for each oracle that has ended a round, a dash for what it does not know; it fits into a pipe."""
+    known = oracle("Qm0", 100.0, name="ada", **cost_fields())
+    paused = oracle(
+        "Qm1", 100.0, name="\x1b[2J[red]bob", **cost_fields(utilization=None, round_waiting_seconds=None)
+    )
+    lines = printed(cost_table(View(0.0, (known, paused, oracle("Qm2", 100.0)))), PIPE_WIDTH).splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "oracle sent in last round received waited waited in all utilization",
+        "ada 1.03 MB 4.12 MB 0.3 s 12.0 s 97 %",
+        "�[2J[red]bob 1.03 MB 4.12 MB – 12.0 s –",
+    ]
+
+
+def test_the_most_that_a_record_may_claim_fits_into_the_table() -> None:
+    """Whoever claims it stays in its row."""
+    most = cost_fields(
+        round_sent_bytes=(1 << 62) - 1,
+        round_received_bytes=(1 << 62) - 1,
+        round_waiting_seconds=1e9,
+        waiting_seconds=1e9,
+    )
+    view = View(0.0, (oracle("Qm0", 100.0, name="W" * 40, **most),))
+    assert len(printed(cost_table(view), PIPE_WIDTH).splitlines()) == 2

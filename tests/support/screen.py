@@ -20,7 +20,9 @@ def manifest() -> Manifest:
     return manifest_from_preset("tiny", name="demo", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=257)
 
 
-def oracle(peer_id: str, tokens_per_second: float, reach: Reach = "direct", name: str = "") -> Peer:
+def oracle(
+    peer_id: str, tokens_per_second: float, reach: Reach = "direct", name: str = "", **more: Any
+) -> Peer:
     """One that trains."""
     record = PeerRecord(
         role="oracle",
@@ -32,8 +34,21 @@ def oracle(peer_id: str, tokens_per_second: float, reach: Reach = "direct", name
         tokens_per_second=tokens_per_second,
         reach=reach,
         name=name,
+        **more,
     )
     return Peer(peer_id, record)
+
+
+def cost_fields(**changed: Any) -> dict[str, Any]:
+    """What rounds cost an oracle, as fields of its record."""
+    return {
+        "round_sent_bytes": 1_030_000,
+        "round_received_bytes": 4_120_000,
+        "utilization": 0.966,
+        "round_waiting_seconds": 0.34,
+        "waiting_seconds": 12.0,
+        **changed,
+    }
 
 
 def status(last: RoundResult | None = None, **changed: Any) -> Status:
@@ -79,7 +94,7 @@ def facts(**changed: Any) -> Facts:
     found = Facts(
         about(),
         status(averaged()),
-        View(0.0, (oracle("me", 90.0, reach="relayed"), oracle("other", 300.0))),
+        View(0.0, (oracle("me", 90.0, reach="relayed", **cost_fields()), oracle("other", 300.0))),
         up=Flow(12_300_000, 400e3, 1e6),
         down=Flow(456_000_000, 200e3, None),
         losses=[9 - step / 100 for step in range(300)],

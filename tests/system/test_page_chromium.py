@@ -101,8 +101,9 @@ def test_real_swarm(visit: Open, tmp_path: Path) -> None:
         first = curve.get_attribute("d")
         expect(curve).not_to_have_attribute("d", str(first), timeout=PATIENCE)
         expect(page.locator(".figure").first.locator("b")).not_to_have_text("0", timeout=PATIENCE)
-        expect(page.locator("tbody tr")).to_have_count(3)
-        expect(page.get_by_text(EVIL, exact=True)).to_be_visible()
+        expect(page.locator("#peers tbody tr")).to_have_count(3)
+        expect(page.locator("#costs tbody tr")).to_have_count(2, timeout=PATIENCE)
+        expect(page.locator("#peers").get_by_text(EVIL, exact=True)).to_be_visible()
         expect(page.locator("#join-line")).to_contain_text("--initial-peers /ip4/127.0.0.1/tcp/")
         box = curve.bounding_box()
         assert box is not None
@@ -244,7 +245,7 @@ def test_without_javascript(visit: Open) -> None:
     with served(TrainedSwarm().site()) as url:
         page = visit(url, java_script_enabled=False).page
         expect(page.locator("path.line.training")).to_be_visible()
-        expect(page.locator("tbody tr")).to_have_count(7)
+        expect(page.locator("#peers tbody tr")).to_have_count(7)
         expect(page.get_by_role("button")).to_have_count(0)
         page.get_by_role("link", name="tokens").click()
         expect(page.locator("nav a[aria-current]")).to_have_text("tokens")
@@ -275,7 +276,7 @@ def test_monitor_goes_away(visit: Open) -> None:
         expect(seen.page.locator("#lost")).to_be_hidden()
     seen.renew()
     expect(seen.page.locator("#lost")).to_be_visible()
-    expect(seen.page.locator("tbody tr")).to_have_count(7)
+    expect(seen.page.locator("#peers tbody tr")).to_have_count(7)
 
 
 def test_values_under_the_pointer(visit: Open) -> None:

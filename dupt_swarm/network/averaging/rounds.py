@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average
@@ -13,6 +14,7 @@ from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.record_fields import RoundFields
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.state import ReplicaState
@@ -34,13 +36,14 @@ class Rounds:
         member: Membership,
         averager: SwarmAverager,
         log: RoundLog,
+        traffic: Callable[[], Traffic],
     ) -> None:
-        """What ends well goes into ``log``."""
+        """What ends well goes into ``log``; ``traffic`` reads the bytes exchanged so far."""
         self._manifest, self._store, self._member = manifest, store, member
         self._averager, self._log = averager, log
         self._all_reduce: asyncio.Task[Average] | None = None
         self._overtaken = False
-        self._outcomes = RoundCounts()
+        self._outcomes = RoundCounts(traffic)
         self.under_way = False
 
     async def end(

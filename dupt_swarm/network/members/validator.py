@@ -24,7 +24,7 @@ from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.node.record import PeerRecord
 
 SIGNATURE_BYTES_MAX = 1024
-RECORD_BYTES_MAX = 1536  # an honest one has 300 to 700; 2700 of the largest fit into one answer of the DHT
+RECORD_BYTES_MAX = 1536  # an honest one has 300 to 950; 2700 of the largest fit into one answer of the DHT
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
 

@@ -43,7 +43,8 @@ async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     async with stations(1, manifest) as [peer]:
         averager = averager_type(manifest, peer.dht)
         await averager.open(peer.p2p, NUMEL)
-        yield Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0)), averager  # type: ignore[arg-type]
+        rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
+        yield rounds, averager
 
 
 def end_round(manifest, store, stations, contribution, averager_type=SwarmAverager):

@@ -128,9 +128,9 @@ def test_a_sample_gives_way(theirs, make_record) -> None:
 
 
 def test_largest_honest_record_fits(theirs, make_record) -> None:
-    """The longest record that a peer can publish of itself is within the limit on records."""
+    """The longest record that an oracle can publish of itself is within the limit; it evaluates nothing."""
     largest = make_record(
-        role="bootstrap",
+        role="oracle",
         state="averaging",
         round=2**61,
         swarm_tokens=2**61,
@@ -142,14 +142,6 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         group_size=2**19,
         round_seconds=1.1,
         failed_rounds=2**61,
-        evaluation={
-            "dataset": "x" * 40,
-            "bits_per_byte": 1.1,
-            "loss_nats": 1.1,
-            "accuracy": 0.1,
-            "round": 2**61,
-            "time": get_dht_time(),
-        },
         heldout_bits_per_byte=1.1,
         averaging_seconds=1.1,
         averaged_rounds=2**31,
@@ -158,6 +150,11 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         checkpoint_round=2**61,
         checkpoint_time=1.1e9,
         heldout_accuracy=0.1,
+        round_sent_bytes=2**61,
+        round_received_bytes=2**61,
+        utilization=0.1,
+        round_waiting_seconds=1.1,
+        waiting_seconds=1.1,
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
