@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 # Well under the 4 MiB limit of a libp2p message, and large enough to need few hashes.
 CHUNK_BYTES = 1 << 20
 # A unary libp2p response holds at most 2 MiB: enough for 30,000 chunks.
@@ -122,8 +124,8 @@ class Assembly:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._sections = tuple(bytearray(size) for size in index.sizes)
-        self._blob = Blob(index, tuple(memoryview(section) for section in self._sections))
+        # Not bytearrays: to fill gigabytes with zeros takes a while, and this may be on an event loop.
+        self._blob = Blob(index, tuple(np.empty(size, np.uint8).data for size in index.sizes))
         self.missing = set(range(len(index.chunk_sha256)))
 
     def put(self, number: int, data: bytes) -> None:

@@ -81,7 +81,8 @@ class Parts:
         self.average_codec = build_codec(encoding.average, encoding)
         check_size(self.contribution_codec, contribution, numel)
         self.values = torch.empty(numel)
-        self.encoded = memoryview(bytearray(encoded_size(self.average_codec, numel)))
+        # Not a bytearray: it would be filled with zeros, on the event loop.
+        self.encoded = torch.empty(encoded_size(self.average_codec, numel), dtype=torch.uint8).numpy().data
         self._parts = [
             Part(contribution[given], values, self.encoded[returned])
             for given, values, returned in zip(

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import numpy as np
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
@@ -108,13 +109,13 @@ class Share:
         check_size(self._form.codec, contribution, self._form.numel)
         claim = Claim(round, state, max(1, int(weight)), self._me)
 
-        def build() -> Statement:
-            # A copy: the trainer writes the next one where this one is.
-            blob = self._form.build(claim, bytes(contribution))
-            self._shelf.begin(blob)
-            return Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
+        def build() -> tuple[Blob, Statement]:
+            # A copy: the trainer writes the next one where this one is. (NumPy's lets the event loop run.)
+            blob = self._form.build(claim, np.frombuffer(contribution, np.uint8).copy().data)
+            return blob, Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
 
-        signed = await asyncio.to_thread(build)
+        blob, signed = await asyncio.to_thread(build)
+        self._shelf.begin(blob)
         return SharedOffer(contribution, claim.tokens, round, state, signed.data, signed)
 
     def check(self, member: Member, peer_id: str) -> None:
