@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.host import Host, to_the_end
 from dupt_swarm.network.service import NodeService
@@ -23,6 +24,7 @@ from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
+from tests.support.averages import Collected
 from tests.support.contributions import encoded, put
 from tests.support.loopback import LOOPBACK
 
@@ -139,19 +141,20 @@ def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch
             averagers = [SwarmAverager(manifest, peer.dht) for peer in peers]
             for averager, peer in zip(averagers, peers, strict=True):
                 await averager.open(peer.p2p, NUMEL)
-            contributions = [encoded(torch.full((NUMEL,), float(value)), manifest) for value in (1, 3)]
+            taken = [Collected() for _ in peers]
+            offers = [
+                Offer(encoded(torch.full((NUMEL,), value), manifest), 10.0, 7, "ab" * 32, each.take)
+                for value, each in zip((1.0, 3.0), taken, strict=True)
+            ]
             with Passes(monkeypatch) as passes:
                 results = await asyncio.gather(
-                    *(
-                        averager.average(contribution, 10.0, round=7, digest="ab" * 32, group_size=2)
-                        for averager, contribution in zip(averagers, contributions, strict=True)
-                    )
+                    *(each.average(offer, 2) for each, offer in zip(averagers, offers, strict=True))
                 )
             assert passes.seen == []
             assert passes.elsewhere == 2
-            for result in results:
-                assert result.values is not None
-                assert torch.equal(result.values, torch.full((NUMEL,), 2.0))
+            assert [result.reason for result in results] == ["", ""]
+            for each in taken:
+                assert torch.equal(each.values, torch.full((NUMEL,), 2.0))
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

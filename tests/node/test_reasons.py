@@ -25,9 +25,9 @@ def test_short_arrays() -> None:
 def test_outcomes_of_rounds() -> None:
     """The record tells how many rounds ended well, why others failed, and how the last good one went."""
     outcomes = RoundCounts()
-    outcomes.note(Average(None, reason="no_group"), succeeded=False, seconds=9.0)
-    outcomes.note(Average(None, mates=("a", "b")), succeeded=True, seconds=0.5)
-    outcomes.note(Average(None, mates=("a",), reason="timeout"), succeeded=False, seconds=8.0)
+    outcomes.note(Average(reason="no_group"), succeeded=False, seconds=9.0)
+    outcomes.note(Average(mates=("a", "b")), succeeded=True, seconds=0.5)
+    outcomes.note(Average(mates=("a",), reason="timeout"), succeeded=False, seconds=8.0)
 
     fields = outcomes.fields({"norm": 2})
     record = PeerRecord(

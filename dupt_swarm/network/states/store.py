@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.p2p import PeerID
-from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
@@ -19,6 +18,7 @@ from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
+from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
@@ -103,21 +103,9 @@ class StateStore:
             raise CheckpointError(f"{path}: saved with another outer optimizer; start a new swarm")
         self.replace(state)
 
-    async def step(self, average: Tensor, tokens: int) -> ReplicaState:
-        """The state that follows from an average contribution; the current one stays.
-
-        Raises:
-            OverflowError: it would not be finite.
-        """
-
-        def compute() -> ReplicaState:
-            state = self._outer.step(self.current, average, tokens)
-            if not state.finite:
-                raise OverflowError("the outer step is not finite")
-            _ = state.digest  # hashed here, off the event loop
-            return state
-
-        return await asyncio.to_thread(compute)
+    def following(self) -> NextState:
+        """The state that follows, to be computed from the average of a round; the current one stays."""
+        return NextState(self._outer, self.current)
 
     async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.

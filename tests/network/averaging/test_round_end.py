@@ -94,7 +94,7 @@ def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> 
         """As with an infinite weight that nobody checked."""
 
         async def average(self, *_, **__) -> Average:
-            return Average(None, round(float("inf")))
+            return Average(round(float("inf")))
 
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
     assert (state, average.reason) == (None, "network")
