@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
+
+from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Offer
@@ -62,7 +65,7 @@ class Rounds:
         self.under_way, self._overtaken = True, False
         try:
             following = self._store.following()
-            averaging = self._average(contribution, tokens, companions, following.take)
+            averaging = self._average(contribution, tokens, companions, _unless_gone(following))
             self._all_reduce = asyncio.create_task(averaging)
             outcome = await self._all_reduce
             if not outcome.reason:
@@ -73,7 +76,7 @@ class Rounds:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
-            self.under_way = False
+            self.under_way, self._all_reduce = False, None
         seconds = time.monotonic() - started
         if not self._overtaken:  # else it is a round of the others'
             self._outcomes.note(outcome, state is not None, seconds)
@@ -130,3 +133,14 @@ class Rounds:
         absent = set(companions).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))
         return outcome
+
+
+def _unless_gone(following: NextState) -> Take:
+    """`following.take`, which does not keep it: a failed exchange may linger in a traceback."""
+    method = weakref.WeakMethod(following.take)
+
+    def take(number: int, average: Tensor) -> None:
+        if (still_there := method()) is not None:
+            still_there(number, average)
+
+    return take

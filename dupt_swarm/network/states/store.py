@@ -1,4 +1,4 @@
-"""The store of the replica state: steps it, fetches newer ones, and keeps what others may download."""
+"""The store of the replica state: begins the next one, fetches newer ones, keeps what others may fetch."""
 
 from __future__ import annotations
 
