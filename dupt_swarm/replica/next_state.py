@@ -28,16 +28,24 @@ class NextState:
         before: the state that it follows from.
     """
 
-    def __init__(self, outer: OuterOptimizer, before: ReplicaState) -> None:
-        """``before`` is not changed; ``outer`` does each step."""
+    def __init__(
+        self, outer: OuterOptimizer, before: ReplicaState, empty: Callable[[int], Tensor] = torch.empty
+    ) -> None:
+        """Begin.
+
+        Args:
+            outer: does each step.
+            before: is not changed.
+            empty: gives memory for so many values.
+        """
         numel = before.anchor.numel()
         self._outer, self.before = outer, before
         self._after = ReplicaState(
             before.round + 1,
             before.swarm_tokens,
             before.layout,
-            torch.empty(numel),
-            {name: torch.empty(numel) for name in before.buffers},
+            empty(numel),
+            {name: empty(numel) for name in before.buffers},
         )
         self._places = [slice(*pair) for pair in pairwise(accumulate(part_sizes(numel), initial=0))]
         self._finite = True

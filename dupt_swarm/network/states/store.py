@@ -20,6 +20,7 @@ from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.pool import VectorPool
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
 
@@ -46,6 +47,7 @@ class StateStore:
         self.last_arrival = 0.0
         self._manifest, self._tell = manifest, tell
         self._outer = build_outer(manifest)
+        self._pool = VectorPool(spare=1 + len(self._outer.buffer_names))
         self._exchange = exchange
         self._state: ReplicaState | None = None
         self._previous: ReplicaState | None = None
@@ -105,7 +107,7 @@ class StateStore:
 
     def following(self) -> NextState:
         """The state that follows, to be computed from the average of a round; the current one stays."""
-        return NextState(self._outer, self.current)
+        return NextState(self._outer, self.current, self._pool.empty)
 
     async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
