@@ -19,6 +19,7 @@ from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.compression import Float16Compression
 from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
@@ -202,6 +203,7 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))  # as a node has it
     vector = Vector(order["values"], order["number"], order["count"])
+    P2P._UNIX_SOCKET_PREFIX = f"/unix{order['folder']}/"  # stock leaves its sockets behind
     if order["kind"] == "stock":
         run_stock(vector, order["count"], order["initial_peers"])
     else:
