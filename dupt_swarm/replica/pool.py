@@ -24,7 +24,8 @@ class VectorPool:
     def empty(self, numel: int) -> Tensor:
         """A vector whose values are undefined, fp32 ``[numel]``."""
         found = self._free.pop() if self._free else None
-        memory = np.empty(numel, np.float32) if found is None or found.size != numel else found
+        # Not np.empty: NumPy asks for huge pages, and the kernel takes long to put them together.
+        memory = torch.empty(numel).numpy() if found is None or found.size != numel else found
         lent = memory[:]  # tensors and views of it keep this object, and nothing else does
         weakref.finalize(lent, self._take_back, memory).atexit = False
         return torch.from_numpy(lent)
