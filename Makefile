@@ -36,6 +36,7 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/allreduce.py
 	$(BIN)/python benchmarks/convergence.py run alone,alone-muon,adamw,tiny
 	$(BIN)/python benchmarks/convergence.py table convergence.jsonl
 	$(BIN)/python benchmarks/monitor.py

@@ -22,6 +22,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
+from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.schedule.learning_rate import inner_learning_rate
@@ -144,7 +145,7 @@ class _Swarm:
         self.oracles = [Learner(manifest, anchor, own) for own in batches]
         shapes = [parameter.detach() for parameter in self.oracles[0].parameters]
         self._state = ReplicaState.initial(shapes, self._outer.buffer_names)
-        self._sent: tuple[Tensor, list[int]] | None = None
+        self._sent: tuple[list[Tensor], list[int]] | None = None
 
     def send(self, weights: list[int]) -> None:
         """All contribute, each with its weight in tokens."""
@@ -155,7 +156,10 @@ class _Swarm:
         """All go on from the new anchor, which is returned."""
         assert self._sent is not None
         average, weights = self._sent
-        self._state = self._outer.step(self._state, average, sum(weights))
+        following = NextState(self._outer, self._state)
+        for number, part in enumerate(average):
+            following.take(number, part)
+        self._state = following.finish(sum(weights))
         for oracle in self.oracles:
             oracle.accept(self._state.anchor)
         return self._state.anchor
@@ -163,8 +167,8 @@ class _Swarm:
 
 def all_reduce(
     manifest: Manifest, round: int, contributions: Sequence[bytes], numel: int, weights: Sequence[int]
-) -> Tensor:
-    """The average that every peer gets of encoded contributions of ``numel`` values, fp32 ``[numel]``."""
+) -> list[Tensor]:
+    """The average that every peer gets of encoded contributions of ``numel`` values, part by part."""
     encoding = manifest.encoding
     given, returned = (build_codec(name, encoding) for name in (encoding.contribution, encoding.average))
     averaged = []
@@ -172,7 +176,7 @@ def all_reduce(
         received = [given.decode(contribution[place], size) for contribution in contributions]
         mean = _reduce_part(manifest, round, received, weights)
         averaged.append(returned.decode(returned.encode(mean), size))
-    return torch.cat(averaged)
+    return averaged
 
 
 def _reduce_part(

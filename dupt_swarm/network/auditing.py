@@ -102,13 +102,12 @@ class Auditor:
                 manifest, self.connection.exchange, entry, state.anchor.numel(), self._donors
             )
             after = await asyncio.to_thread(replay, manifest, state, entry, blobs)
-            digest = await asyncio.to_thread(lambda: after.digest)
         except NodeError as error:
             return "no longer held", str(error), None
         except (ValueError, OverflowError) as error:
             return "differs", str(error), None
-        if digest != entry.after:
-            return "differs", f"it leads to the state {digest[:12]}", None
+        if after.digest != entry.after:
+            return "differs", f"it leads to the state {after.digest[:12]}", None
         return "equal", "", after
 
     async def _fetch(self, digest: str) -> ReplicaState | None:

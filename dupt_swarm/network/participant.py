@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -14,7 +15,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
-from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.host import Host, background, to_the_end
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
@@ -69,6 +70,7 @@ class Participant:
     log: RoundLog
     sync: StateSync
     neighbours: Neighbours
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -100,7 +102,7 @@ class Participant:
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)
         if after is not None:
-            self._replace(after)
+            await self._replace(after)
             logger.info(
                 "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
                 *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
@@ -121,10 +123,10 @@ class Participant:
         self.host.tell(CatchingUp(fetching=False, newer=name))
         return RoundResult(None, "left_out", 0, (), seconds)
 
-    def adopt(self, state: StateName) -> Adopted:
+    async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
         if self.store.newer is not None:
-            self._replace(self.store.newer)
+            await self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
@@ -174,16 +176,23 @@ class Participant:
         self.host.tell(view)
         self.host.tell(self.connection.p2p.traffic.read())
 
-    def _on_newer_state(self) -> None:
+    async def _on_newer_state(self) -> None:
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
-            self.adopt(self.store.name)
+            await self.adopt(self.store.name)
 
-    def _replace(self, state: ReplicaState) -> None:
-        """Make ``state`` the current one, for the trainer and for others."""
+    async def _replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one: at once for others, and on return for the trainer."""
+        past = self.store.blobs
         self.store.replace(state)
-        self.memory.store(state)
         self.serve()
+
+        def hand_over() -> None:
+            past.clear()  # here, since to unmap gigabytes takes a while too
+            self.memory.store(state)
+
+        async with self._writing:
+            await to_the_end(hand_over)
 
     async def _reason_to_wait(self, state: StateName) -> str:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
@@ -228,7 +237,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
     memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
-    memory.store(store.current)
+    await to_the_end(partial(memory.store, store.current))
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(

@@ -74,7 +74,7 @@ class NodeService:
                 self._participant.rounds.cancel()
                 return command.reply(None)
             case Adopt(state):
-                return command.reply(self._participant.adopt(state))
+                return command.reply(await self._participant.adopt(state))
             case Save(path):
                 return command.reply(await self._participant.save(path))
             case _:

@@ -104,7 +104,7 @@ class EndRound(Command[RoundResult]):
 
 @dataclass(frozen=True)
 class CancelRound(Command[None]):
-    """Give up the all-reduce under way, if there is one; an outer step that has begun goes on."""
+    """Give up the all-reduce under way, if there is one."""
 
 
 @dataclass(frozen=True)

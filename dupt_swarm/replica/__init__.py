@@ -5,6 +5,8 @@ blob            an index of chunk hashes, and the chunks; its digest names the s
 storage         a replica state on disk
 limits          the largest state that a joiner accepts
 aggregation     screening and averaging of contributions
+next_state      the state that follows, computed part by part
+pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
 log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state

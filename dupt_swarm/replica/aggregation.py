@@ -11,6 +11,9 @@ from torch import Tensor
 
 from dupt_swarm.replica.state import all_finite
 
+# Between these, neither the square of the norm nor any square that matters to it leaves fp32.
+NORMS = (2.0**-40, 2.0**60)
+
 
 def screen_part(part: Tensor, weight: float, limit: float) -> str:
     """The reason to leave this part out, one word for the metrics; empty if it is sound.
@@ -28,9 +31,16 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
 
 
 def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float) -> list[bool]:
-    """Which parts to keep: see `keep_norms`."""
-    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts]
-    return keep_norms(norms, weights, ratio)
+    """Which parts to keep: see `keep_norms`. One reducer decides for all, so no bit of a norm matters."""
+    return keep_norms([_norm(part) for part in parts], weights, ratio)
+
+
+def _norm(part: Tensor) -> float:
+    """In fp32, and where squares may leave its range in fp64, which takes three times as long."""
+    norm = float(torch.linalg.vector_norm(part))
+    if not NORMS[0] < norm < NORMS[1]:
+        norm = float(torch.linalg.vector_norm(part, dtype=torch.float64))
+    return norm
 
 
 def keep_norms(norms: Sequence[float], weights: Sequence[float], ratio: float) -> list[bool]:
@@ -66,9 +76,14 @@ def sum_of_squares(part: Tensor) -> float:
 
 
 def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ wᵢ·xᵢ / Σ wᵢ over fp32 parts of one shape, summed in the given order."""
+    """Σ wᵢ·xᵢ / Σ wᵢ over fp32 parts of one shape, summed in the given order; it uses up the parts.
+
+    The mean is where the first one was: new memory would take longer than the arithmetic.
+    """
     total = math.fsum(weights)
-    mean = parts[0] * (weights[0] / total)
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
-        mean += part * (weight / total)
+    for part, weight in zip(parts, weights, strict=True):
+        part *= weight / total
+    mean = parts[0]
+    for part in parts[1:]:
+        mean += part
     return mean

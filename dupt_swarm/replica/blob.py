@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 # Well under the 4 MiB limit of a libp2p message, and large enough to need few hashes.
 CHUNK_BYTES = 1 << 20
 # A unary libp2p response holds at most 2 MiB: enough for 30,000 chunks.
@@ -84,13 +86,15 @@ class Blob:
     @classmethod
     def build(cls, header: dict[str, Any], sections: Sequence[bytes | memoryview]) -> Blob:
         """Hash ``sections``, which must not change afterwards, into a blob."""
+        return cls.hashed(header, sections, [sha256 for part in sections for sha256 in chunk_hashes(part)])
+
+    @classmethod
+    def hashed(
+        cls, header: dict[str, Any], sections: Sequence[bytes | memoryview], chunk_sha256: Sequence[bytes]
+    ) -> Blob:
+        """The same, where the hash of every chunk is known."""
         views = tuple(memoryview(section).cast("B") for section in sections)
-        chunk_sha256 = tuple(
-            hashlib.sha256(view[start : start + length]).digest()
-            for view in views
-            for start, length in _cuts(len(view))
-        )
-        return cls(Index(header, tuple(len(view) for view in views), chunk_sha256), views)
+        return cls(Index(header, tuple(len(view) for view in views), tuple(chunk_sha256)), views)
 
     @property
     def digest(self) -> str:
@@ -122,8 +126,8 @@ class Assembly:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._sections = tuple(bytearray(size) for size in index.sizes)
-        self._blob = Blob(index, tuple(memoryview(section) for section in self._sections))
+        # Not bytearrays: to fill gigabytes with zeros takes a while, and this may be on an event loop.
+        self._blob = Blob(index, tuple(np.empty(size, np.uint8).data for size in index.sizes))
         self.missing = set(range(len(index.chunk_sha256)))
 
     def put(self, number: int, data: bytes) -> None:
@@ -160,6 +164,12 @@ class Assembly:
         """The complete blob."""
         assert not self.missing
         return self._blob
+
+
+def chunk_hashes(section: bytes | memoryview) -> list[bytes]:
+    """The SHA-256 of each chunk of ``section``."""
+    view = memoryview(section).cast("B")
+    return [hashlib.sha256(view[start : start + length]).digest() for start, length in _cuts(len(view))]
 
 
 def _cuts(size: int) -> list[tuple[int, int]]:

@@ -7,34 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec import build_codec, part_sizes
-from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
+from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LogEntry
+from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 
 
 @dataclass(frozen=True)
-class Mean:
-    """The average of a round.
+class Counted:
+    """What counts in a round.
 
     Attributes:
-        values: fp32 ``[numel]``.
-        tokens: those that it stands for.
+        tokens: those that its average stands for.
         rejected: how many contributions were left out of it, by reason.
     """
 
-    values: Tensor
     tokens: int
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str]
 
 
 def contribution_form(manifest: Manifest, numel: int) -> Form:
@@ -50,19 +46,20 @@ def average_form(manifest: Manifest, numel: int) -> Form:
 
 
 def mean_of_shared(
-    contributions: Sequence[tuple[Blob, int]], measures: Sequence[Measure], form: Form, ratio: float
-) -> Mean:
+    contributions: Sequence[tuple[Blob, int]], form: Form, ratio: float, take: Take
+) -> Counted:
     """The mean of whole contributions, without those that are unsound, weighted by their tokens.
 
     Args:
         contributions: blobs, checked against what their makers signed, and tokens, in the agreed order.
-        measures: of each.
         form: of all.
         ratio: the largest norm allowed ÷ the median norm.
+        take: gets the mean, part by part.
 
     Raises:
         ValueError: none is sound.
     """
+    measures = [measure(blob, form) for blob, _ in contributions]
     usable = [place for place, measured in enumerate(measures) if not measured.reason]
     keep = keep_norms([measures[i].norm for i in usable], [float(contributions[i][1]) for i in usable], ratio)
     sound = [contributions[place] for place, kept in zip(usable, keep, strict=True) if kept]
@@ -70,11 +67,10 @@ def mean_of_shared(
     rejected += Counter(norm=keep.count(False))
     if not sound:
         raise ValueError("no contribution of the round is sound")
-    mean, weights = torch.empty(form.numel), [float(tokens) for _, tokens in sound]
-    parts = zip(*(form.parts(blob) for blob, _ in sound), strict=True)
-    for place, part in zip(mean.split_with_sizes(part_sizes(form.numel)), parts, strict=True):
-        place.copy_(weighted_mean(part, weights))
-    return Mean(mean, sum(tokens for _, tokens in sound), rejected)
+    weights = [float(tokens) for _, tokens in sound]
+    for number, parts in enumerate(zip(*(form.parts(blob) for blob, _ in sound), strict=True)):
+        take(number, weighted_mean(parts, weights))
+    return Counted(sum(tokens for _, tokens in sound), rejected)
 
 
 def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:
@@ -110,28 +106,20 @@ def replay(
     for digest, claim in claims_of(entry).items():
         form.check(blobs[digest].index, claim)
     inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
-    mean = {"share": _mean_of_contributions, "reduce": _whole_average}[entry.exchange](manifest, inputs, form)
-    return step(manifest, state, mean)
+    after = NextState(build_outer(manifest), state)
+    give = {"share": _mean_of_contributions, "reduce": _whole_average}[entry.exchange]
+    return after.finish(give(manifest, inputs, form, after.take))
 
 
-def step(manifest: Manifest, state: ReplicaState, mean: Mean) -> ReplicaState:
-    """The outer step.
-
-    Raises:
-        OverflowError: the state that follows would not be finite.
-    """
-    after = build_outer(manifest).step(state, mean.values, mean.tokens)
-    if not after.finite:
-        raise OverflowError("the outer step is not finite")
-    return after
+def _mean_of_contributions(
+    manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take
+) -> int:
+    return mean_of_shared(inputs, form, manifest.limits.max_norm_ratio, take).tokens
 
 
-def _mean_of_contributions(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form) -> Mean:
-    measures = [measure(blob, form) for blob, _ in inputs]
-    return mean_of_shared(inputs, measures, form, manifest.limits.max_norm_ratio)
-
-
-def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form) -> Mean:
+def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take) -> int:
     del manifest
     [(blob, tokens)] = inputs
-    return Mean(torch.cat(list(form.parts(blob))), tokens)
+    for number, part in enumerate(form.parts(blob)):
+        take(number, part)
+    return tokens

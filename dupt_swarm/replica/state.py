@@ -48,18 +48,31 @@ class ReplicaState:
         parts = torch.split(self.anchor, [math.prod(shape) for shape in self.layout])
         return [part.view(shape) for part, shape in zip(parts, self.layout, strict=True)]
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Anchor and buffers, in the order of the blob's sections."""
+        return [self.anchor, *(self.buffers[name] for name in sorted(self.buffers))]
+
     @cached_property
     def blob(self) -> Blob:
         """This state as a blob. The first access hashes everything: about a second per gigabyte."""
-        header = {
+        return Blob.build(self._header, [tensor.numpy().data for tensor in self.tensors])
+
+    def hashed(self, chunk_sha256: Sequence[bytes]) -> ReplicaState:
+        """This state, now that the hash of every chunk of its blob is known."""
+        sections = [tensor.numpy().data for tensor in self.tensors]
+        self.__dict__["blob"] = Blob.hashed(self._header, sections, chunk_sha256)
+        return self
+
+    @property
+    def _header(self) -> dict[str, Any]:
+        return {
             "kind": KIND,
             "round": self.round,
             "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
         }
-        tensors = [self.anchor, *(self.buffers[name] for name in sorted(self.buffers))]
-        return Blob.build(header, [tensor.numpy().data for tensor in tensors])
 
     @property
     def digest(self) -> str:

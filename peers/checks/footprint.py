@@ -18,7 +18,7 @@ GPU_PROGRAM = 700e6  # CUDA's context, on the GPU
 STATES_AT_ONCE = 3  # the current one, the last one while others download it, and a newer one
 CHECKPOINTS_AT_ONCE = 3  # two that are kept, and the one being written
 VECTORS_SHARED = 2  # anchor and contribution, between trainer and node
-VECTORS_AVERAGING = 2  # parts and average of an all-reduce
+VECTORS_AVERAGING = 1  # the encoded average, and parts under way
 MOMENTS = {"adamw": 2, "muon": 2, "sgd": 0, "none": 0}  # vectors of the inner optimizer; muon: at most
 
 

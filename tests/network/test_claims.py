@@ -99,6 +99,10 @@ async def claim(node, manifest, key, digest: str, tokens: int) -> None:
     )
 
 
+async def nothing_follows() -> None:
+    """What a node does with a newer state, here."""
+
+
 @pytest.mark.parametrize("kind", ["more tokens than its index has", "a digest that nobody serves"])
 def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identities, kind) -> None:
     """The node tries to fetch it once, and then is behind nobody."""
@@ -119,7 +123,7 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
                 assert mine.store.is_behind(view, mine.member.peer_id)
                 replaying = Replaying(manifest, mine.exchange, RoundLog(1, 0), always=True)
                 sync = StateSync(mine.store, mine.member, replaying, lambda _: None)
-                sync.follow(view, lambda: None)
+                sync.follow(view, nothing_follows)
                 assert sync.task is not None
                 await sync.task
                 view = await mine.member.refresh()

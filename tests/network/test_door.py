@@ -17,6 +17,7 @@ from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
+from tests.support.averages import average
 from tests.support.contributions import encoded
 from tests.support.stranger import (
     AveragerStub,
@@ -77,12 +78,14 @@ async def open_averagers(manifest, peers) -> list[SwarmAverager]:
 
 def start_round(averagers, manifest, size: int, round: int = 1) -> list[asyncio.Task]:
     """Each averages its own number."""
-    about = {"round": round, "digest": DIGEST, "group_size": size}
+    contributions = [
+        encoded(torch.full((NUMEL,), float(number)), manifest) for number in range(len(averagers))
+    ]
     return [
         asyncio.create_task(
-            averager.average(encoded(torch.full((NUMEL,), float(number)), manifest), 10.0, **about)
+            average(averager, contribution, 10.0, round=round, digest=DIGEST, group_size=size)
         )
-        for number, averager in enumerate(averagers)
+        for averager, contribution in zip(averagers, contributions, strict=True)
     ]
 
 

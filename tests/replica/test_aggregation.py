@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, sum_of_squares, weighted_mean
 
@@ -82,20 +83,50 @@ def test_weighted_mean(data, peers: int) -> None:
     assert (np.abs(actual - exact) <= (peers + 1) * 2.0**-23 * largest + 1e-44).all()
 
 
+@given(st.data(), st.integers(1, 6), st.integers(1, 70))
+def test_the_mean_has_the_bits_of_separate_operations(data, peers: int, numel: int) -> None:
+    """Each product is rounded to fp32, then each sum, in order: the state digest depends on all of them."""
+    floats = st_numpy.arrays(np.float32, (peers, numel), elements=st.floats(width=32, allow_nan=False))
+    rows = data.draw(floats)
+    weights = data.draw(st.lists(st.floats(5e-324, 1e12), min_size=peers, max_size=peers))
+    total = math.fsum(weights)
+    with np.errstate(all="ignore"):
+        expected = rows[0] * np.float32(weights[0] / total)
+        for row, weight in zip(rows[1:], weights[1:], strict=True):
+            expected = expected + row * np.float32(weight / total)
+    actual = weighted_mean(list(torch.from_numpy(rows.copy())), weights).numpy()
+    finite = ~np.isnan(expected)  # of which there are many kinds
+    assert actual[finite].tobytes() == expected[finite].tobytes()
+    assert np.isnan(actual[~finite]).all()
+
+
 def test_mean_of_one_is_itself() -> None:
-    """A single part is its own mean, bit for bit, and is not changed."""
+    """A single part is its own mean, bit for bit."""
     part = torch.linspace(-3, 7, 1001)
-    mean = weighted_mean([part], [123.0])
-    assert torch.equal(mean, part)
-    mean.zero_()
-    assert float(part[-1]) == 7.0
+    assert torch.equal(weighted_mean([part.clone()], [123.0]), part)
 
 
-def test_parts_are_not_changed() -> None:
-    """Averaging leaves the parts as they are."""
+def test_the_mean_takes_no_memory() -> None:
+    """It is where the first part was."""
     parts = [torch.ones(3), torch.full((3,), 4.0)]
-    assert weighted_mean(parts, [2.0, 1.0]).tolist() == [2.0, 2.0, 2.0]
-    assert [part.tolist() for part in parts] == [[1.0] * 3, [4.0] * 3]
+    mean = weighted_mean(parts, [2.0, 1.0])
+    assert mean.tolist() == [2.0, 2.0, 2.0]
+    assert mean.data_ptr() == parts[0].data_ptr()
+
+
+@given(
+    st_numpy.arrays(np.float32, st.integers(1, 3000), elements=st.floats(-1, 1, width=16)),
+    st.integers(-126, 127),
+)
+def test_a_norm_of_any_size(values: np.ndarray, exponent: int) -> None:
+    """A part three times as large as two others stays at a ratio of 3.01, and goes at 2.99."""
+    part = torch.from_numpy(values) * 2.0 ** (exponent - 2)
+    exact = math.sqrt(math.fsum(float(value) ** 2 for value in part))
+    if exact < 2.0**-110 or not float(part.abs().max()) < 2.0**125:
+        return  # three times as much would be rounded, or infinite
+    parts, weights = [part, part * 3, part.clone()], [1.0] * 3
+    assert screen_norms(parts, weights, 3.01) == [True, True, True]
+    assert screen_norms(parts, weights, 2.99) == [True, False, True]
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 64, 1001])

@@ -1,4 +1,5 @@
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -127,6 +128,27 @@ def test_decoded_values_have_memory_of_their_own() -> None:
         first.zero_()
         assert second.tolist() == [1.0, 1.0, 1.0]
         assert codec.decode(data, 3).tolist() == [1.0, 1.0, 1.0]
+
+
+@given(SCALED)
+def test_scaled_fp16_has_the_bytes_of_its_formula(values: np.ndarray) -> None:
+    """The exponent, then each value × 2^exponent, rounded to fp16; and back: ÷ 2^exponent, which is exact."""
+    data = ScaledFP16().encode(torch.from_numpy(values))
+    (shift,) = struct.unpack_from("<h", data)
+    halves = (values * np.float32(2.0**shift)).astype("<f2")
+    assert data[2:] == halves.tobytes()
+    expected = halves.astype(np.float32) * np.float32(2.0**-shift)
+    assert there_and_back(ScaledFP16(), values).tobytes() == expected.tobytes()
+
+
+def test_threads_decode_beside_one_another() -> None:
+    """What a thread decodes is not what another decodes meanwhile, whichever has more values."""
+    vectors = [torch.full((numel,), float(numel % 9)) for numel in (100_000, 7, 60_000)]
+    encoded = [ScaledFP16().encode(vector) for vector in vectors]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(20):
+            decoded = pool.map(ScaledFP16().decode, encoded, map(len, vectors))
+            assert all(map(torch.equal, decoded, vectors))
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=["fp32", "scaled_fp16"])

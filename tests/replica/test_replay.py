@@ -13,6 +13,7 @@ from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
 from dupt_swarm.replica.replay import average_form, contribution_form, mean_of_shared, replay
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.averages import Collected
 
 NUMEL = 2 * PART_VALUES + 77
 TOKENS = (3, 1, 4)
@@ -82,12 +83,12 @@ def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
     nan[-1] = float("nan")
     bad = [nan, values[2] * 1000]
     blobs = blobs_of(form, state, [*values[:2], bad[1]]) + blobs_of(form, state, [bad[0]])
-    measures = [measure(blob, form) for blob in blobs]
-    mean = mean_of_shared([(blob, blob.index.header["tokens"]) for blob in blobs], measures, form, 10.0)
+    contributions, mean = [(blob, blob.index.header["tokens"]) for blob in blobs], Collected()
+    counted = mean_of_shared(contributions, form, 10.0, mean.take)
     assert torch.equal(mean.values, values[0] * 0.75 + values[1] * 0.25)
-    assert (mean.tokens, mean.rejected) == (4, {"not_finite": 1, "norm": 1})
+    assert (counted.tokens, counted.rejected) == (4, {"not_finite": 1, "norm": 1})
     with pytest.raises(ValueError, match="no contribution of the round is sound"):
-        mean_of_shared([(blobs[3], 3)], measures[3:], form, 10.0)
+        mean_of_shared([(blobs[3], 3)], form, 10.0, mean.take)
 
 
 def test_bytes_that_no_codec_wrote() -> None:

@@ -5,6 +5,7 @@ loopback         addresses of this machine, free ports, an address where nobody 
 texts            folders of real text to train on
 tiny             manifests and settings of very small swarms
 contributions    contributions as an oracle sends them
+averages         the average of a round, put together from its parts
 saved_models     model folders with very small models
 hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart

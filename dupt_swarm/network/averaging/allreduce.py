@@ -17,6 +17,7 @@ from hivemind.proto import averaging_pb2, runtime_pb2
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.parts import Part, Parts
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
@@ -55,18 +56,17 @@ class ScreeningRunner(OpenRunner):
         self,
         *,
         manifest: Manifest,
-        contribution: bytes | memoryview,
+        offer: Offer,
         numel: int,
-        weight_limit: float,
         bandwidth: Bandwidth,
         **kwargs: Any,
     ) -> None:
-        """``contribution`` is an encoded vector of ``numel`` values; ``kwargs`` are `AllReduceRunner`'s."""
-        super().__init__(tensors=[], **kwargs)
-        self._bandwidth = bandwidth
+        """``offer`` has a vector of ``numel`` values; ``kwargs`` are `AllReduceRunner`'s."""
+        super().__init__(tensors=[], weight=offer.weight, **kwargs)
+        self._bandwidth, self._give = bandwidth, offer.take
         self.tally = Tally()
-        self._weight_limit = weight_limit
-        parts = Parts(contribution, numel, self.peer_fractions, manifest.encoding)
+        self._weight_limit = manifest.weight_limit(offer.round)
+        parts = Parts(offer.contribution, numel, self.peer_fractions, manifest.encoding)
         self.tensor_part_container = self._parts = parts
         self.parts_for_local_averaging = parts.of(self.ordered_peer_ids.index(self.peer_id))
         self.tensor_part_reducer = PartReducer(
@@ -160,11 +160,13 @@ class ScreeningRunner(OpenRunner):
             yield message
 
     def _take(self, part: Part, data: bytes, weight: float) -> None:
-        part.take(self._parts.average_codec, data)
+        values = self._parts.average_codec.decode(data, part.numel)
         limit = self._weight_limit * len(self.sender_peer_ids)
-        reason = screen_part(part.values, weight, limit)
+        reason = screen_part(values, weight, limit)
         if reason:
             raise AllreduceException(f"a reducer returned an average with a bad {reason}")
+        part.encoded[:] = data
+        self._give(part.number, values)
 
     async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
         """Average the parts that one peer sends, and send it the results.

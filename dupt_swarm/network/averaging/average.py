@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hivemind.averaging.group_info import GroupInfo
-from torch import Tensor
 
 from dupt_swarm.network.averaging.matchmaking import Member
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.log_entry import Input
+from dupt_swarm.replica.next_state import Take
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Average:
-    """The outcome of one round's exchange.
+    """The outcome of one round's exchange; the average itself was given away part by part.
 
     Attributes:
-        values: the average contribution, fp32 ``[numel]``; None if the round failed here.
         tokens: tokens that went into it; of a failed round, those that should have.
         mates: ids of the other peers of the group.
-        reason: why it failed, one word for the metrics, or empty.
+        reason: why it failed, one word for the metrics; empty: it did not.
         lost: peers that did not do their share.
         included: whether the own contribution is in it.
         evidence: for the log; None if the round failed.
     """
 
-    values: Tensor | None
     tokens: int = 0
     mates: tuple[str, ...] = ()
     reason: str = ""
@@ -64,6 +62,7 @@ class Offer:
         weight: tokens that it stands for.
         round: rounds completed before the one that ends.
         state: digest of the replica state that it started from.
+        take: gets the average, part by part as it arrives, in threads; of a failed round some parts, or none.
         statement: what the exchange tells the group of it; empty: nothing.
     """
 
@@ -71,6 +70,7 @@ class Offer:
     weight: float
     round: int
     state: str
+    take: Take
     statement: bytes = b""
 
 
@@ -83,8 +83,8 @@ class RoundExchange(Protocol):
 
     rejected: Counter[str]
 
-    async def offer(self, contribution: bytes | memoryview, weight: float, round: int, state: str) -> Offer:
-        """Make an encoded contribution ready, before the group is looked for."""
+    async def prepare(self, offer: Offer) -> Offer:
+        """Make a contribution ready, before the group is looked for."""
 
     def check(self, member: Member, peer_id: str) -> None:
         """Refuse a member for what it tells of itself, before there is a group.

@@ -112,27 +112,22 @@ class SwarmAverager(OpenAverager):
         )
         await self.serve(p2p, self._search)
 
-    async def average(
-        self, contribution: bytes | memoryview, weight: float, *, round: int, digest: str, group_size: int
-    ) -> Average:
-        """Meet the peers of this round and average with them.
+    async def average(self, offer: Offer, group_size: int) -> Average:
+        """Meet the peers of this round, which started from an equal state, and average with them.
 
         Args:
-            contribution: encoded; empty: it was not finite.
-            weight: tokens that it stands for.
-            round: the round that ends.
-            digest: the state that the round started from: only peers of equal anchors may meet.
+            offer: our contribution; no bytes: it was not finite.
             group_size: live oracles; the group is formed as soon as so many are there, and at the end
                 of the matchmaking time with as many as there are. 1: there is nobody else.
         """
-        if not contribution:
-            return Average(None, reason="not_finite")
-        offer = await self._exchange.offer(contribution, weight, round, digest)
+        if not offer.contribution:
+            return Average(reason="not_finite")
+        offer = await self._exchange.prepare(offer)
         if group_size == 1:
             return await self._exchange.alone(offer)
-        self._search.group_key_manager.group_bits = f"{round:b}{int(digest[:8], 16):032b}"
+        self._search.group_key_manager.group_bits = f"{offer.round:b}{int(offer.state[:8], 16):032b}"
         self._search.target_group_size = group_size
-        self._search.weight_limit = self._manifest.weight_limit(round)
+        self._search.weight_limit = self._manifest.weight_limit(offer.round)
         now, patience = get_dht_time(), self._manifest.rounds.matchmaking_seconds
         about_us = Member(not self.client_mode, offer.weight, offer.statement).pack()
         request = GroupRequest(now + patience, now + 1.5 * patience, about_us)
@@ -144,7 +139,7 @@ class SwarmAverager(OpenAverager):
                 self.searching = False
             _raise_if_cancelled()
             if group is None:
-                return Average(None, reason="no_group")
+                return Average(reason="no_group")
             return await self._average_in(group, offer)
 
     async def _average_in(self, group: GroupInfo, offer: Offer) -> Average:

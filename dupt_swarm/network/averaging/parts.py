@@ -9,17 +9,16 @@ from itertools import accumulate, pairwise
 
 import torch
 from hivemind.averaging.partition import AllreduceException
-from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
 from dupt_swarm.replica.codec import (
-    Codec,
     build_codec,
     check_size,
     encoded_size,
     part_sizes,
     part_slices,
 )
+from dupt_swarm.replica.next_state import Take
 
 
 @dataclass(frozen=True)
@@ -27,28 +26,16 @@ class Part:
     """One part of the vector.
 
     Attributes:
+        number: its place in the vector.
+        numel: how many values it has.
         data: our contribution to it, encoded.
-        values: where its average goes: fp32 ``[n]``.
         encoded: where the bytes of its average go.
     """
 
+    number: int
+    numel: int
     data: bytes | memoryview
-    values: Tensor
     encoded: memoryview
-
-    @property
-    def numel(self) -> int:
-        """How many values it has."""
-        return self.values.numel()
-
-    def take(self, codec: Codec, data: bytes) -> None:
-        """Its average is what ``codec`` reads in ``data``.
-
-        Raises:
-            ValueError: it reads nothing.
-        """
-        self.values.copy_(codec.decode(data, self.numel))
-        self.encoded[:] = data
 
 
 class Parts:
@@ -59,8 +46,7 @@ class Parts:
 
     Attributes:
         num_parts_by_peer: how many parts each peer of the group reduces.
-        values: the average, fp32 ``[numel]``, once it is complete.
-        encoded: its bytes, likewise.
+        encoded: the bytes of the average, once it is complete.
     """
 
     def __init__(
@@ -80,15 +66,17 @@ class Parts:
         self.contribution_codec = build_codec(encoding.contribution, encoding)
         self.average_codec = build_codec(encoding.average, encoding)
         check_size(self.contribution_codec, contribution, numel)
-        self.values = torch.empty(numel)
-        self.encoded = memoryview(bytearray(encoded_size(self.average_codec, numel)))
+        # Not a bytearray: it would be filled with zeros, on the event loop.
+        self.encoded = torch.empty(encoded_size(self.average_codec, numel), dtype=torch.uint8).numpy().data
         self._parts = [
-            Part(contribution[given], values, self.encoded[returned])
-            for given, values, returned in zip(
-                part_slices(self.contribution_codec, numel),
-                torch.split(self.values, part_sizes(numel)),
-                part_slices(self.average_codec, numel),
-                strict=True,
+            Part(number, size, contribution[given], self.encoded[returned])
+            for number, (size, given, returned) in enumerate(
+                zip(
+                    part_sizes(numel),
+                    part_slices(self.contribution_codec, numel),
+                    part_slices(self.average_codec, numel),
+                    strict=True,
+                )
             )
         ]
         ends = [round(sum_ / sum(fractions) * len(self._parts)) for sum_ in accumulate(fractions)]
@@ -107,20 +95,23 @@ class Parts:
         if not self._missing:
             self._ended.set()
 
-    async def iterate_output_tensors(self) -> AsyncIterator[Tensor]:
-        """Waits for all parts, and yields the average."""
+    async def iterate_output_tensors(self) -> AsyncIterator[memoryview]:
+        """Waits for all parts, and yields the bytes of the average."""
         await self._ended.wait()
         if self._missing:
             raise AllreduceException("the all-reduce was ended before its average was complete")
-        yield self.values
+        yield self.encoded
 
     def finalize(self) -> None:
         """Whoever waits for the average waits no longer."""
         self._ended.set()
 
 
-def average_alone(contribution: bytes | memoryview, numel: int, encoding: Encoding) -> Parts:
+def average_alone(contribution: bytes | memoryview, numel: int, encoding: Encoding, take: Take) -> memoryview:
     """What a group of one would make of the contribution, for a peer that has nobody to meet.
+
+    Returns:
+        The bytes of the average, which ``take`` got.
 
     Raises:
         ValueError: the contribution is not an encoding of ``numel`` values.
@@ -128,5 +119,6 @@ def average_alone(contribution: bytes | memoryview, numel: int, encoding: Encodi
     parts = Parts(contribution, numel, (1.0,), encoding)
     for part in parts.of(0):
         values = parts.contribution_codec.decode(part.data, part.numel)
-        part.take(parts.average_codec, parts.average_codec.encode(values))
-    return parts
+        part.encoded[:] = parts.average_codec.encode(values)
+        take(part.number, parts.average_codec.decode(part.encoded, part.numel))
+    return parts.encoded

@@ -32,9 +32,9 @@ class Reduce:
         self._manifest, self._averager, self._p2p, self._bandwidth = manifest, averager, p2p, bandwidth
         self._me, self._numel = str(p2p.peer_id), numel
 
-    async def offer(self, contribution: bytes | memoryview, weight: float, round: int, state: str) -> Offer:
+    async def prepare(self, offer: Offer) -> Offer:
         """See `RoundExchange`."""
-        return Offer(contribution, weight, round, state)
+        return offer
 
     def check(self, member: Member, peer_id: str) -> None:
         """See `RoundExchange`."""
@@ -42,24 +42,24 @@ class Reduce:
     async def alone(self, offer: Offer) -> Average:
         """See `RoundExchange`."""
         encoding, tokens = self._manifest.encoding, int(offer.weight)
-        own = await asyncio.to_thread(average_alone, offer.contribution, self._numel, encoding)
-        evidence = await self._evidence(own.encoded, tokens, offer, (self._me,))
-        return Average(own.values, tokens, evidence=evidence)
+        encoded = await asyncio.to_thread(
+            average_alone, offer.contribution, self._numel, encoding, offer.take
+        )
+        evidence = await self._evidence(encoded, tokens, offer, (self._me,))
+        return Average(tokens, evidence=evidence)
 
     async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
         """See `RoundExchange`."""
         rounds, tokens = self._manifest.rounds, sum_of_tokens(members)
         runner = ScreeningRunner(
             manifest=self._manifest,
-            contribution=offer.contribution,
+            offer=offer,
             numel=self._numel,
-            weight_limit=self._manifest.weight_limit(offer.round),
             bandwidth=self._bandwidth,
             p2p=self._p2p,
             servicer_type=type(self._averager),
             prefix=self._averager.prefix,
             group_id=group.group_id,
-            weight=offer.weight,
             ordered_peer_ids=group.peer_ids,
             peer_fractions=tuple(float(member.reduces) for member in members),
             sender_timeout=rounds.chunk_seconds,
@@ -69,19 +69,18 @@ class Reduce:
         with self._averager.running(group, runner):
             try:
                 async with asyncio.timeout(rounds.allreduce_seconds), aclosing(runner.run()) as averages:
-                    [values] = [average async for average in averages]
+                    [encoded] = [average async for average in averages]
             except TimeoutError:
-                return Average(None, tokens, mates, reason="timeout")
+                return Average(tokens, mates, reason="timeout")
             finally:
                 runner.log_rejected()
                 self.rejected += runner.rejected
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
-            return Average(None, tokens, mates, reason="peer_lost", lost=lost)
+            return Average(tokens, mates, reason="peer_lost", lost=lost)
         members_ids = tuple(map(str, group.peer_ids))
-        encoded = runner.tensor_part_container.encoded
         evidence = await self._evidence(encoded, runner.tokens, offer, members_ids)
-        return Average(values, runner.tokens, mates, evidence=evidence)
+        return Average(runner.tokens, mates, evidence=evidence)
 
     async def _evidence(
         self, encoded: memoryview, tokens: int, offer: Offer, members: tuple[str, ...]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 from collections.abc import Callable
 
+from torch import Tensor
+
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.average import Average, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.members.membership import Membership
@@ -17,6 +20,7 @@ from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.record_fields import RoundFields
 from dupt_swarm.replica.log_entry import LogEntry
+from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
@@ -60,27 +64,29 @@ class Rounds:
             The state that follows (None if the round failed), the average, and how many seconds it took.
         """
         started, state = time.monotonic(), None
-        outcome = Average(None, reason="network")
+        outcome = Average(reason="network")
         self.under_way, self._overtaken = True, False
         try:
-            self._all_reduce = asyncio.create_task(self._average(contribution, tokens, companions))
+            following = self._store.following()
+            averaging = self._average(contribution, tokens, companions, _unless_gone(following))
+            self._all_reduce = asyncio.create_task(averaging)
             outcome = await self._all_reduce
-            if outcome.values is not None:
-                outcome, state = await self._step(outcome)
+            if not outcome.reason:
+                outcome, state = self._finish(outcome, following)
         except asyncio.CancelledError:
-            outcome = Average(None, reason="behind" if self._overtaken else "cancelled")
+            outcome = Average(reason="behind" if self._overtaken else "cancelled")
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
-            self.under_way = False
+            self.under_way, self._all_reduce = False, None
         seconds = time.monotonic() - started
         if not self._overtaken:  # else it is a round of the others'
             self._outcomes.note(outcome, state is not None, seconds)
         return state, outcome, seconds
 
     def cancel(self) -> None:
-        """Cancel the all-reduce under way, if there is one; an outer step that has begun is completed."""
+        """Cancel the all-reduce under way, if there is one."""
         if self._all_reduce is not None:
             self._all_reduce.cancel()
 
@@ -95,15 +101,13 @@ class Rounds:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
-    async def _step(self, outcome: Average) -> tuple[Average, ReplicaState | None]:
+    def _finish(self, outcome: Average, following: NextState) -> tuple[Average, ReplicaState | None]:
         """The outer step with a complete average: nothing but this discards what the trainer did."""
-        assert outcome.values is not None
-        before = self._store.current
         try:
-            after = await self._store.step(outcome.values, outcome.tokens)
+            after = following.finish(outcome.tokens)
         except OverflowError:
-            return Average(None, reason="outer_overflow"), None
-        self._note(outcome, before, after)
+            return Average(reason="outer_overflow"), None
+        self._note(outcome, following.before, after)
         return outcome, after
 
     def _note(self, outcome: Average, before: ReplicaState, after: ReplicaState) -> None:
@@ -122,18 +126,24 @@ class Rounds:
         self._log.add(entry, evidence.blobs, before)
 
     async def _average(
-        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
+        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...], take: Take
     ) -> Average:
         name = self._store.name
         weight = min(float(tokens), self._manifest.weight_limit(name.round))
-        outcome = await self._averager.average(
-            contribution,
-            weight,
-            round=name.round,
-            digest=name.digest,
-            group_size=1 + len(companions),
-        )
+        offer = Offer(contribution, weight, name.round, name.digest, take)
+        outcome = await self._averager.average(offer, 1 + len(companions))
         # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
         absent = set(companions).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))
         return outcome
+
+
+def _unless_gone(following: NextState) -> Take:
+    """`following.take`, which does not keep it: a failed exchange may linger in a traceback."""
+    method = weakref.WeakMethod(following.take)
+
+    def take(number: int, average: Tensor) -> None:
+        if (still_there := method()) is not None:
+            still_there(number, average)
+
+    return take

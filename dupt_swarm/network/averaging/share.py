@@ -12,8 +12,9 @@ import base64
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
@@ -31,9 +32,10 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
-from dupt_swarm.replica.contribution import Claim, measure
+from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
-from dupt_swarm.replica.replay import Mean, contribution_form, mean_of_shared
+from dupt_swarm.replica.next_state import Take
+from dupt_swarm.replica.replay import contribution_form, mean_of_shared
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
@@ -101,21 +103,20 @@ class Share:
         self._blobs.serve_from(self._shelf)
         await self._agreements.start()
 
-    async def offer(
-        self, contribution: bytes | memoryview, weight: float, round: int, state: str
-    ) -> SharedOffer:
+    async def prepare(self, offer: Offer) -> SharedOffer:
         """See `RoundExchange`."""
-        check_size(self._form.codec, contribution, self._form.numel)
-        claim = Claim(round, state, max(1, int(weight)), self._me)
+        check_size(self._form.codec, offer.contribution, self._form.numel)
+        claim = Claim(offer.round, offer.state, max(1, int(offer.weight)), self._me)
 
-        def build() -> Statement:
-            # A copy: the trainer writes the next one where this one is.
-            blob = self._form.build(claim, bytes(contribution))
-            self._shelf.begin(blob)
-            return Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
+        def build() -> tuple[Blob, Statement]:
+            # A copy: the trainer writes the next one where this one is. (NumPy's lets the event loop run.)
+            blob = self._form.build(claim, np.frombuffer(offer.contribution, np.uint8).copy().data)
+            return blob, Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
 
-        signed = await asyncio.to_thread(build)
-        return SharedOffer(contribution, claim.tokens, round, state, signed.data, signed)
+        blob, signed = await asyncio.to_thread(build)
+        self._shelf.begin(blob)
+        ready = replace(offer, weight=claim.tokens, statement=signed.data)
+        return SharedOffer(**vars(ready), signed=signed)
 
     def check(self, member: Member, peer_id: str) -> None:
         """See `RoundExchange`."""
@@ -124,7 +125,7 @@ class Share:
     async def alone(self, offer: Offer) -> Average:
         """See `RoundExchange`."""
         mine = self._mine(offer)
-        return await self._mean([mine], (self._me,), "")
+        return await self._mean([mine], (self._me,), "", offer.take)
 
     async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
         """See `RoundExchange`."""
@@ -141,7 +142,7 @@ class Share:
                     await collection.complete(decision.choice)
                 chosen = [sharing.statements[place] for place in decision.choice]
                 agreement = base64.b64encode(session.signed).decode()
-                return await self._mean(chosen, tuple(sharing.members), agreement)
+                return await self._mean(chosen, tuple(sharing.members), agreement, offer.take)
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
 
@@ -180,10 +181,14 @@ class Share:
         assert isinstance(offer, SharedOffer) and offer.signed is not None
         return offer.signed
 
-    async def _mean(self, chosen: list[Statement], members: tuple[str, ...], agreement: str) -> Average:
+    async def _mean(
+        self, chosen: list[Statement], members: tuple[str, ...], agreement: str, take: Take
+    ) -> Average:
         blobs = {each.digest: blob for each in chosen if (blob := self._shelf.get(each.digest))}
-        mean = await asyncio.to_thread(self._compute, [(blobs[e.digest], e.claim.tokens) for e in chosen])
-        self.rejected += mean.rejected
+        contributions = [(blobs[each.digest], each.claim.tokens) for each in chosen]
+        ratio = self._manifest.limits.max_norm_ratio
+        counted = await asyncio.to_thread(mean_of_shared, contributions, self._form, ratio, take)
+        self.rejected += counted.rejected
         inputs = tuple(
             Input(
                 digest=each.digest,
@@ -195,17 +200,12 @@ class Share:
         )
         makers = {each.maker for each in chosen}
         return Average(
-            mean.values,
-            mean.tokens,
+            counted.tokens,
             mates=tuple(peer for peer in members if peer in makers - {self._me}),
             lost=tuple(peer for peer in members if peer not in makers | {self._me}),
             included=self._me in makers,
             evidence=Evidence(inputs, members, blobs, agreement),
         )
-
-    def _compute(self, contributions: list[tuple[Blob, int]]) -> Mean:
-        measures = [measure(blob, self._form) for blob, _ in contributions]
-        return mean_of_shared(contributions, measures, self._form, self._manifest.limits.max_norm_ratio)
 
     def _failed(self, group: SharingGroup, session: Session, reason: str) -> Average:
         """The round failed here; the others may have ended it, perhaps with our contribution."""
@@ -215,4 +215,4 @@ class Share:
         mine_counts = group.members.index(self._me) in counted
         tokens = sum(group.statements[place].claim.tokens for place in counted) if mine_counts else 0
         mates = tuple(peer for peer in group.members if peer != self._me)
-        return Average(None, tokens, mates, reason, tuple(sorted(lost)))
+        return Average(tokens, mates, reason, tuple(sorted(lost)))

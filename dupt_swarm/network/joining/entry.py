@@ -82,7 +82,7 @@ async def get_first_state(
         CheckpointError: the checkpoint is damaged.
     """
     if memory is not None:
-        left = SharedMemory(*memory, store.buffer_names).load()
+        left = await asyncio.to_thread(SharedMemory(*memory, store.buffer_names).load)
         if left is not None:
             store.replace(left)
             return

@@ -1,6 +1,6 @@
 """Replica states, and how they travel: as blobs, chunk by chunk, each checked by its hash.
 
-store           our own state: steps it, fetches newer ones
+store           our own state: begins the next one, fetches newer ones
 sync            looks for a newer state in each view
 exchange        serves blobs and fetches them
 donor           who may give chunks, and how it fails

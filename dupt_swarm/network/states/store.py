@@ -1,4 +1,4 @@
-"""The store of the replica state: steps it, fetches newer ones, and keeps what others may download."""
+"""The store of the replica state: begins the next one, fetches newer ones, keeps what others may fetch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.p2p import PeerID
-from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
@@ -19,7 +18,9 @@ from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
+from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.pool import VectorPool
 from dupt_swarm.replica.state import Layout, ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
 
@@ -46,6 +47,7 @@ class StateStore:
         self.last_arrival = 0.0
         self._manifest, self._tell = manifest, tell
         self._outer = build_outer(manifest)
+        self._pool = VectorPool(spare=1 + len(self._outer.buffer_names))
         self._exchange = exchange
         self._state: ReplicaState | None = None
         self._previous: ReplicaState | None = None
@@ -103,21 +105,9 @@ class StateStore:
             raise CheckpointError(f"{path}: saved with another outer optimizer; start a new swarm")
         self.replace(state)
 
-    async def step(self, average: Tensor, tokens: int) -> ReplicaState:
-        """The state that follows from an average contribution; the current one stays.
-
-        Raises:
-            OverflowError: it would not be finite.
-        """
-
-        def compute() -> ReplicaState:
-            state = self._outer.step(self.current, average, tokens)
-            if not state.finite:
-                raise OverflowError("the outer step is not finite")
-            _ = state.digest  # hashed here, off the event loop
-            return state
-
-        return await asyncio.to_thread(compute)
+    def following(self) -> NextState:
+        """The state that follows, to be computed from the average of a round; the current one stays."""
+        return NextState(self._outer, self.current, self._pool.empty)
 
     async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from dupt_swarm.errors import NodeError
@@ -32,12 +32,12 @@ class StateSync:
         self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self.task: asyncio.Task[None] | None = None
 
-    def follow(self, view: View, then: Callable[[], None]) -> None:
+    def follow(self, view: View, then: Callable[[], Awaitable[None]]) -> None:
         """Begin to fetch the state that ``view`` shows to be better than ours, if there is one.
 
         Args:
             view: the newest one.
-            then: called when the state is there.
+            then: awaited when the state is there.
         """
         if self.task is not None and not self.task.done():
             return
@@ -46,7 +46,7 @@ class StateSync:
             self._tell(CatchingUp(fetching=True, newer=None))
             self.task = asyncio.create_task(self._fetch(view.best, view, then))
 
-    async def _fetch(self, best: Peer, view: View, then: Callable[[], None]) -> None:
+    async def _fetch(self, best: Peer, view: View, then: Callable[[], Awaitable[None]]) -> None:
         digest, tokens = claim = best.record.state_digest, best.record.swarm_tokens
         try:
             state = await self._get(best.peer_id, digest, tokens)
@@ -54,7 +54,7 @@ class StateSync:
             if state.swarm_tokens < self._store.name.swarm_tokens:
                 return  # meanwhile we completed a round of our own
             self._store.newer = state
-            then()
+            await then()
         except NodeError as error:
             self._tell(FetchFailed())
             logger.warning("%s", error)

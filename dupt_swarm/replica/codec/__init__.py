@@ -11,6 +11,7 @@ int8            1 byte per value
 int4            4 bits per value
 two_bit         2 bits per value: sign and one of two magnitudes
 top_k           the largest values only
+received        bytes as a tensor, without new memory for each part
 blocks          values that share a scale, as all but the first two have them
 """
 

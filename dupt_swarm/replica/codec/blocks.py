@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dupt_swarm.replica.codec.received import as_tensor
+
 SCALE_BYTES = 2
 # Below the least one a block is zero in practice; with the largest one 128 × scale is still finite.
 SCALES = (2.0**-100, 2.0**120)
@@ -79,11 +81,6 @@ def read_scales(data: Tensor) -> Tensor:
     if not ((scales == 0) | (scales >= least) & (scales <= largest)).all():  # nor is NaN
         raise ValueError("impossible scale of a block")
     return scales
-
-
-def as_tensor(data: bytes | memoryview) -> Tensor:
-    """``data`` as uint8, in memory of its own."""
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def as_bytes(*tensors: Tensor) -> bytes:

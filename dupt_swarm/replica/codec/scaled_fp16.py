@@ -12,6 +12,8 @@ import struct
 import torch
 from torch import Tensor
 
+from dupt_swarm.replica.codec.received import as_tensor
+
 _HEADER = struct.Struct("<h")
 _TOP_EXPONENT = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
 # Beyond these the scale factor itself would not fit in fp32; a part that small is zero in practice.
@@ -23,13 +25,13 @@ class ScaledFP16:
 
     def encode(self, values: Tensor) -> bytes:
         """See `Codec`."""
-        largest = float(values.abs().max()) if values.numel() else 0.0
+        largest = max(abs(float(each)) for each in torch.aminmax(values)) if values.numel() else 0.0
         mantissa, exponent = torch.frexp(torch.tensor(largest))
         if mantissa.half() == 1:
             exponent += 1  # fp16 rounds it up to the next power of two, so that exponent counts
         shift = min(max(_TOP_EXPONENT - int(exponent), _SHIFTS[0]), _SHIFTS[1]) if largest else 0
         halves = (values * 2.0**shift).to(torch.float16)
-        return _HEADER.pack(shift) + halves.cpu().numpy().astype("<f2", copy=False).tobytes()
+        return _HEADER.pack(shift) + halves.cpu().numpy().astype("<f2", copy=False).data
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
         """See `Codec`."""
@@ -38,9 +40,7 @@ class ScaledFP16:
         (shift,) = _HEADER.unpack_from(data)
         if not _SHIFTS[0] <= shift <= _SHIFTS[1]:
             raise ValueError(f"impossible exponent {shift} in a scaled fp16 part")
-        if not numel:
-            return torch.empty(0)
-        halves = torch.frombuffer(bytearray(memoryview(data)[_HEADER.size :]), dtype=torch.float16)
+        halves = as_tensor(data)[_HEADER.size :].view(torch.float16)
         return halves.float().mul_(2.0**-shift)
 
     def encoded_bytes(self, numel: int) -> int:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dupt_swarm.replica.codec.blocks import SCALE_BYTES, as_bytes, as_tensor, read_scales, round_scales
+from dupt_swarm.replica.codec.blocks import SCALE_BYTES, as_bytes, read_scales, round_scales
+from dupt_swarm.replica.codec.received import as_tensor
 
 _SIZE = 4096  # values of a block: a place in it has 12 bits
 

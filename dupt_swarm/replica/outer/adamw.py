@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.state import Layout, ReplicaState
+from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.schedule.learning_rate import outer_learning_rate
 from dupt_swarm.schedule.reproducible import power
 
@@ -23,32 +23,35 @@ class AdamW:
         self._manifest = manifest
         self._outer = manifest.outer
 
-    def step(self, state: ReplicaState, average: Tensor, tokens: int) -> ReplicaState:
-        """The next state; see `OuterOptimizer`."""
-        outer, steps = self._outer, state.round + 1
-        rate = outer_learning_rate(self._manifest, state.round)
-        mean = state.buffers["mean"] * outer.beta1
-        mean += average * (1 - outer.beta1)
-        variance = state.buffers["variance"] * outer.beta2
-        variance += (average * average) * (1 - outer.beta2)
+    def step(self, before: ReplicaState, after: ReplicaState, place: slice, average: Tensor) -> None:
+        """See `OuterOptimizer`."""
+        outer, steps = self._outer, before.round + 1
+        rate = outer_learning_rate(self._manifest, before.round)
+        mean, variance = (after.buffers[name][place] for name in self.buffer_names)
+        update = after.anchor[place]
+        torch.mul(before.buffers["mean"][place], outer.beta1, out=mean)
+        mean += torch.mul(average, 1 - outer.beta1, out=update)
+        torch.mul(before.buffers["variance"][place], outer.beta2, out=variance)
+        average *= average
+        average *= 1 - outer.beta2
+        variance += average
 
         # Not torch.sqrt: on x86 that is MKL's, which is off by one bit for a third of all inputs.
-        corrected = variance / (1 - power(outer.beta2, steps))
-        denominator = torch.from_numpy(np.sqrt(corrected.numpy()))
+        denominator = torch.div(variance, 1 - power(outer.beta2, steps), out=average)
+        np.sqrt(denominator.numpy(), out=denominator.numpy())
         denominator += outer.epsilon
-        update = mean / (1 - power(outer.beta1, steps))
+        torch.div(mean, 1 - power(outer.beta1, steps), out=update)
         update /= denominator
-        anchor = state.anchor - update * rate
+        update *= rate
+        torch.sub(before.anchor[place], update, out=after.anchor[place])
         if outer.weight_decay:
-            _decay_matrices(anchor, state.anchor, rate * outer.weight_decay, state.layout)
-        buffers = {"mean": mean, "variance": variance}
-        return ReplicaState(state.round + 1, state.swarm_tokens + tokens, state.layout, anchor, buffers)
+            _decay_matrices(before, after, place, rate * outer.weight_decay)
 
 
-def _decay_matrices(anchor: Tensor, previous: Tensor, factor: float, layout: Layout) -> None:
-    start = 0
-    for shape in layout:
-        end = start + math.prod(shape)
-        if len(shape) >= 2:
-            anchor[start:end] -= previous[start:end] * factor
-        start = end
+def _decay_matrices(before: ReplicaState, after: ReplicaState, place: slice, factor: float) -> None:
+    end = 0
+    for shape in before.layout:
+        start, end = end, end + math.prod(shape)
+        both = slice(max(start, place.start), min(end, place.stop))
+        if len(shape) >= 2 and both.start < both.stop:
+            after.anchor[both] -= before.anchor[both] * factor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
@@ -21,16 +22,14 @@ class Nesterov:
         """``velocity``, if there is momentum."""
         return ("velocity",) if self._momentum else ()
 
-    def step(self, state: ReplicaState, average: Tensor, tokens: int) -> ReplicaState:
-        """The next state; see `OuterOptimizer`."""
-        rate = outer_learning_rate(self._manifest, state.round)
-        buffers = {}
+    def step(self, before: ReplicaState, after: ReplicaState, place: slice, average: Tensor) -> None:
+        """See `OuterOptimizer`."""
         update = average
         if self._momentum:
-            velocity = state.buffers["velocity"] * self._momentum
+            velocity = after.buffers["velocity"][place]
+            torch.mul(before.buffers["velocity"][place], self._momentum, out=velocity)
             velocity += average
-            buffers["velocity"] = velocity
-            update = velocity * self._momentum
+            update = torch.mul(velocity, self._momentum, out=after.anchor[place])
             update += average
-        anchor = state.anchor - update * rate
-        return ReplicaState(state.round + 1, state.swarm_tokens + tokens, state.layout, anchor, buffers)
+        update *= outer_learning_rate(self._manifest, before.round)
+        torch.sub(before.anchor[place], update, out=after.anchor[place])

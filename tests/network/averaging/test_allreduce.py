@@ -10,10 +10,11 @@ from hivemind.proto import averaging_pb2
 
 from dupt_swarm.network.averaging import reduce as reduce_module
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
-from dupt_swarm.network.averaging.average import Average, Offer
+from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.replica.aggregation import weighted_mean
 from dupt_swarm.replica.codec import build_codec, decode_parts, encode_parts
+from tests.support.averages import Collected, Received, average
 from tests.support.contributions import encoded
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
@@ -62,21 +63,26 @@ def group_of(averagers, clients=()) -> GroupInfo:
     return GroupInfo(DHTID.generate().to_bytes(), tuple(each.peer_id for each in averagers), data)
 
 
-def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Average]]:
+def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Received]]:
     """An all-reduce in a group that need not find itself; ``clients`` reduce nothing."""
     group = group_of(averagers, clients)
     for averager in averagers:
         averager._pending_groups_registered.clear()
         averager._exchange._numel = contributions[0].numel()
+
+    async def take_part(averager, contribution, weight) -> Received:
+        collected = Collected()
+        data = encoded(contribution, averager._manifest)
+        offer = Offer(data, weight, 7, DIGEST, collected.take)
+        return collected.with_outcome(await averager._average_in(group, offer))
+
     return [
-        asyncio.create_task(
-            averager._average_in(group, Offer(encoded(contribution, averager._manifest), weight, 7, DIGEST))
-        )
+        asyncio.create_task(take_part(averager, contribution, weight))
         for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
     ]
 
 
-async def average_as_group(averagers, contributions, weights, clients=()) -> list[Average]:
+async def average_as_group(averagers, contributions, weights, clients=()) -> list[Received]:
     """The outcomes of such an all-reduce."""
     return await asyncio.gather(*start_group(averagers, contributions, weights, clients))
 
@@ -87,7 +93,7 @@ def mean_of(contributions, weights) -> torch.Tensor:
     return total / sum(weights)
 
 
-def assert_is_mean(average: Average, contributions, weights) -> None:
+def assert_is_mean(average: Received, contributions, weights) -> None:
     """The average is that of ``contributions`` to the codec's precision, on the way there and back."""
     expected = mean_of(contributions, weights)
     assert average.reason == ""
@@ -97,7 +103,7 @@ def assert_is_mean(average: Average, contributions, weights) -> None:
     assert average.tokens == sum(weights)
 
 
-def same_bits(first: Average, second: Average) -> bool:
+def same_bits(first: Received, second: Received) -> bool:
     assert first.values is not None and second.values is not None
     return first.values.numpy().tobytes() == second.values.numpy().tobytes()
 
@@ -115,7 +121,7 @@ def test_all_get_the_same_average(stations, manifest, contributions) -> None:
             averagers = await open_averagers(manifest, peers)
             results = await asyncio.gather(
                 *(
-                    averager.average(encoded(part, manifest), weight, round=7, digest=DIGEST, group_size=3)
+                    average(averager, encoded(part, manifest), weight, digest=DIGEST, group_size=3)
                     for averager, part, weight in zip(averagers, contributions, weights, strict=True)
                 )
             )
@@ -164,8 +170,13 @@ def test_only_equal_states_meet(stations, make_manifest) -> None:
             states = [(7, DIGEST), (8, DIGEST), (7, "cd" * 32)]
             results = await asyncio.gather(
                 *(
-                    averager.average(
-                        encoded(torch.ones(10), manifest), 1.0, round=round, digest=digest, group_size=2
+                    average(
+                        averager,
+                        encoded(torch.ones(10), manifest),
+                        1.0,
+                        round=round,
+                        digest=digest,
+                        group_size=2,
                     )
                     for averager, (round, digest) in zip(averagers, states, strict=True)
                 )

@@ -10,6 +10,7 @@ import torch
 
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+from tests.support.averages import average
 from tests.support.contributions import encoded
 
 NUMEL = 4_000_000  # 16 parts of an all-reduce with two bytes per value
@@ -68,12 +69,13 @@ async def open_averagers(manifest, peers, bandwidths=()) -> list[SwarmAverager]:
 
 
 def start_round(averagers, manifest, number: int) -> list[asyncio.Task]:
-    about = {"round": number, "digest": DIGEST, "group_size": len(averagers)}
+    size = len(averagers)
+    contributions = [encoded(torch.full((NUMEL,), float(place)), manifest) for place in range(size)]
     return [
         asyncio.create_task(
-            averager.average(encoded(torch.full((NUMEL,), float(place)), manifest), 10.0, **about)
+            average(averager, contribution, 10.0, round=number, digest=DIGEST, group_size=size)
         )
-        for place, averager in enumerate(averagers)
+        for averager, contribution in zip(averagers, contributions, strict=True)
     ]
 
 

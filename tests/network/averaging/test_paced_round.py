@@ -7,6 +7,7 @@ import torch
 
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+from tests.support.averages import average
 from tests.support.contributions import encoded
 
 NUMEL = 700_000
@@ -45,7 +46,7 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
                 await averager.open(peer.p2p, NUMEL)
             results = await asyncio.gather(
                 *(
-                    averager.average(encoded(part, manifest), 10.0, round=1, digest="ab" * 32, group_size=2)
+                    average(averager, encoded(part, manifest), 10.0, group_size=2)
                     for averager, part in zip(averagers, contributions, strict=True)
                 )
             )

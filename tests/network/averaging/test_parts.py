@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dupt_swarm.manifest import Encoding
 from dupt_swarm.network.averaging.parts import Parts, average_alone
 from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec, decode_parts, encode_parts
+from tests.support.averages import Collected
 
 ENCODING = Encoding(contribution="two_bit", average="int4")
 NUMEL = 2 * PART_VALUES + 1000
@@ -25,9 +26,9 @@ def contribution(numel: int = NUMEL) -> bytes:
     return encode_parts(codecs()[0], values)
 
 
-async def average_of(parts: Parts) -> torch.Tensor:
-    [values] = [values async for values in parts.iterate_output_tensors()]
-    return values
+async def average_of(parts: Parts) -> memoryview:
+    [encoded] = [encoded async for encoded in parts.iterate_output_tensors()]
+    return encoded
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=1, max_size=6).filter(any), st.integers(1, 5))
@@ -39,9 +40,9 @@ def test_whole_parts_in_proportion(fractions: list[float], count: int) -> None:
     data += bytes(build_codec("top_k", encoding).encoded_bytes(8))
     parts = Parts(data, numel, fractions, encoding)
     shares = [parts.of(index) for index in range(len(fractions))]
-    assert [part.values.data_ptr() for share in shares for part in share] == [
-        values.data_ptr() for values in torch.split(parts.values, PART_VALUES)
-    ]
+    in_order = [(part.number, part.numel) for share in shares for part in share]
+    assert in_order == [*((number, PART_VALUES) for number in range(count - 1)), (count - 1, 8)]
+    assert b"".join(part.data for share in shares for part in share) == data
     assert tuple(map(len, shares)) == parts.num_parts_by_peer
     for fraction, share in zip(fractions, shares, strict=True):
         assert abs(len(share) - fraction / sum(fractions) * count) < 1.0 + 1e-9
@@ -58,9 +59,10 @@ def test_a_contribution_of_another_size_is_refused() -> None:
 def test_alone_is_a_group_of_one() -> None:
     """Who is alone gets the contribution as others would read it, encoded and decoded as an average."""
     given_codec, returned = codecs()
-    own = average_alone(memoryview(contribution()), NUMEL, ENCODING)
-    assert bytes(own.encoded) == encode_parts(returned, decode_parts(given_codec, contribution(), NUMEL))
-    assert torch.equal(own.values, decode_parts(returned, own.encoded, NUMEL))
+    own = Collected()
+    encoded = average_alone(memoryview(contribution()), NUMEL, ENCODING, own.take)
+    assert bytes(encoded) == encode_parts(returned, decode_parts(given_codec, contribution(), NUMEL))
+    assert torch.equal(own.values, decode_parts(returned, encoded, NUMEL))
 
 
 def test_the_average_is_there_when_its_last_part_is() -> None:
@@ -79,10 +81,9 @@ def test_the_average_is_there_when_its_last_part_is() -> None:
         ]:
             await asyncio.sleep(0)
             assert not waiting.done()
-            part.take(returned, data)
+            part.encoded[:] = data
             parts.register_processed_parts(1)
-        assert torch.equal(await waiting, decode_parts(returned, b"".join(encoded), NUMEL))
-        assert bytes(parts.encoded) == b"".join(encoded)
+        assert bytes(await waiting) == b"".join(encoded)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -7,11 +7,14 @@ from dupt_swarm.network.averaging.reducer import PartReducer
 from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 
-ONE, TWO, FOUR = (torch.full((3,), value) for value in (1.0, 2.0, 4.0))
-
 
 def reducer_of(parts: int = 1, senders: int = 3, codec=None) -> PartReducer:
     return PartReducer(parts, senders, codec or FP32(), norm_ratio=10.0)
+
+
+def of(value: float) -> torch.Tensor:
+    """A part, which its average uses up."""
+    return torch.full((3,), value)
 
 
 def values_of(data: bytes) -> list[float]:
@@ -32,7 +35,7 @@ def test_everybody_gets_the_same_bytes() -> None:
         parts = [torch.randn(1000, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
         weights = [1.0, 2.0, 5.0]
         # They come in another order than that of the senders, which must not matter.
-        given = [reducer.average(sender, 0, parts[sender], weights[sender]) for sender in (2, 0, 1)]
+        given = [reducer.average(sender, 0, parts[sender].clone(), weights[sender]) for sender in (2, 0, 1)]
         results = await asyncio.gather(*given)
         assert {result.data for result in results} == {results[0].data}
         assert [result.weight for result in results] == [8.0] * 3
@@ -51,10 +54,10 @@ def test_a_part_waits_for_its_last_sender() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(senders=2)
-        first = asyncio.create_task(reducer.average(0, 0, ONE, 1.0))
+        first = asyncio.create_task(reducer.average(0, 0, of(1.0), 1.0))
         await settle()
         assert not first.done()
-        second = await reducer.average(1, 0, FOUR, 1.0)
+        second = await reducer.average(1, 0, of(4.0), 1.0)
         assert values_of((await first).data) == values_of(second.data) == [2.5] * 3
 
     asyncio.run(scenario())
@@ -65,17 +68,17 @@ def test_sender_that_fails_midway() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(parts=2)
-        failing = asyncio.create_task(reducer.average(2, 0, FOUR, 2.0))
-        waiting = [asyncio.create_task(reducer.average(sender, 0, ONE, 1.0)) for sender in (0, 1)]
+        failing = asyncio.create_task(reducer.average(2, 0, of(4.0), 2.0))
+        waiting = [asyncio.create_task(reducer.average(sender, 0, of(1.0), 1.0)) for sender in (0, 1)]
         assert values_of((await failing).data) == values_of((await waiting[0]).data) == [2.5] * 3
-        rest = [asyncio.create_task(reducer.average(sender, 1, TWO, 1.0)) for sender in (0, 1)]
+        rest = [asyncio.create_task(reducer.average(sender, 1, of(2.0), 1.0)) for sender in (0, 1)]
         await settle()
         assert not any(task.done() for task in rest)
         reducer.on_sender_failed(2)
         averaged = [await task for task in rest]
         assert [(values_of(result.data), result.weight) for result in averaged] == [([2.0] * 3, 2.0)] * 2
         with pytest.raises(ValueError, match="left out"):
-            await reducer.average(2, 1, FOUR, 1.0)
+            await reducer.average(2, 1, of(4.0), 1.0)
 
     asyncio.run(scenario())
 
@@ -85,10 +88,10 @@ def test_sender_that_failed_after_giving_its_part() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(senders=2)
-        gone = asyncio.create_task(reducer.average(0, 0, FOUR, 1.0))
+        gone = asyncio.create_task(reducer.average(0, 0, of(4.0), 1.0))
         await settle()
         reducer.on_sender_failed(0)
-        assert values_of((await reducer.average(1, 0, TWO, 1.0)).data) == [3.0] * 3
+        assert values_of((await reducer.average(1, 0, of(2.0), 1.0)).data) == [3.0] * 3
         assert values_of((await gone).data) == [3.0] * 3
 
     asyncio.run(scenario())
@@ -99,10 +102,10 @@ def test_cancelled_waiter_harms_nobody() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(senders=2)
-        cancelled = asyncio.create_task(reducer.average(0, 0, ONE, 1.0))
+        cancelled = asyncio.create_task(reducer.average(0, 0, of(1.0), 1.0))
         await settle()
         cancelled.cancel()
-        assert values_of((await reducer.average(1, 0, TWO, 1.0)).data) == [1.5] * 3
+        assert values_of((await reducer.average(1, 0, of(2.0), 1.0)).data) == [1.5] * 3
         assert cancelled.cancelled()
 
     asyncio.run(scenario())
@@ -113,7 +116,7 @@ def test_finalize_releases_waiters() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of()
-        waiter = asyncio.create_task(reducer.average(0, 0, ONE, 1.0))
+        waiter = asyncio.create_task(reducer.average(0, 0, of(1.0), 1.0))
         await settle()
         reducer.finalize()
         with pytest.raises(asyncio.CancelledError):
@@ -129,7 +132,7 @@ def test_part_out_of_range(part: int) -> None:
 
     async def scenario() -> None:
         with pytest.raises(ValueError, match="unexpected part"):
-            await reducer_of(parts=2).average(0, part, ONE, 1.0)
+            await reducer_of(parts=2).average(0, part, of(1.0), 1.0)
 
     asyncio.run(scenario())
 
@@ -139,13 +142,13 @@ def test_duplicates_are_refused() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(senders=2)
-        first = asyncio.create_task(reducer.average(0, 0, ONE, 1.0))
+        first = asyncio.create_task(reducer.average(0, 0, of(1.0), 1.0))
         await settle()
         with pytest.raises(ValueError, match="unexpected part 0"):
-            await reducer.average(0, 0, FOUR, 1.0)
-        assert values_of((await reducer.average(1, 0, TWO, 1.0)).data) == [1.5] * 3
+            await reducer.average(0, 0, of(4.0), 1.0)
+        assert values_of((await reducer.average(1, 0, of(2.0), 1.0)).data) == [1.5] * 3
         with pytest.raises(ValueError, match="unexpected part 0"):
-            await reducer.average(0, 0, FOUR, 1.0)
+            await reducer.average(0, 0, of(4.0), 1.0)
         assert values_of((await first).data) == [1.5] * 3
 
     asyncio.run(scenario())
@@ -156,7 +159,9 @@ def test_norm_outlier_is_left_out() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of()
-        given = [reducer.average(sender, 0, part, 1.0) for sender, part in enumerate((ONE, ONE * 1e6, TWO))]
+        given = [
+            reducer.average(sender, 0, part, 1.0) for sender, part in enumerate((of(1.0), of(1e6), of(2.0)))
+        ]
         results = await asyncio.gather(*given)
         assert [(values_of(result.data), result.weight) for result in results] == [([1.5] * 3, 2.0)] * 3
         assert reducer.rejected_norms == 1
@@ -174,7 +179,7 @@ def test_failure_to_encode_reaches_all() -> None:
 
     async def scenario() -> None:
         reducer = reducer_of(senders=2, codec=Broken())
-        given = [reducer.average(sender, 0, ONE, 1.0) for sender in range(2)]
+        given = [reducer.average(sender, 0, of(1.0), 1.0) for sender in range(2)]
         results = await asyncio.wait_for(asyncio.gather(*given, return_exceptions=True), 5)
         assert [repr(result) for result in results] == ["RuntimeError('broken')"] * 2
 

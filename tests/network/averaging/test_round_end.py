@@ -1,16 +1,18 @@
 """The end of a round on a node: what its result tells the trainer."""
 
 import asyncio
+import weakref
 from contextlib import asynccontextmanager
 
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.average import Average, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 
@@ -95,10 +97,39 @@ def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> 
         """As with an infinite weight that nobody checked."""
 
         async def average(self, *_, **__) -> Average:
-            return Average(None, round(float("inf")))
+            return Average(round(float("inf")))
 
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
     assert (state, average.reason) == (None, "network")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, caplog, raises) -> None:
+    """The state that it had begun is gone at once, whoever still holds the offer; late parts go nowhere."""
+    caplog.set_level("CRITICAL", "dupt_swarm")  # pytest would keep the error, and so its traceback
+    begun: list[weakref.ref] = []
+    offers: list[Offer] = []
+    begin = store.following
+
+    class Lingering(SwarmAverager):
+        """Fails, and does not forget the offer."""
+
+        async def average(self, offer: Offer, _group_size: int) -> Average:
+            offers.append(offer)
+            if raises:
+                raise OSError("the daemon is gone")
+            return Average(reason="timeout")
+
+    def following() -> NextState:
+        state = begin()
+        begun.append(weakref.ref(state))
+        return state
+
+    monkeypatch.setattr(store, "following", following)
+    state, _, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Lingering)
+    assert state is None
+    assert [each() for each in begun] == [None]
+    offers[0].take(0, torch.ones(NUMEL))
 
 
 def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> None:

@@ -13,6 +13,7 @@ from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.states.exchange import Exchange
+from tests.support.averages import Received, average
 from tests.support.contributions import encoded
 
 NUMEL = 300_000
@@ -56,10 +57,11 @@ def sharing(stations, identities):
 
 def start_round(
     averagers: Sequence[SwarmAverager], contributions: Sequence[torch.Tensor], number: int = 7
-) -> list[asyncio.Task[Average]]:
+) -> list[asyncio.Task[Received]]:
     return [
         asyncio.create_task(
-            averager.average(
+            average(
+                averager,
                 encoded(part, averager._manifest),
                 weight,
                 round=number,
@@ -71,9 +73,9 @@ def start_round(
     ]
 
 
-def bits_of(average: Average) -> bytes:
-    assert average.values is not None, average.reason
-    return average.values.numpy().tobytes()
+def bits_of(received: Received) -> bytes:
+    assert received.values is not None, received.reason
+    return received.values.numpy().tobytes()
 
 
 def run(scenario: Any) -> None:
@@ -139,7 +141,7 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             silent = averagers[2]
 
             async def nothing(*_: Any) -> Average:
-                return await asyncio.Event().wait() and Average(None)
+                return await asyncio.Event().wait() and Average()
 
             silent._average_in = nothing
             one, two = await asyncio.gather(*tasks[:2])

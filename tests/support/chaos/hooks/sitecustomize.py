@@ -31,7 +31,7 @@ def arm(stage: str) -> None:
     from dupt_swarm.network.averaging.collecting import Collection
     from dupt_swarm.network.averaging.reducer import PartReducer
     from dupt_swarm.network.averaging.session import Session
-    from dupt_swarm.network.states.store import StateStore
+    from dupt_swarm.replica.next_state import NextState
 
     if stage == "matchmaking":
         before(SwarmAverager, "average")
@@ -49,7 +49,7 @@ def arm(stage: str) -> None:
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
-        before(StateStore, "step")
+        before(NextState, "finish")
     elif stage == "fetching":
         before(Collection, "_fetch")
     elif stage == "coordinating":

@@ -1,0 +1,214 @@
+"""One peer of `allreduce.py`, with a libp2p daemon. Commands and answers are JSON, one a line."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvloop
+from hivemind import DHT, DecentralizedAverager
+from hivemind.averaging.control import AveragingStage, StepControl
+from hivemind.compression import Float16Compression
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P
+from torch import Tensor
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.average import Offer
+from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.presets import load_preset
+from dupt_swarm.replica.codec import build_codec, encode_parts, part_sizes
+from dupt_swarm.settings import NodeSettings
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+SECONDS, CHUNK_SECONDS = 120.0, 30.0
+TOKENS = 1000.0  # fewer than a contribution to any round may stand for
+ARMS: dict[str, dict[str, Mapping[str, Any]]] = {
+    "reduce fp16": {"encoding": {"contribution": "scaled_fp16", "average": "scaled_fp16"}},
+    "reduce int8": {"encoding": {"contribution": "int8", "average": "int8"}},
+    "share top-k": {"encoding": {"contribution": "top_k", "feedback": 0.95}, "rounds": {"exchange": "share"}},
+}
+
+
+def manifest_of(arm: str) -> Manifest:
+    """The preset `tiny` with the arm's encoding and exchange, and time limits that no turn reaches."""
+    tables = load_preset("tiny")
+    limits = {"matchmaking_seconds": 30, "chunk_seconds": CHUNK_SECONDS, "allreduce_seconds": SECONDS}
+    tables["rounds"] |= limits | ARMS[arm].get("rounds", {})
+    tables["encoding"] = tables.get("encoding", {}) | ARMS[arm]["encoding"]
+    tokenizer = {"sha256": "0" * 64, "vocabulary_size": tables["model"]["vocabulary_size"]}
+    name = arm.replace(" ", "-")
+    return Manifest.model_validate({"name": name, "seed": 1, "tokenizer": tokenizer, **tables})
+
+
+class Vector:
+    """What one of ``count`` peers contributes: the same values as the others, times a factor of its own."""
+
+    def __init__(self, values: int, number: int, count: int) -> None:
+        self.mine = torch.randn(values, generator=torch.Generator().manual_seed(1)).mul_(1e-3 * (1 + number))
+        self._mean = (1 + count) / 2 / (1 + number)
+
+    def error(self, average: Tensor) -> float:
+        """The norm of what ``average`` differs by from the mean of all ÷ the norm of that."""
+        mean = self.mine * self._mean
+        return float((average - mean).norm() / mean.norm())
+
+
+class Stock:
+    """hivemind as it is, with the codec fp16."""
+
+    def __init__(self, vector: Vector, count: int, initial_peers: Sequence[str]) -> None:
+        self._vector = vector
+        self._dht = DHT(host_maddrs=LOOPBACK, initial_peers=initial_peers or None, start=True)
+        self._averager = DecentralizedAverager(
+            [vector.mine.clone()],
+            self._dht,
+            start=True,
+            prefix="stock",
+            target_group_size=count,
+            min_matchmaking_time=30.0,
+            request_timeout=15.0,
+            next_chunk_timeout=CHUNK_SECONDS,
+            allreduce_timeout=SECONDS,
+            compression=Float16Compression(),
+            allow_state_sharing=False,
+        )
+        self.address = str(self._dht.get_visible_maddrs()[0])
+
+    def prepare(self) -> StepControl:
+        """Put the vector into the averager's memory, and find the group."""
+        with self._averager.get_tensors() as [held]:
+            held.copy_(self._vector.mine)
+        step = self._averager.step(wait=False, require_trigger=True, allow_retries=False, timeout=SECONDS)
+        while step.stage is not AveragingStage.AWAITING_TRIGGER:
+            time.sleep(0.005)
+        return step
+
+    def average(self, step: StepControl) -> dict[str, Any]:
+        """Average in it."""
+        began = time.monotonic()
+        step.allow_allreduce()
+        step.result(SECONDS)
+        ended = time.monotonic()
+        with self._averager.get_tensors() as [held]:
+            return {"began": began, "ended": ended, "error": self._vector.error(held), "digest": ""}
+
+    def close(self) -> None:
+        """Leave the swarm."""
+        self._averager.shutdown()
+        self._dht.shutdown()
+
+
+class Ours:
+    """The node of an oracle, as far as it averages; it takes part in all arms of ours."""
+
+    def __init__(self, vector: Vector, count: int) -> None:
+        self._vector, self._count, self._formed = vector, count, 0.0
+        self._contribution, self._average = b"", torch.zeros_like(vector.mine)
+        self._places = torch.split(self._average, part_sizes(vector.mine.numel()))
+        self._manifests = {arm: manifest_of(arm) for arm in ARMS}
+        self._averagers: dict[str, SwarmAverager] = {}
+
+    async def open(self, folder: Path, initial_peers: Sequence[str], stack: AsyncExitStack) -> str:
+        """Start what there is to start, and return the own address."""
+        identity = folder / "identity"
+        key = load_identity(identity)
+        p2p = await start_daemon(NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identity), folder)
+        stack.push_async_callback(p2p.shutdown)
+        if initial_peers:
+            await connect(p2p, initial_peers)
+        node = await DHTNode.create(p2p=p2p, initial_peers=list(initial_peers) or None)
+        stack.push_async_callback(node.shutdown)
+        blobs = Exchange(p2p)
+        await blobs.start()
+        for arm, manifest in self._manifests.items():
+            self._averagers[arm] = SwarmAverager(manifest, node, self._note)
+            await self._averagers[arm].open(p2p, self._vector.mine.numel(), Sharing(blobs, key))
+        return str((await p2p.get_visible_maddrs())[0])
+
+    async def prepare(self, arm: str) -> dict[str, Any]:
+        """Encode the vector, as a trainer does."""
+        encoding = self._manifests[arm].encoding
+        codec = build_codec(encoding.contribution, encoding)
+        began, used = time.monotonic(), time.process_time()
+        self._contribution = await asyncio.to_thread(encode_parts, codec, self._vector.mine)
+        return {"began": began, "ended": time.monotonic(), "used": time.process_time() - used}
+
+    async def average(self, arm: str, turn: int) -> dict[str, Any]:
+        """Find the group, and average in it; its time begins when there is a group."""
+        state = hashlib.sha256(arm.encode()).hexdigest()
+        offer = Offer(self._contribution, TOKENS, turn, state, self._take)
+        result = await self._averagers[arm].average(offer, self._count)
+        ended = time.monotonic()
+        if result.evidence is None or len(result.mates) != self._count - 1:
+            raise RuntimeError(f"{arm}: the round failed ({result.reason or 'somebody is missing'})")
+        digest = " ".join(each.digest for each in result.evidence.inputs)
+        error = await asyncio.to_thread(self._vector.error, self._average)
+        return {"began": self._formed, "ended": ended, "error": error, "digest": digest}
+
+    def _take(self, number: int, part: Tensor) -> None:
+        self._places[number].copy_(part)
+
+    def _note(self, _: object) -> None:
+        self._formed = time.monotonic()
+
+
+def tell(answer: dict[str, Any]) -> None:
+    """Answer a command."""
+    print(json.dumps(answer), flush=True)
+
+
+def run_stock(vector: Vector, count: int, initial_peers: Sequence[str]) -> None:
+    """Obey until stdin closes."""
+    peer = Stock(vector, count, initial_peers)
+    tell({"address": peer.address})
+    try:
+        for line in sys.stdin:
+            if json.loads(line)["do"] == "prepare":
+                step = peer.prepare()
+                tell({"began": 0.0, "ended": 0.0, "used": 0.0})
+            else:
+                tell(peer.average(step))
+    finally:
+        peer.close()
+
+
+async def run_ours(vector: Vector, count: int, initial_peers: Sequence[str], folder: Path) -> None:
+    """Obey until stdin closes."""
+    async with AsyncExitStack() as stack:
+        peer = Ours(vector, count)
+        tell({"address": await peer.open(folder, initial_peers, stack)})
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order = json.loads(line)
+            if order["do"] == "prepare":
+                tell(await peer.prepare(order["arm"]))
+            else:
+                tell(await peer.average(order["arm"], order["turn"]))
+
+
+def main() -> None:
+    """Take part; the argument is JSON."""
+    order = json.loads(sys.argv[1])
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))  # as a node has it
+    vector = Vector(order["values"], order["number"], order["count"])
+    P2P._UNIX_SOCKET_PREFIX = f"/unix{order['folder']}/"  # stock leaves its sockets behind
+    if order["kind"] == "stock":
+        run_stock(vector, order["count"], order["initial_peers"])
+    else:
+        uvloop.run(run_ours(vector, order["count"], order["initial_peers"], Path(order["folder"])))
+
+
+if __name__ == "__main__":
+    main()

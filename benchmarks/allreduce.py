@@ -1,0 +1,206 @@
+"""How fast a round averages, as ratios to hivemind's own averager.
+
+Peers are processes on loopback, each with a libp2p daemon (p2pd) of its own: as many with hivemind's
+`DecentralizedAverager` and fp16 (`stock`) as with ours, where one node takes part in all other arms. All
+are alive all the time, and the arms take turns:
+
+    stock         hivemind as it is: fp16, returns differences
+    reduce fp16   our butterfly with the codec scaled_fp16 both ways
+    reduce int8   the same with int8 both ways
+    share top-k   everybody fetches all contributions, 64 of each 4,096 values kept
+
+A turn of an arm lasts from the moment at which its peers are a group to that at which the last of them has
+the average; ours has hashed it by then, too. Each turn's result is checked: the norm of its error ÷ that of
+the mean, and that ours are the same bits everywhere. In ours a trainer has encoded the contribution before,
+in stock the averager encodes it within its time, so there are two ratios.
+
+How to read it: ``÷ stock`` is the seconds of stock ÷ those of the arm, of the same turn: above 1 means
+faster; median, minimum and maximum over the turns. ``with encoding`` adds the time of encoding to the arm's.
+Nanoseconds are CPU time of all peers ÷ peers ÷ values, medians: of the peer's processes without p2pd, of the
+encoding, and of p2pd. On a machine with fewer cores than peers, time is CPU time of all of them.
+
+    python benchmarks/allreduce.py [--values 10000000] [--peers 2 --peers 4] [--turns 5]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+
+PEER = Path(__file__).with_name("_allreduce_peer.py")
+END_SECONDS = 30.0
+STOCK, OURS = "stock", "ours"
+ENVIRONMENT = {
+    "HIVEMIND_LOGLEVEL": "ERROR",
+    "GOLOG_LOG_LEVEL": "fatal",
+    "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",  # nothing is left in /dev/shm
+}
+# The largest error of each arm, relative to the mean; what top-k loses comes again in the next contribution.
+ARMS = {"stock": 2e-3, "reduce fp16": 2e-3, "reduce int8": 3e-2, "share top-k": 1.0}
+HEADER = ["values", "peers", "arm", "÷ stock", "with encoding", "ns per value", "encoding", "p2pd"]
+
+
+@dataclass
+class Peer:
+    """One process, and the last answer that it gave."""
+
+    popen: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, folder: str, **order: Any) -> Peer:
+        """Start one that keeps its files in ``folder``; see `_allreduce_peer.py`."""
+        environment = os.environ | ENVIRONMENT | {"TMPDIR": folder}
+        command = [sys.executable, str(PEER), json.dumps(order | {"folder": folder})]
+        return cls(
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+        )
+
+    def tell(self, **order: Any) -> None:
+        """Give it a command."""
+        assert self.popen.stdin is not None
+        print(json.dumps(order), file=self.popen.stdin, flush=True)
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for its answer.
+
+        Raises:
+            RuntimeError: it has ended; why is on stderr.
+        """
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        if not line:
+            raise RuntimeError("a peer of the benchmark has ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """CPU time so far: of its processes but for p2pd, and of that."""
+        here = psutil.Process(self.popen.pid)
+        own = daemon = 0.0
+        for process in (here, *here.children(recursive=True)):
+            times = process.cpu_times()
+            used = times.user + times.system
+            own, daemon = (own, daemon + used) if process.name() == "p2pd" else (own + used, daemon)
+        return own, daemon
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.close()
+        try:
+            self.popen.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.popen.terminate()
+            self.popen.wait()
+
+
+@dataclass
+class Turns:
+    """Of one arm, a figure for each turn."""
+
+    seconds: list[float] = field(default_factory=list)
+    encoding_seconds: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    encoding: list[float] = field(default_factory=list)
+    daemon: list[float] = field(default_factory=list)
+
+
+@click.command()
+@click.option("--values", "sizes", type=click.IntRange(1), multiple=True, default=(10_000_000,))
+@click.option("--peers", "counts", type=click.IntRange(2), multiple=True, default=(2, 4))
+@click.option("--turns", type=click.IntRange(1), default=5, show_default=True, help="Of each arm.")
+def main(sizes: Sequence[int], counts: Sequence[int], turns: int) -> None:
+    """Measure all arms for each number of values and of peers."""
+    for cells in (HEADER, ["---"] * len(HEADER)):
+        click.echo(f"| {' | '.join(cells)} |")
+    for size in sizes:
+        for count in counts:
+            for cells in _rows(_measure(size, count, turns)):
+                click.echo(f"| {size:,} | {count} | {' | '.join(cells)} |")
+
+
+def _measure(size: int, count: int, turns: int) -> dict[str, Turns]:
+    """Every arm's turns; a first turn of all warms up and does not count."""
+    measured = {arm: Turns() for arm in ARMS}
+    with ExitStack() as stack:
+        peers = {kind: _start(kind, size, count, stack) for kind in (STOCK, OURS)}
+        names = list(ARMS)
+        for turn in range(turns + 1):
+            shift = turn % len(names)
+            for arm in names[shift:] + names[:shift]:
+                into = measured[arm] if turn else Turns()
+                _take_turn(arm, peers[STOCK if arm == STOCK else OURS], turn, into, size)
+    return measured
+
+
+def _start(kind: str, size: int, count: int, stack: ExitStack) -> list[Peer]:
+    """So many peers that know one another."""
+    peers: list[Peer] = []
+    addresses: list[str] = []
+    for number in range(count):
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dupt-"))
+        order = {"kind": kind, "number": number, "count": count, "values": size}
+        peers.append(Peer.start(folder, initial_peers=addresses[:1], **order))
+        stack.callback(peers[-1].close)
+        addresses.append(peers[-1].answer()["address"])
+    return peers
+
+
+def _take_turn(arm: str, peers: Sequence[Peer], turn: int, into: Turns, size: int) -> None:
+    prepared = _ask(peers, "prepare", arm, turn)
+    before = [peer.cpu_seconds() for peer in peers]
+    averaged = _ask(peers, "average", arm, turn)
+    after = [peer.cpu_seconds() for peer in peers]
+    if len({answer["digest"] for answer in averaged}) != 1:
+        raise RuntimeError(f"{arm}: not all have the same average")
+    if (error := max(answer["error"] for answer in averaged)) > ARMS[arm]:
+        raise RuntimeError(f"{arm}: the average is wrong by {error}")
+    into.seconds.append(_duration(averaged))
+    into.encoding_seconds.append(_duration(prepared))
+    per_value = 1e9 / len(peers) / size
+    into.encoding.append(per_value * sum(answer["used"] for answer in prepared))
+    for figures, kind in ((into.own, 0), (into.daemon, 1)):
+        used = sum(end[kind] - start[kind] for start, end in zip(before, after, strict=True))
+        figures.append(per_value * used)
+
+
+def _ask(peers: Sequence[Peer], what: str, arm: str, turn: int) -> list[dict[str, Any]]:
+    for peer in peers:
+        peer.tell(do=what, arm=arm, turn=turn)
+    return [peer.answer() for peer in peers]
+
+
+def _duration(answers: Sequence[dict[str, Any]]) -> float:
+    return float(max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers))
+
+
+def _rows(measured: dict[str, Turns]) -> list[list[str]]:
+    stock, rows = measured[STOCK].seconds, []
+    for arm, turns in measured.items():
+        whole = [a + b for a, b in zip(turns.seconds, turns.encoding_seconds, strict=True)]
+        nanoseconds = [f"{statistics.median(each):.1f}" for each in (turns.own, turns.encoding, turns.daemon)]
+        rows.append([arm, _ratio(stock, turns.seconds), _ratio(stock, whole), *nanoseconds])
+    return rows
+
+
+def _ratio(over: Sequence[float], under: Sequence[float]) -> str:
+    quotients = [a / b for a, b in zip(over, under, strict=True)]
+    return f"{statistics.median(quotients):.2f} ({min(quotients):.2f}–{max(quotients):.2f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Memory for vectors that are made anew in each round, such as those of a replica state."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class VectorPool:
+    """Gives the memory of a vector to another as soon as nobody refers to the one before.
+
+    New memory costs more than a pass over it: the kernel fills it with zeros, page by page, and takes as
+    long again to get it back.
+    """
+
+    def __init__(self, spare: int) -> None:
+        """``spare``: how many vectors to keep that nobody refers to."""
+        self._spare = spare
+        self._free: list[np.ndarray] = []
+
+    def empty(self, numel: int) -> Tensor:
+        """A vector whose values are undefined, fp32 ``[numel]``."""
+        found = self._free.pop() if self._free else None
+        # Not np.empty: NumPy asks for huge pages, and the kernel takes long to put them together.
+        memory = torch.empty(numel).numpy() if found is None or found.size != numel else found
+        lent = memory[:]  # tensors and views of it keep this object, and nothing else does
+        weakref.finalize(lent, self._take_back, memory).atexit = False
+        return torch.from_numpy(lent)
+
+    def _take_back(self, memory: np.ndarray) -> None:
+        if len(self._free) < self._spare:
+            self._free.append(memory)

@@ -1,0 +1,196 @@
+"""The node's event loop answers whatever the size of the model: passes over whole vectors run in threads."""
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dupt_swarm.network.averaging.average import Offer
+from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.host import Host, to_the_end
+from dupt_swarm.network.service import NodeService
+from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor
+from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.replica import blob as blob_module
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.settings import NodeSettings
+from tests.support.averages import Collected
+from tests.support.contributions import encoded, put
+from tests.support.loopback import LOOPBACK
+
+NUMEL = 10_000
+TOKENIZER = b"{}"
+
+
+class Passes(TorchDispatchMode):
+    """Notes operations on whole vectors, and hashes of them, in the thread that entered it.
+
+    Attributes:
+        seen: what it noted. (Torch tells a mode of what its own thread does only.)
+        elsewhere: how many hashes of whole vectors other threads computed.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.elsewhere = 0
+        self._thread = threading.get_ident()
+        monkeypatch.setattr(blob_module, "hashlib", SimpleNamespace(sha256=self._sha256))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **kwargs or {})
+        touched = [each for each in tree_leaves((args, result)) if isinstance(each, torch.Tensor)]
+        alias = func._schema.returns[0].alias_info if func._schema.returns else None
+        is_view = alias is not None and not alias.is_write
+        is_new = func is torch.ops.aten.empty.memory_format  # nothing is read or written yet
+        if any(each.numel() >= NUMEL for each in touched) and not is_view and not is_new:
+            self.seen.append(str(func))
+        return result
+
+    def _sha256(self, data: bytes | memoryview) -> Any:
+        if len(data) >= NUMEL and threading.get_ident() == self._thread:
+            self.seen.append("sha256")
+        self.elsewhere += len(data) >= NUMEL and threading.get_ident() != self._thread
+        return hashlib.sha256(data)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Passes]:
+    with Passes(monkeypatch) as passes:
+        yield passes
+
+
+def test_what_counts_as_a_pass(passes: Passes) -> None:
+    """Copies, sums and hashes do; views, empty memory, parts and what other threads do does not."""
+    vector = torch.empty(NUMEL)
+    parts = torch.split(vector.view(2, -1), 1)
+    parts[0].zero_()
+    thread = threading.Thread(target=lambda: torch.zeros(NUMEL).sum())
+    thread.start()
+    thread.join()
+    assert passes.seen == []
+    vector.fill_(1.0)
+    vector.clone()
+    blob_module.Blob.build({}, [vector.numpy().data])
+    assert passes.seen == ["aten.fill_.Scalar", "aten.clone.default", "sha256"]
+
+
+@pytest.mark.parametrize("exchange", ["reduce", "share"])
+@pytest.mark.usefixtures("nothing_left")
+def test_a_life_without_passes_on_the_loop(
+    make_manifest, identities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """A node finds the state that another left, ends a round alone, and adopts a newer state."""
+    manifest = make_manifest(
+        tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()}, rounds={"exchange": exchange}
+    )
+    state = ReplicaState.initial([torch.randn(NUMEL)], build_outer(manifest).buffer_names)
+    contribution = torch.full((NUMEL,), 0.5)
+    settings = NodeSettings(
+        "bootstrap",
+        host_maddrs=LOOPBACK,
+        identity_path=identities[0],
+        manifest=manifest.canonical_bytes(),
+        tokenizer=TOKENIZER,
+    )
+    fd = anonymous_file()
+    memory = SharedMemory(fd, state.layout, tuple(state.buffers))
+    memory.store(state)
+    size = put(memory.contribution, contribution, manifest)
+
+    async def scenario() -> None:
+        service = NodeService(Host(tmp_path, lambda _: None, lambda: None))
+        with Passes(monkeypatch) as passes:
+            try:
+                joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
+                result: Any = await service.execute(EndRound(joined.state, size, 64, ()))  # type: ignore[attr-defined]
+                assert (result.state.round, result.reason) == (1, "")
+                service._participant.store.newer = state
+                adopted: Any = await service.execute(Adopt(result.state))
+                assert adopted.state == joined.state  # type: ignore[attr-defined]
+            finally:
+                await service.close()
+        assert passes.seen == []
+        assert passes.elsewhere >= 3  # the state found, what went into the round, and the state after it
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    left = memory.load()
+    assert left is not None
+    assert left.digest == state.digest
+    os.close(fd)
+
+
+def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two peers that reduce for one another decode, screen, average, encode and hash in threads."""
+    manifest = make_manifest()
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers:
+            averagers = [SwarmAverager(manifest, peer.dht) for peer in peers]
+            for averager, peer in zip(averagers, peers, strict=True):
+                await averager.open(peer.p2p, NUMEL)
+            taken = [Collected() for _ in peers]
+            offers = [
+                Offer(encoded(torch.full((NUMEL,), value), manifest), 10.0, 7, "ab" * 32, each.take)
+                for value, each in zip((1.0, 3.0), taken, strict=True)
+            ]
+            with Passes(monkeypatch) as passes:
+                results = await asyncio.gather(
+                    *(each.average(offer, 2) for each, offer in zip(averagers, offers, strict=True))
+                )
+            assert passes.seen == []
+            assert passes.elsewhere == 2
+            assert [result.reason for result in results] == ["", ""]
+            for each in taken:
+                assert torch.equal(each.values, torch.full((NUMEL,), 2.0))
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_thread_is_waited_for() -> None:
+    """Who is cancelled while a thread works for it goes on when that has ended; the loop runs meanwhile."""
+
+    async def scenario() -> None:
+        begun, may_end, written = asyncio.Event(), threading.Event(), []
+        loop = asyncio.get_running_loop()
+
+        def write() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert may_end.wait(30)
+            written.append("all of it")
+
+        task = asyncio.create_task(to_the_end(write))
+        await begun.wait()
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()
+        may_end.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert written == ["all of it"]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_what_a_thread_says_is_heard() -> None:
+    """Its result, and its error."""
+
+    async def scenario() -> None:
+        assert await to_the_end(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            await to_the_end(lambda: 1 // 0)
+
+    asyncio.run(scenario())
