@@ -143,20 +143,28 @@ class Snapshot:
 
 
 class MachineLoad:
-    """How busy this machine's cores are, with everything that runs on it."""
+    """How busy this machine's cores are, with everything that runs on it. Use it in a ``with`` statement."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, float]] = []
-        threading.Thread(target=self._sample, daemon=True).start()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+
+    def __enter__(self) -> MachineLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
     def _sample(self) -> None:
-        while True:
+        while not self._ended.wait(SAMPLE_SECONDS):
             times = psutil.cpu_times()
             idle = times.idle + times.iowait
             # Guests are counted in user time already.
             busy = sum(times) - idle - times.guest - times.guest_nice
             self._samples.append((time.monotonic(), busy))
-            time.sleep(SAMPLE_SECONDS)
 
     def cores(self, begin: float, end: float) -> float:
         """How many were busy between two moments, in the mean."""
@@ -182,6 +190,7 @@ class LinkSwarm:
 
     def __enter__(self) -> LinkSwarm:
         with ExitStack() as stack:
+            stack.enter_context(self.load)
             first = [name for name in self.net.hosts if name.startswith("bootstrap")]
             for name in [*first, *(name for name in self.net.hosts if name not in first)]:
                 self.peers[name] = stack.enter_context(self._start(name))
