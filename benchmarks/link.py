@@ -27,6 +27,7 @@ How to read it, a row for an exchange on a kind of link (the round in which the 
     busy       share of this machine's cores that were busy while rounds ended. All peers share them: at more
                than 0.9 a round waited for the processor, and its figures say nothing of links
     work       processor time of all peers and the relay in a round ÷ cores ÷ time on the wire
+    processor  seconds that an oracle computes in a round: trainer + node + p2pd
     pause      time for which training waited for its optimizer ÷ all time; in brackets by the processor time
                of its thread, as it would be on a machine of its own
     lag        by how much a node's event loop was late at worst, ms; in brackets what it computed of that
@@ -53,7 +54,7 @@ from typing import Any
 import click
 from _link_network import Link, LinkedHosts
 from _link_peer import TOKENIZER_SHA256
-from _link_swarm import LinkSwarm, Snapshot
+from _link_swarm import KINDS, LinkSwarm, Snapshot
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
@@ -211,6 +212,7 @@ def row(found: dict[str, Any]) -> str:
         f"{found['group']:.1f}",
         f"{found['busy']:.2f}",
         f"{found['work'] / found['wire']:.2f}",
+        " + ".join(f"{found['processor'][kind] / found['oracles']:.2f}" for kind in KINDS),
         f"{found['pause']:.2%} ({found['pause_processor']:.2%})",
         f"{found['lag'] * 1000:.0f} ({found['lag_own'] * 1000:.0f})",
     ]
@@ -222,7 +224,7 @@ def row(found: dict[str, Any]) -> str:
 
 COLUMNS = (
     *("n", "exchange", "Mbit/s", "round trip ms", "traffic", "follower", "H", "kept", "round", "group s"),
-    *("busy", "work", "pause", "lag ms", ""),
+    *("busy", "work", "processor s", "pause", "lag ms", ""),
 )
 
 
