@@ -36,8 +36,8 @@ class PeerProcess:
         self.name, self._folder = arguments["name"], folder
         self.told: list[dict[str, Any]] = []
         folder.mkdir()
-        listen = [f"/ip4/{host.address}/tcp/0", f"/ip4/{host.address}/udp/0/quic-v1"]
-        arguments |= {"listen": listen, "folder": str(folder)}
+        arguments |= {"folder": str(folder)}
+        arguments["listen"] = [f"/ip4/{host.address}/{way}" for way in arguments["listen"]]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(LAG_HOOK), str(HERE.parent)]),
             "DUPT_LOOP_LAG": str(self._lags),
@@ -179,11 +179,10 @@ class MachineLoad:
 class LinkSwarm:
     """First peer, oracles and followers on hosts of their own. Use it in a ``with`` statement."""
 
-    def __init__(
-        self, net: LinkedHosts, manifest: Manifest, numel: int, step_seconds: float, folder: Path
-    ) -> None:
-        """One peer for each host of ``net``: its name begins with its role's."""
-        self.net, self.manifest, self.numel, self.step_seconds = net, manifest, numel, step_seconds
+    def __init__(self, net: LinkedHosts, manifest: Manifest, folder: Path, **more: Any) -> None:
+        """One peer for each host of ``net``, whose name begins with its role; ``more`` is for all."""
+        self.net, self.manifest = net, manifest
+        self._more = more
         self.load = MachineLoad()
         self._folder, self._stack = folder, ExitStack()
         self.peers: dict[str, PeerProcess] = {}
@@ -213,13 +212,11 @@ class LinkSwarm:
 
     def _start(self, name: str) -> PeerProcess:
         role = name.partition("-")[0]
-        about: dict[str, Any] = {"role": role, "name": name, "numel": self.numel}
+        about: dict[str, Any] = {"role": role, "name": name, "seed": len(self.peers), **self._more}
         if role == "bootstrap":
             about["manifest"] = self.manifest.canonical_bytes().decode()
         else:
             about["initial_peers"] = [self._address]
-        if role == "oracle":
-            about |= {"step_seconds": self.step_seconds, "seed": len(self.peers)}
         return PeerProcess(self.net.hosts[name], self._folder / name, **about)
 
     @property

@@ -64,6 +64,7 @@ from tests.support.namespaces import missing
 WEIGHTS, STEPS, STEP_SECONDS, ROUNDS = 11_700_000, 100, 0.06, 3
 QUICK = {"weights": 1_000_000, "step_seconds": 0.02, "rounds": 2}
 RATES, ROUND_TRIPS, SIZES = (100, 20, 500), (20, 100), (4, 8)
+TRANSPORTS = ("tcp/0", "udp/0/quic-v1")
 PATIENCE_SECONDS = 900.0
 
 EXCHANGES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -83,6 +84,7 @@ class Scene:
     weights: int
     steps: int
     step_seconds: float
+    listen: tuple[str, ...]
 
     @property
     def manifest(self) -> Manifest:
@@ -126,7 +128,7 @@ def measure(swarm: LinkSwarm, scene: Scene, link: Link, rounds: int) -> dict[str
     swarm.check_digests()
     return (
         {"oracles": scene.oracles, "exchange": scene.exchange, "rate": link.rate}
-        | {"round_trip": link.round_trip, "rounds": after.round - before.round}
+        | {"round_trip": link.round_trip, "listen": scene.listen, "rounds": after.round - before.round}
         | bytes_used(swarm, scene, before, after)
         | compute_kept(swarm, scene, before, after)
         | time_taken(swarm, scene, link, before, after)
@@ -233,8 +235,8 @@ def run_scene(scene: Scene, links: Sequence[Link], rounds: int, evaluators: int)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dupt-link-")))
         net = stack.enter_context(LinkedHosts(scene.names(evaluators)))
-        about = scene.manifest, scene.weights, scene.step_seconds, folder
-        swarm = stack.enter_context(LinkSwarm(net, *about))
+        about = {"numel": scene.weights, "step_seconds": scene.step_seconds, "listen": scene.listen}
+        swarm = stack.enter_context(LinkSwarm(net, scene.manifest, folder, **about))
         for link in links:
             try:
                 yield measure(swarm, scene, link, rounds)
@@ -247,6 +249,7 @@ def run_scene(scene: Scene, links: Sequence[Link], rounds: int, evaluators: int)
 @click.option("--exchange", "exchanges", type=click.Choice(list(EXCHANGES)), multiple=True, help="[all]")
 @click.option("--rate", "rates", type=click.IntRange(1), multiple=True, help="Mbit/s. [100, 20 and 500]")
 @click.option("--round-trip", "trips", type=click.IntRange(0), multiple=True, help="ms. [20 and 100]")
+@click.option("--transport", "transports", type=click.Choice(TRANSPORTS), multiple=True, help="[both]")
 @click.option("--weights", type=click.IntRange(1000), default=WEIGHTS, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="H, of a round.")
 @click.option("--step-seconds", type=click.FloatRange(0.001), default=STEP_SECONDS, show_default=True)
@@ -265,10 +268,11 @@ def main(quick: bool, file: Path | None, evaluators: int, **choice: Any) -> None
         Link(rate, trip / 1000)
         for trip, rate in product(choice["trips"] or ROUND_TRIPS, choice["rates"] or RATES)
     ]
+    transports = tuple(choice["transports"]) or TRANSPORTS
     click.echo(f"| {' | '.join(COLUMNS)} |")
     click.echo("| --- " * len(COLUMNS) + "|")
     for size, exchange in product(choice["oracles"] or SIZES, choice["exchanges"] or EXCHANGES):
-        scene = Scene(size, exchange, choice["weights"], choice["steps"], choice["step_seconds"])
+        scene = Scene(size, exchange, choice["weights"], choice["steps"], choice["step_seconds"], transports)
         for found in run_scene(scene, links, choice["rounds"], evaluators):
             click.echo(row(found))
             if file is not None:
