@@ -204,11 +204,11 @@ class LinkSwarm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for peer in self.peers.values():  # all at once, for each takes a while
-            assert peer.process.stdin is not None
-            with contextlib.suppress(OSError):
-                peer.process.stdin.close()
-        self._stack.close()
+        with self._stack:
+            for peer in self.peers.values():  # all at once, for each takes a while
+                assert peer.process.stdin is not None
+                with contextlib.suppress(OSError):
+                    peer.process.stdin.close()
 
     def _start(self, name: str) -> PeerProcess:
         role = name.partition("-")[0]

@@ -148,6 +148,7 @@ def bytes_used(swarm: LinkSwarm, scene: Scene, before: Snapshot, after: Snapshot
         "traffic": sent / every_step,
         "traffic_one_follower": (sent - evaluators) / every_step,
         "followers": {name: size / of_round for name, size in received.items()},
+        "sent_per_host_and_second": sent / len(swarm.peers) / (after.time - before.time),
         "dropped": sum(after.counts[name].dropped - before.counts[name].dropped for name in swarm.peers),
     }
 
@@ -244,6 +245,12 @@ def run_scene(scene: Scene, links: Sequence[Link], rounds: int, evaluators: int)
                 click.echo(f"{scene} {link}: {error}", err=True)
 
 
+def stop(*_: object) -> None:
+    """End in an orderly way, so that the hosts are removed then too; who says it twice has to wait."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 @click.command(help=(__doc__ or "").splitlines()[0])
 @click.option("--oracles", type=click.IntRange(2), multiple=True, help="Repeatable. [default: 4 and 8]")
 @click.option("--exchange", "exchanges", type=click.Choice(list(EXCHANGES)), multiple=True, help="[all]")
@@ -261,7 +268,7 @@ def main(quick: bool, file: Path | None, evaluators: int, **choice: Any) -> None
     """Measure all that is chosen, and print a row for each as soon as it is there."""
     if reason := missing():
         raise SystemExit(f"this needs hosts of its own: {reason}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed then too
+    signal.signal(signal.SIGTERM, stop)
     if quick:
         choice |= QUICK | {"oracles": (2,), "rates": (100,), "trips": (20,)}
     links = [
