@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # the long ones of chaos/ come first.
 WORKERS ?= 2
 
-.PHONY: demo test test-system lint bench dashboards clean
+.PHONY: demo test test-system lint bench bench-links dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,11 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/generation.py
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
+
+# Hosts, links and round trips are made of network namespaces, which needs root.
+bench-links: $(VENV)/installed
+	PYTHONPATH=. $(BIN)/python benchmarks/join.py
+	PYTHONPATH=. $(BIN)/python benchmarks/link.py
 
 # Grafana's dashboards are generated; a test says when this was forgotten.
 dashboards: $(VENV)/installed

@@ -109,7 +109,11 @@ class Router:
 
 
 class Net:
-    """A public network, which is one switch. Use it in a ``with`` statement."""
+    """A public network, which is one switch. Use it in a ``with`` statement.
+
+    Attributes:
+        switch: name of the switch's namespace.
+    """
 
     def __init__(self) -> None:
         """Nothing is made before ``with``."""
@@ -119,9 +123,9 @@ class Net:
 
     def __enter__(self) -> Net:
         try:
-            self._switch = self.namespace("switch")
-            run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
-            run("ip", "-n", self._switch, "link", "set", "switch", "up")
+            self.switch = self.namespace("switch")
+            run("ip", "-n", self.switch, "link", "add", "switch", "type", "bridge")
+            run("ip", "-n", self.switch, "link", "set", "switch", "up")
         except BaseException:
             self.close()
             raise
@@ -134,7 +138,7 @@ class Net:
         """A new host with a public address; ``rate`` such as ``100mbit`` limits its link, each direction."""
         self._hosts += 1
         namespace, address, port = self.namespace(name), f"{PUBLIC}.{self._hosts}", f"port{self._hosts}"
-        plug(namespace, address, self._switch, "switch", port, rate)
+        plug(namespace, address, self.switch, "switch", port, rate)
         return Host(namespace, address, port)
 
     def nat(self, name: str, rate: str | None = None) -> Router:
@@ -153,11 +157,11 @@ class Net:
                 }}
             }}
         """
-        run("ip", "netns", "exec", self._switch, "nft", "-f", "-", stdin=rules)
+        run("ip", "netns", "exec", self.switch, "nft", "-f", "-", stdin=rules)
 
     def heal(self) -> None:
         """All cuts are undone."""
-        run("ip", "netns", "exec", self._switch, "nft", "flush", "ruleset")
+        run("ip", "netns", "exec", self.switch, "nft", "flush", "ruleset")
 
     def namespace(self, name: str) -> str:
         """A new namespace of this network, with loopback only."""
