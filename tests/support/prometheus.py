@@ -178,10 +178,11 @@ class Stack:
 
 
 def shrink(path: Path, tokenizer: str) -> None:
-    """A smaller model, shorter rounds, and records that expire sooner than the preset's."""
+    """A smaller model, shorter rounds that do not grow, and records that expire sooner than the preset's."""
     text = path.read_text()
     for key, value in (
         *(("layers", 1), ("width", 64), ("hidden_width", 128), ("tokens_per_round", 8192)),
+        ("growth", 1.0),
         ("record_seconds", f"{RECORD_SECONDS}.0"),
     ):
         text, count = re.subn(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)

@@ -39,6 +39,11 @@ def full_snapshot() -> Snapshot:
         heldout_bits_per_byte=2.5,
         heldout_accuracy=0.5,
         group_size=3,
+        round_sent_bytes=1000,
+        round_received_bytes=1000,
+        utilization=0.9,
+        round_waiting_seconds=0.5,
+        waiting_seconds=1.5,
         checkpoint_round=2,
         name='"\\\n',
     )
