@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,17 @@ class Evaluation:
             return math.inf
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, ``model`` is in evaluation mode; afterwards in the one that it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -62,16 +74,12 @@ def evaluate(
     losses: list[Tensor] = []  # on the device, read at the end: reading would wait for each batch
     counts: list[int] = []
     text_bytes = 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for inputs, targets in batches:
             with autocast(device):
                 losses.append(model(inputs.to(device), targets.to(device)))
             counts.append(targets.numel())
             text_bytes += int(lengths[targets].sum())
-    finally:
-        model.train(was_training)
     if not text_bytes:
         raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     nats = sum(loss.item() * count for loss, count in zip(losses, counts, strict=True))

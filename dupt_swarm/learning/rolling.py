@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.documents import Piece
-from dupt_swarm.learning.evaluation import Evaluation
+from dupt_swarm.learning.evaluation import Evaluation, evaluating
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.model import GPT, linear_cross_entropy
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -88,9 +88,7 @@ def evaluate_pieces(
     windows = _windows(text, Sliding(context, context if stride is None else stride, tokenizer.end_of_text))
     token_bytes = torch.from_numpy(tokenizer.token_bytes())
     nats, tokens, text_bytes = 0.0, 0, 0
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for inputs, targets, predicted in _batches(windows, size):
             if look is not None:
                 look(text_bytes, text.bytes_read)
@@ -99,8 +97,6 @@ def evaluate_pieces(
             nats += len(found) * linear_cross_entropy(h, model.wte.weight, found.to(device)).item()
             tokens += len(found)
             text_bytes += int(token_bytes[found].sum())
-    finally:
-        model.train(was_training)
     if not text_bytes:
         raise CorpusError("there is no text to evaluate on; give some")
     return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.evaluation import evaluating
 from dupt_swarm.learning.objectives.answers import build_answer
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Objective
@@ -102,14 +103,10 @@ def ask(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) ->
         CorpusError: there are no examples.
     """
     found: list[Tensor] = []
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for tokens, lengths, _ in batches:
             with autocast(device):
                 found.append(model.logits(tokens.to(device), lengths.to(device)))
-    finally:
-        model.train(was_training)
     if not found:
         raise CorpusError("there are no labelled examples to evaluate on; give some")
     # An example may have fewer choices than another.
