@@ -18,9 +18,7 @@ def short(value: float | None) -> str:
     for size, unit in SHORT_UNITS:
         if value >= size:
             # k begins at ten thousand only, as four digits are as easy to read.
-            scaled = value / (1e3 if unit == "k" else size)
-            decimals = 2 if scaled < 10 else 1 if scaled < 100 else 0
-            return f"{scaled:,.{decimals}f}\N{NO-BREAK SPACE}{unit}"
+            return _three_digits(value / (1e3 if unit == "k" else size), unit)
     return whole(value)
 
 
@@ -30,9 +28,7 @@ def size(count: int | None) -> str:
         return DASH
     for least, unit in SIZE_UNITS:
         if count >= least:
-            scaled = count / least
-            decimals = 2 if scaled < 10 else 1 if scaled < 100 else 0
-            return f"{scaled:,.{decimals}f}\N{NO-BREAK SPACE}{unit}"
+            return _three_digits(count / least, unit)
     return f"{count}\N{NO-BREAK SPACE}B"
 
 
@@ -80,3 +76,8 @@ def clock(seconds: float) -> str:
 def count(number: int, thing: str, things: str = "") -> str:
     """Such as ``1 peer`` and ``1,234 peers``."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def _three_digits(value: float, unit: str) -> str:
+    decimals = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{decimals}f}\N{NO-BREAK SPACE}{unit}"

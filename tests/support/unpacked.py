@@ -40,7 +40,8 @@ NETWORKS = (0x775508, bytes.fromhex("4881faa1340100"), bytes.fromhex("4881fa0000
 
 def unpack(packed: Path, target: Path) -> bool:
     """Write the program that ``packed`` unpacks itself to; False where that cannot be done."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64") or b"UPX!" not in packed.read_bytes()[:512]:
+    original = packed.read_bytes()
+    if (sys.platform, platform.machine()) != ("linux", "x86_64") or b"UPX!" not in original[:512]:
         return False
     pid = os.fork()
     if pid == 0:
@@ -57,7 +58,7 @@ def unpack(packed: Path, target: Path) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    if hashlib.sha256(packed.read_bytes()).hexdigest() == KNOWN:
+    if hashlib.sha256(original).hexdigest() == KNOWN:
         image = _without_networks(image)
     new = target.with_name(f"{target.name}.{os.getpid()}")
     new.write_bytes(image)
@@ -102,7 +103,7 @@ def _begins(pid: int) -> bool:
 
 def _image(pid: int) -> bytes:
     """The executable file whose segments this process has in its memory."""
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+    with Path(f"/proc/{pid}/mem").open("rb") as memory:
         header = ELF_HEADER.unpack(_read(memory, BASE, ELF_HEADER.size))
         table, count = header[5], header[10]
         image = bytearray()
@@ -112,7 +113,7 @@ def _image(pid: int) -> bytes:
             if kind == PT_LOAD:
                 image.extend(bytes(max(0, offset + size - len(image))))
                 image[offset : offset + size] = _read(memory, address, size)
-    without_sections = (*header[:6], 0, *header[7:11], header[11], 0, 0)
+    without_sections = (*header[:6], 0, *header[7:12], 0, 0)
     image[: ELF_HEADER.size] = ELF_HEADER.pack(*without_sections)
     return bytes(image)
 
@@ -126,8 +127,4 @@ def _without_networks(image: bytes) -> bytes:
 
 def _read(memory: BinaryIO, address: int, size: int) -> bytes:
     memory.seek(address)
-    parts = []
-    while size:
-        parts.append(memory.read(size))
-        size -= len(parts[-1])
-    return b"".join(parts)
+    return memory.read(size)

@@ -118,11 +118,12 @@ class Session:
             logger.debug("%s did not answer: %r", self.group.members[place], error)
             return
         self._heard[place] = time.monotonic()
-        self.agreement.learn(answer.holders)
         if self.group.order[report.ballot % len(self.group.order)] == place:
             ballot = self.agreement.ballot
             self.agreement.hear(answer)
             self._entered = time.monotonic() if self.agreement.ballot != ballot else self._entered
+        else:
+            self.agreement.learn(answer.holders)
 
     async def _ask_around(self, ask: Ask) -> None:
         """Maybe somebody knows the decision: it may have been the last word of a coordinator that died.

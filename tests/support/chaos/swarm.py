@@ -34,9 +34,8 @@ MANIFEST = tiny_manifest(
         "chunk_seconds": 3,
         "allreduce_seconds": 12,
     },
-    inner={
-        "optimizer": "adamw"
-    },  # it is the rounds that are maltreated, and Muon takes more of the processor
+    # It is the rounds that are maltreated, and Muon takes more of the processor.
+    inner={"optimizer": "adamw"},
     limits={"record_seconds": 6},
 )
 
