@@ -32,7 +32,8 @@ from peers.screen.words import (
     last_round,
     utilization,
 )
-from tests.support.screen import about, averaged, cost_fields, facts, oracle, status
+from tests.support.costs import cost_fields
+from tests.support.screen import about, averaged, facts, oracle, status
 
 CLOCK = time.strftime("%H:%M", time.localtime(1e9))
 VIEW = View(0.0, (oracle("me", 90.0, reach="relayed", **cost_fields()), oracle("other", 300.0)))

@@ -9,7 +9,8 @@ from rich.table import Table
 from dupt_swarm.node.record import EvaluationRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
 from peers.status import PIPE_WIDTH, cost_table, peer_table, sample_lines
-from tests.support.screen import cost_fields, oracle
+from tests.support.costs import cost_fields
+from tests.support.screen import oracle
 
 
 def printed(table: Table, width: int = 200) -> str:

@@ -12,12 +12,14 @@ tasks            very small tasks, and texts that are easy to tell apart
 programs         our programs, started as people do
 warm             starting programs without importing everything anew each time
 unpacked         hivemind's daemon, which packed takes long to start
+costs            what rounds cost an oracle
 screen           what the join screen is shown
 imports          what a module of ours imports
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
 driven_swarm     a first peer and two oracles whose rounds the test drives
+sharing_groups   groups that share their contributions, with their keys
 kept_rounds      rounds in a log, without a swarm that made them
 swarm_program    an oracle in a process of its own
 stranger         a peer with plain hivemind, which may send anything

@@ -15,6 +15,7 @@ from monitor.history import History, Point
 from monitor.server import MonitorServer, build_app
 from monitor.site import Site
 from monitor.watcher import Snapshot
+from tests.support.costs import cost_fields
 
 EVIL = "<script>alert(1)</script>"
 # Markup, what a terminal would obey, changes of direction, emoji, stacked accents, a word without an end.
@@ -52,16 +53,21 @@ def _costs(number: int) -> dict[str, Any]:
     """What rounds cost an oracle; one claims the most that a record may, one says nothing."""
     if number == 0:
         most = (1 << 62) - 1
-        return {
-            **{"round_sent_bytes": most, "round_received_bytes": most, "utilization": 1.0},
-            **{"round_waiting_seconds": 1e9, "waiting_seconds": 1e9},
-        }
+        return cost_fields(
+            round_sent_bytes=most,
+            round_received_bytes=most,
+            utilization=1.0,
+            round_waiting_seconds=1e9,
+            waiting_seconds=1e9,
+        )
     if number == 1:
         return {}
-    return {
-        **{"round_sent_bytes": 12_345_678, "round_received_bytes": 98_765_432, "utilization": 0.966},
-        **{"round_waiting_seconds": 0.34 * number, "waiting_seconds": 30.0 * number},
-    }
+    return cost_fields(
+        round_sent_bytes=12_345_678,
+        round_received_bytes=98_765_432,
+        round_waiting_seconds=0.34 * number,
+        waiting_seconds=30.0 * number,
+    )
 
 
 class TrainedSwarm:

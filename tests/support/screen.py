@@ -13,6 +13,7 @@ from dupt_swarm.node.view import Peer, View
 from dupt_swarm.oracle.status import Activity, Status
 from dupt_swarm.presets import manifest_from_preset
 from peers.screen.facts import About, Facts, Flow
+from tests.support.costs import cost_fields
 
 
 def manifest() -> Manifest:
@@ -37,18 +38,6 @@ def oracle(
         **more,
     )
     return Peer(peer_id, record)
-
-
-def cost_fields(**changed: Any) -> dict[str, Any]:
-    """What rounds cost an oracle, as fields of its record."""
-    return {
-        "round_sent_bytes": 1_030_000,
-        "round_received_bytes": 4_120_000,
-        "utilization": 0.966,
-        "round_waiting_seconds": 0.34,
-        "waiting_seconds": 12.0,
-        **changed,
-    }
 
 
 def status(last: RoundResult | None = None, **changed: Any) -> Status:

@@ -15,6 +15,7 @@ from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
+from tests.support.costs import cost_fields
 
 NOW = 1_000_000.0
 PROMETHEUS = Path(monitor.__file__).parent / "prometheus"
@@ -39,13 +40,9 @@ def full_snapshot() -> Snapshot:
         heldout_bits_per_byte=2.5,
         heldout_accuracy=0.5,
         group_size=3,
-        round_sent_bytes=1000,
-        round_received_bytes=1000,
-        utilization=0.9,
-        round_waiting_seconds=0.5,
-        waiting_seconds=1.5,
         checkpoint_round=2,
         name='"\\\n',
+        **cost_fields(),
     )
     evaluation = EvaluationRecord(
         dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, accuracy=0.5, round=3, time=NOW

@@ -3,28 +3,17 @@
 import asyncio
 
 import pytest
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.session import Ask, Session
-from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.members.identity import peer_id_of_key
-from dupt_swarm.replica.contribution import Claim
-
-SWARM, STATE = "test-0", "a" * 64
+from tests.support.sharing_groups import group_of, member_keys
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sessions(make_manifest) -> dict[str, Session]:
     """Of four members by peer id, in the order in which they coordinate; each holds all contributions."""
-    made = [RSAPrivateKey() for _ in range(4)]
-    keys = dict(sorted((peer_id_of_key(key.get_public_key().to_bytes()), key) for key in made))
-    statements = [
-        Statement.make(SWARM, Claim(3, STATE, 10, peer), f"{place}" * 64, key)
-        for place, (peer, key) in enumerate(keys.items())
-    ]
-    group = SharingGroup("ab" * 20, statements[0].claim, tuple(statements), frozenset(keys))
+    keys = member_keys(4)
+    group = group_of(keys)
     rounds = make_manifest(rounds={"chunk_seconds": 60, "allreduce_seconds": 600}).rounds
     found = {}
     for place in group.order:

@@ -12,29 +12,23 @@ from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, S
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
-from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
+from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
 
-SWARM, STATE, NEXT = "test-0", "a" * 64, "b" * 64
+NEXT = "b" * 64
 
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, RSAPrivateKey]:
     """Of three members, by peer id, sorted."""
-    made = [RSAPrivateKey() for _ in range(3)]
-    return dict(sorted((peer_id_of_key(key.get_public_key().to_bytes()), key) for key in made))
+    return member_keys(3)
 
 
 @pytest.fixture(scope="module")
 def group(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
     """The three of them, each with a contribution to round 4."""
-    statements = [
-        Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
-        for place, (peer, key) in enumerate(keys.items())
-    ]
-    return SharingGroup("ab" * 20, statements[0].claim, tuple(statements), frozenset(keys))
+    return group_of(keys)
 
 
 def b64(data: bytes) -> str:

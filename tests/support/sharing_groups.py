@@ -1,0 +1,25 @@
+"""Groups that share their contributions, without a network."""
+
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.identity import peer_id_of_key
+from dupt_swarm.replica.contribution import Claim
+
+SWARM, STATE = "test-0", "a" * 64
+
+
+def member_keys(count: int) -> dict[str, RSAPrivateKey]:
+    """Of so many members, by peer id, sorted."""
+    made = [RSAPrivateKey() for _ in range(count)]
+    return dict(sorted((peer_id_of_key(key.get_public_key().to_bytes()), key) for key in made))
+
+
+def group_of(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
+    """All of them, each with a contribution to round 4."""
+    statements = [
+        Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
+        for place, (peer, key) in enumerate(keys.items())
+    ]
+    return SharingGroup("ab" * 20, statements[0].claim, tuple(statements), frozenset(keys))
