@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,9 @@ RELAYS = 3  # that a peer uses at once
 TOLD_MAX = 4  # relays told to a peer that asks for some
 CARRIES_BYTES_MIN = 1 << 40
 RESERVE_SECONDS = 5.0
-# Each start fails with a chance of one in two, or four in five on a busy machine: one in a million in all.
-STARTS_MAX = 64
+# Each start fails with a chance of less than one in ten on a busy machine: one in a hundred million in all.
+STARTS_MAX = 8
+GO_PROCESSORS = "GOMAXPROCS"
 HOP = "/libp2p/circuit/relay/0.2.0/hop"
 # libp2p's circuit v2: a message of one field, the wish to reserve a place, with its length before it.
 RESERVE = b"\x02\x08\x00"
@@ -78,8 +81,9 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
 
     p2pd 0.5 makes two relay services: `EnableRelayV2` in its main thread with libp2p's defaults (128 KiB
     in two minutes), and libp2p's relay manager in a thread of its own with the limits that we give. The
-    later one answers, and no flag has the second without the first, or decides which is later. So the
-    service is looked at from outside, and the daemon is started again until it is the right one.
+    later one answers, and no flag has the second without the first. On one processor the thread that is
+    woken last comes last, nearly always. So relays have one, the service is looked at from outside, and the
+    daemon is started again until it is the right one.
 
     Raises:
         UsageError: as `start_daemon`.
@@ -87,9 +91,11 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
     """
     inside = [_from_inside(Address.parse(text)) for text in settings.host_maddrs]
     observer = await start_daemon(NodeSettings("observer"), run_dir)
+    door = ReachabilitySettings("public", announced=announced)
     try:
         for attempt in range(1, STARTS_MAX + 1):
-            p2p = await start_daemon(settings, run_dir, ReachabilitySettings("public", announced=announced))
+            with one_processor():
+                p2p = await start_daemon(settings, run_dir, door)
             for address in inside:
                 await dial(observer, str(replace(address, peer_id=str(p2p.peer_id))))
             if await bytes_carried(observer, p2p.peer_id) >= CARRIES_BYTES_MIN:
@@ -100,6 +106,19 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
         await observer.shutdown()
     logger.warning("libp2p's relay service did not start; peers behind a NAT need another relay")
     return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
+
+
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """Go programs that are started meanwhile compute on one processor at a time, as long as they live."""
+    before = os.environ.get(GO_PROCESSORS)
+    os.environ[GO_PROCESSORS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[GO_PROCESSORS]
+        if before is not None:
+            os.environ[GO_PROCESSORS] = before
 
 
 def _relays_in(view: View) -> Iterator[str]:

@@ -24,14 +24,29 @@ def before(owner: type, name: str) -> None:
     setattr(owner, name, cut)
 
 
+def among_three(owner: type, name: str, members) -> None:
+    """Cut it when ``owner.name`` is called, in a group of three or more: of two, who is left decides nothing.
+
+    ``members`` tells how many there are, from what the method is called with.
+    """
+    method = getattr(owner, name)
+
+    def cut(*args, **kwargs):
+        if members(*args, **kwargs) > 2:
+            power_cut()
+        return method(*args, **kwargs)
+
+    setattr(owner, name, cut)
+
+
 def arm(stage: str) -> None:
     """Set the trap."""
     from dupt_swarm.network.averaging.allreduce import ScreeningRunner
     from dupt_swarm.network.averaging.averager import SwarmAverager
     from dupt_swarm.network.averaging.collecting import Collection
     from dupt_swarm.network.averaging.reducer import PartReducer
+    from dupt_swarm.network.averaging.rounds import Rounds
     from dupt_swarm.network.averaging.session import Session
-    from dupt_swarm.replica.next_state import NextState
 
     if stage == "matchmaking":
         before(SwarmAverager, "average")
@@ -49,11 +64,11 @@ def arm(stage: str) -> None:
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
-        before(NextState, "finish")
+        among_three(Rounds, "_finish", lambda self, outcome, following: 1 + len(outcome.mates))
     elif stage == "fetching":
-        before(Collection, "_fetch")
+        among_three(Collection, "_fetch", lambda self, place: len(self._session.group.members))
     elif stage == "coordinating":
-        before(Session, "reply")
+        among_three(Session, "reply", lambda self, member, message: len(self.group.members))
     else:
         raise ValueError(f"no such stage: {stage}")
 
