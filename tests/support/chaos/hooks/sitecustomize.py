@@ -32,7 +32,7 @@ def among_three(owner: type, name: str, members) -> None:
     method = getattr(owner, name)
 
     def cut(*args, **kwargs):
-        if members(*args, **kwargs) > 2:
+        if members(*args) > 2:
             power_cut()
         return method(*args, **kwargs)
 
@@ -64,11 +64,11 @@ def arm(stage: str) -> None:
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
-        among_three(Rounds, "_finish", lambda self, outcome, following: 1 + len(outcome.mates))
+        among_three(Rounds, "_finish", lambda _, outcome, *__: 1 + len(outcome.mates))
     elif stage == "fetching":
-        among_three(Collection, "_fetch", lambda self, place: len(self._session.group.members))
+        among_three(Collection, "_fetch", lambda collection, *_: len(collection._session.group.members))
     elif stage == "coordinating":
-        among_three(Session, "reply", lambda self, member, message: len(self.group.members))
+        among_three(Session, "reply", lambda session, *_: len(session.group.members))
     else:
         raise ValueError(f"no such stage: {stage}")
 
