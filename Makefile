@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# Tests that wait run beside tests that compute. Those of a file run in one worker and share what they start;
-# the long ones of chaos/ come first.
-WORKERS ?= 2
+# Tests wait two fifths of their time, so one worker more than cores. Those of a file run in one worker and share
+# what they start; the long ones of chaos/ come first.
+WORKERS ?= 3
 
 .PHONY: demo test test-system lint bench bench-links dashboards clean
 

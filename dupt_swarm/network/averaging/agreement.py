@@ -86,6 +86,12 @@ class Answer:
     decision: Decision | None = None
     holders: tuple[frozenset[int], ...] = ()
 
+    def is_news_to(self, report: Report) -> bool:
+        """Whether it says more than who holds what to a member that has reported this."""
+        if self.decision is not None or self.ballot > report.ballot:
+            return True
+        return self.proposal is not None and report.vote != Vote(self.ballot, self.proposal)
+
 
 @dataclass
 class Agreement:

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest.tables import Rounds
-from dupt_swarm.network.averaging.agreement import Agreement, Decision
+from dupt_swarm.network.averaging.agreement import Agreement, Decision, Report
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.group import SharingGroup
 
-POLL_SECONDS = (0.1, 1.0)  # at first, and at most
+ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
+RETRY_SECONDS = 0.1  # at first, when there was no answer
 # Of the time limit of a round: then nobody is waited for any more, and the rest is for the agreement.
 COLLECTING_RATIO = 0.5
 
@@ -44,7 +45,9 @@ class Session:
         self._time_up = time.monotonic() + COLLECTING_RATIO * rounds.allreduce_seconds
         self._entered = time.monotonic()
         self._heard: dict[int, float] = {}
-        self._changed = asyncio.Event()
+        self._patience = min(ANSWER_SECONDS, rounds.chunk_seconds / 3)
+        self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
+        self._reports: set[asyncio.Task[bool]] = set()
 
     @property
     def decision(self) -> Decision | None:
@@ -54,36 +57,32 @@ class Session:
     def hold(self, place: int) -> None:
         """The contribution of ``place`` is here now."""
         self.agreement.hold(place)
-        self._changed.set()
+        self._tell()
 
-    def reply(self, member: str, message: ReportMessage) -> AnswerMessage:
-        """What to answer to the report of ``member``.
+    async def answer(self, member: str, message: ReportMessage) -> AnswerMessage:
+        """What to answer to the report of ``member``, as soon as there is something to say.
+
+        So members need not ask often, and hear at once. After `ANSWER_SECONDS` they get an answer all the same.
 
         Raises:
             ValueError: it is no member, or its report is malformed.
         """
-        place = self.group.members.index(member)
-        self._heard[place] = time.monotonic()
-        with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
-            before = self.agreement.ballot
-            self.agreement.note(place, message.report(len(self.group.members)))
-            self._entered = time.monotonic() if self.agreement.ballot != before else self._entered
-        self._consider()
-        self._changed.set()
+        report = self._note(self.group.members.index(member), message)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                while not self.agreement.answer().is_news_to(report):
+                    await self._news.wait()
         return AnswerMessage.of(self.agreement.answer(), base64.b64encode(self.signed).decode())
 
     async def decide(self, ask: Ask) -> Decision | None:
         """The list that counts; None: too many are gone. ``ask`` reports to a peer, and gives its answer."""
-        pause, asking_around = POLL_SECONDS[0], asyncio.create_task(asyncio.sleep(0))
+        retry, asking_around = RETRY_SECONDS, asyncio.create_task(asyncio.sleep(0))
         asked_in, asked_at = 0, math.inf  # in the first ballot its coordinator is enough
         try:
             while self.decision is None:
-                before = self.agreement.report()
+                began, before = time.monotonic(), self.agreement.report()
                 coordinator = self.agreement.coordinator
-                if coordinator == self.agreement.me:
-                    self._consider()
-                else:
-                    await self._report_to(coordinator, ask)
+                answered = await self._confer(coordinator, before, ask)
                 if self.decision is None and self._is_lost(coordinator):
                     logger.warning("no answer of the coordinator %s", self.group.members[coordinator])
                     if not self.agreement.give_up():
@@ -93,18 +92,48 @@ class Session:
                     asked_in, asked_at = self.agreement.ballot, time.monotonic()
                     asking_around.cancel()
                     asking_around = asyncio.create_task(self._ask_around(ask))
-                pause = min(1.5 * pause, POLL_SECONDS[1])
                 if self.agreement.report() != before:
-                    pause = POLL_SECONDS[0]
-                    continue
-                await self._change(pause)
+                    retry = RETRY_SECONDS
+                elif self.decision is None:
+                    retry = self._patience if answered else min(1.5 * retry, self._patience)
+                    await self._change(began + retry - time.monotonic())
         finally:
-            asking_around.cancel()
-            await asyncio.gather(asking_around, return_exceptions=True)
+            for task in (asking_around, *self._reports):
+                task.cancel()
+            await asyncio.gather(asking_around, *self._reports, return_exceptions=True)
         return self.decision
 
-    async def _report_to(self, place: int, ask: Ask) -> None:
-        """Tell one member where we stand, and hear what it answers."""
+    def _note(self, place: int, message: ReportMessage) -> Report:
+        """Take the report of another member."""
+        report = message.report(len(self.group.members))
+        self._heard[place] = time.monotonic()
+        with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
+            before = self.agreement.ballot
+            self.agreement.note(place, report)
+            self._entered = time.monotonic() if self.agreement.ballot != before else self._entered
+        self._consider()
+        self._tell()
+        return report
+
+    async def _confer(self, coordinator: int, report: Report, ask: Ask) -> bool:
+        """Be the coordinator, or report to it and await its answer or something new to report.
+
+        Returns:
+            whether it answers, as far as is known.
+        """
+        if coordinator == self.agreement.me:
+            self._consider()
+            return True
+        # What it answers to a report that is out of date by then is heard too: it shows that it lives.
+        asking = asyncio.create_task(self._report_to(coordinator, ask))
+        self._reports.add(asking)
+        asking.add_done_callback(self._reports.discard)
+        while not asking.done() and self.agreement.report() == report:
+            await self._news.wait()
+        return not asking.done() or asking.result()
+
+    async def _report_to(self, place: int, ask: Ask) -> bool:
+        """Tell one member where we stand, and hear what it answers; whether it did."""
         report = self.agreement.report()
         try:
             async with asyncio.timeout(self._silence):
@@ -116,7 +145,9 @@ class Session:
         except Exception as error:
             # A member may fail in any way that libp2p knows, or answer nonsense.
             logger.debug("%s did not answer: %r", self.group.members[place], error)
-            return
+            return False
+        finally:
+            self._tell()
         self._heard[place] = time.monotonic()
         if self.group.order[report.ballot % len(self.group.order)] == place:
             ballot = self.agreement.ballot
@@ -124,6 +155,7 @@ class Session:
             self._entered = time.monotonic() if self.agreement.ballot != ballot else self._entered
         else:
             self.agreement.learn(answer.holders)
+        return True
 
     async def _ask_around(self, ask: Ask) -> None:
         """Maybe somebody knows the decision: it may have been the last word of a coordinator that died.
@@ -132,18 +164,19 @@ class Session:
         """
         others = [place for place in self.group.order if place != self.agreement.me]
         await asyncio.gather(*(self._report_to(place, ask) for place in others))
-        self._changed.set()
 
     def _consider(self) -> None:
         if self.decision is not None:
             return
-        now = time.monotonic()
+        now, before = time.monotonic(), (self.agreement.vote, self.decision)
         live = [
             place for place in range(self.agreement.size) if now - self._last_heard(place) < self._silence
         ]
         self.agreement.consider({*live, self.agreement.me}, time_up=now > self._time_up)
         if self.decision is not None:
             self.signed = self.group.signed_list(self.decision).sign(self._key)
+        if (self.agreement.vote, self.decision) != before:
+            self._tell()
 
     def _is_lost(self, coordinator: int) -> bool:
         """Whether to turn to another one: this one is silent, or decides nothing although it could."""
@@ -158,5 +191,9 @@ class Session:
     async def _change(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        self._changed.clear()
+                await self._news.wait()
+
+    def _tell(self) -> None:
+        """Wake all who wait for a change."""
+        self._news.set()
+        self._news = asyncio.Event()

@@ -63,7 +63,7 @@ class Agreements(ServicerBase):  # type: ignore[misc]
         if len(request.value) > MESSAGE_BYTES_MAX:
             raise ValueError("a report is too long")
         message = ReportMessage.model_validate_json(request.value)
-        answer = self._sessions[message.group].reply(str(context.remote_id), message)
+        answer = await self._sessions[message.group].answer(str(context.remote_id), message)
         return BytesValue(value=answer.model_dump_json().encode())
 
     async def ask(self, peer: str, message: ReportMessage) -> AnswerMessage:

@@ -68,7 +68,7 @@ def arm(stage: str) -> None:
     elif stage == "fetching":
         among_three(Collection, "_fetch", lambda collection, *_: len(collection._session.group.members))
     elif stage == "coordinating":
-        among_three(Session, "reply", lambda session, *_: len(session.group.members))
+        among_three(Session, "answer", lambda session, *_: len(session.group.members))
     else:
         raise ValueError(f"no such stage: {stage}")
 
