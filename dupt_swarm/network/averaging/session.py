@@ -62,7 +62,7 @@ class Session:
     async def answer(self, member: str, message: ReportMessage) -> AnswerMessage:
         """What to answer to the report of ``member``, as soon as there is something to say.
 
-        So members need not ask often, and hear at once; after `ANSWER_SECONDS` there is an answer all the same.
+        So members need not ask often, and hear at once. After `ANSWER_SECONDS` there is an answer anyway.
 
         Raises:
             ValueError: it is no member, or its report is malformed.
