@@ -3,6 +3,7 @@
 signed          messages that others may pass on
 identity        the RSA key that makes the peer id and signs records
 validator       what a DHT node accepts as a record
+replicas        the nodes that keep all records: stored at each, read from one at a time
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while
 liveness        detects dead peers by their refused connections

@@ -15,6 +15,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
@@ -33,6 +34,7 @@ class Membership:
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
         self._manifest, self._node = manifest, node
+        self._replicas = Replicas(node, peers_key(manifest.swarm_id))
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
@@ -74,12 +76,8 @@ class Membership:
         if self._record is None:
             return
         self._record = self._record.model_copy(update={"time": get_dht_time()})
-        await self._node.store(
-            peers_key(self._manifest.swarm_id),
-            subkey=self._tag,
-            value=published(self._record),
-            expiration_time=get_dht_time() + self._manifest.limits.record_seconds,
-        )
+        expires = get_dht_time() + self._manifest.limits.record_seconds
+        await self._replicas.store(self._tag, published(self._record), expires)
 
     async def publish_forever(self) -> None:
         """Publish regularly, and at once after an important change."""
@@ -100,12 +98,10 @@ class Membership:
 
     async def refresh(self) -> View:
         """Read all records now."""
-        found = await self._node.get(peers_key(self._manifest.swarm_id), latest=True)
         peers = []
-        if found is not None and isinstance(found.value, dict):
-            for tag, entry in found.value.items():
-                with contextlib.suppress(ValueError):
-                    peers.append(Peer(*parse_record(tag, entry.value)))
+        for tag, record in (await self._replicas.read()).items():
+            with contextlib.suppress(ValueError):
+                peers.append(Peer(*parse_record(tag, record)))
         alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view

@@ -15,7 +15,13 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.hivemind_internals import connect_to, expect_death, local_p2p_type
+from dupt_swarm.network.p2p.hivemind_internals import (
+    connect_to,
+    expect_death,
+    expect_late_answers,
+    is_deaf,
+    local_p2p_type,
+)
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.settings import NodeSettings
 
@@ -83,6 +89,7 @@ async def start_daemon(
             f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
         ) from error
     expect_death(p2p)
+    expect_late_answers(p2p)
     return p2p
 
 
@@ -90,6 +97,8 @@ async def daemon_failure(p2p: P2P) -> str:
     """Wait until ``p2pd`` is dead or hangs; return which. Nothing else notices: stores "succeed"."""
     while True:
         await asyncio.sleep(PROBE_SECONDS)
+        if is_deaf(p2p):
+            return "nobody reads what it says"
         try:
             async with asyncio.timeout(PROBE_ANSWER_SECONDS):
                 await p2p.list_peers()

@@ -53,6 +53,9 @@ ControlClient.stream_open
 ControlClient._read_task, ControlClient._write_task
     p2p/p2p_daemon_bindings/control.py:249 ControlClient._ensure_persistent_conn 7a11d5d833d7
     end with an error that nobody fetches when p2pd dies; we fetch it
+ControlClient._pending_calls
+    p2p/p2p_daemon_bindings/control.py:172 ControlClient._read_from_persistent_conn 7388e48bacf6
+    the answers that it awaits; the reader dies of one whose call was just cancelled, so ours hides those
 P2P.receive_raw_data
     p2p/p2p_daemon.py:376 P2P.receive_raw_data 353ef452baab
     reads a frame with `readexactly(length)`, where `FrameReader` refuses a long one
@@ -160,6 +163,29 @@ def expect_death(p2p: P2P) -> None:
     """When its daemon dies, the connection to it ends without a complaint: `daemon_failure` tells of it."""
     for task in (p2p._client.control._read_task, p2p._client.control._write_task):
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+class PendingCalls(dict[Any, asyncio.Future[Any]]):
+    """Calls that wait for an answer; one that was cancelled a moment ago is none of them."""
+
+    def __contains__(self, call_id: object) -> bool:
+        answer = self.get(call_id)
+        return answer is not None and not answer.done()
+
+
+def expect_late_answers(p2p: P2P) -> None:
+    """An answer may come in the very moment in which its call is cancelled.
+
+    Upstream's reader would end with an error that nobody sees: from then on this node heard nothing, neither
+    answers nor calls, and went on alone.
+    """
+    control = p2p._client.control
+    control._pending_calls = PendingCalls(control._pending_calls)
+
+
+def is_deaf(p2p: P2P) -> bool:
+    """Whether nobody reads any more what the daemon says."""
+    return bool(p2p._client.control._read_task.done())
 
 
 async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:

@@ -5,14 +5,21 @@ import socket
 import pytest
 from hivemind.p2p import PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
+from hivemind.proto import p2pd_pb2
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, check_port_free, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import (
+    ReachabilitySettings,
+    check_port_free,
+    connect,
+    daemon_failure,
+    start_daemon,
+)
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
 
 # Peers that do not exist, one for each dial: libp2p waits before it dials the same one again.
-NOBODY, IMPOSTOR, LOST, RELAYED = (PeerID(b"\x12\x20" + 32 * bytes([number])) for number in range(4))
+NOBODY, IMPOSTOR, LOST, RELAYED, LATE = (PeerID(b"\x12\x20" + 32 * bytes([number])) for number in range(5))
 
 
 @pytest.fixture
@@ -165,3 +172,39 @@ def test_a_stream_that_cannot_be_opened_leaves_no_socket(stations) -> None:
             await writer.wait_closed()
 
     asyncio.run(scenario())
+
+
+def test_an_answer_to_a_call_just_cancelled(stations) -> None:
+    """It is dropped: whoever reads the daemon's messages goes on, and the node is not deaf."""
+
+    async def scenario() -> None:
+        async with stations(1) as [station]:
+            control = station.p2p._client.control
+            messages = asyncio.StreamReader()
+            reading = asyncio.create_task(control._read_from_persistent_conn(messages))
+            call = asyncio.create_task(control.call_unary_handler(LATE, "some protocol", b""))
+            while not control._pending_calls:
+                await asyncio.sleep(0)
+            [call_id] = control._pending_calls
+            answer = p2pd_pb2.PersistentConnectionResponse(
+                callId=call_id.bytes, callUnaryResponse=p2pd_pb2.CallUnaryResponse(response=b"late")
+            ).SerializeToString()
+            messages.feed_data(bytes([len(answer)]) + answer)
+            call.cancel()
+            await asyncio.wait([call, reading], timeout=0.5)
+            assert call.cancelled() and not reading.done()
+            reading.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_a_node_that_hears_nothing_is_of_no_use(stations) -> None:
+    """When nobody reads the daemon's messages any more, that is a failure of the daemon."""
+
+    async def scenario() -> None:
+        async with stations(1) as [station]:
+            watching = asyncio.create_task(daemon_failure(station.p2p))
+            station.p2p._client.control._read_task.cancel()
+            assert await watching == "nobody reads what it says"
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -1,0 +1,141 @@
+"""The nodes that keep all peers' records: a record is stored at each, and all are read from one at a time.
+
+hivemind's own `get` and `store` ask every node near a key, and each answers with all that is under it: for
+one key and every second, most of what an idle peer sends. So this remembers who is near the key, which each
+answer tells, and what has been read, of which each answer has the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from hivemind.dht.node import DHTNode
+from hivemind.dht.routing import DHTID
+from hivemind.dht.storage import DictionaryDHTValue
+from hivemind.dht.validation import DHTRecord
+from hivemind.p2p import PeerID
+from hivemind.utils import get_dht_time
+
+# So often all are read, as one that is new may not have been told everything.
+READ_ALL_SECONDS = 30.0
+AVOID_SECONDS = 30.0  # one that did not answer
+# Of those that one hears of; who does not answer takes nobody's place, and who tells of many wins little.
+STRANGERS_AT_ONCE = 2
+ASKED_MAX = 20
+
+
+class Replicas:
+    """What the DHT keeps under the subkeys of one key."""
+
+    def __init__(self, node: DHTNode, name: str) -> None:
+        """``name`` is the key before it is hashed."""
+        self._node, self._name, self._key = node, name, DHTID.generate(source=name)
+        self._known: dict[bytes, tuple[bytes, float]] = {}  # by subkey: the signed value, and until when
+        self._answered: dict[DHTID, PeerID] = {}
+        self._heard: dict[DHTID, PeerID] = {}
+        self._avoided: dict[DHTID, float] = {}
+        self._all_read_at, self._turn = -READ_ALL_SECONDS, 0
+
+    async def store(self, subkey: bytes, value: object, expires: float) -> None:
+        """Sign ``value`` and store it until ``expires``, by the DHT's clock."""
+        protocol = self._node.protocol
+        record = DHTRecord(
+            self._key.to_bytes(), protocol.serializer.dumps(subkey), protocol.serializer.dumps(value), expires
+        )
+        signed = protocol.record_validator.sign_value(record)
+        self._known[subkey] = signed, expires
+        others, here = self._nearest()
+        if here:
+            protocol.storage.store(self._key, signed, expires, subkey=subkey)
+        entry = ([self._key], [signed], [expires], [subkey])
+        answers = await asyncio.gather(*(protocol.call_store(peer, *entry) for peer in others.values()))
+        self._avoid([place for place, answer in zip(others, answers, strict=True) if answer is None])
+
+    async def read(self) -> dict[bytes, Any]:
+        """The newest value of each subkey of which any replica has told so far, or this node keeps."""
+        if time.monotonic() - self._all_read_at >= READ_ALL_SECONDS or not await self._read_one():
+            await self._read_all()
+        kept = self._node.protocol.storage.get(self._key)
+        if kept is not None:
+            self._take(kept.value)
+        now = get_dht_time()
+        self._known = {subkey: entry for subkey, entry in self._known.items() if entry[1] > now}
+        return {subkey: self._value(subkey, *entry) for subkey, entry in self._known.items()}
+
+    async def _read_one(self) -> bool:
+        """Ask one, each time another, and nodes that one hears of for the first time; whether it answered."""
+        others = list(self._nearest()[0].items())
+        self._turn += 1
+        answered = bool(others) and await self._read_from(*others[self._turn % len(others)])
+        await asyncio.gather(*(self._read_from(*stranger) for stranger in self._strangers()))
+        return answered
+
+    async def _read_all(self) -> None:
+        """Ask whoever is near, and those of whom one hears meanwhile."""
+        asked: set[DHTID] = set()
+        while len(asked) < ASKED_MAX:
+            near = [*self._nearest()[0].items(), *self._strangers()]
+            if not (new := [each for each in near if each[0] not in asked]):
+                break
+            if any(await asyncio.gather(*(self._read_from(*each) for each in new))):
+                self._all_read_at = time.monotonic()
+            asked |= {place for place, _ in new}
+
+    async def _read_from(self, place: DHTID, peer: PeerID) -> bool:
+        answer = await self._node.protocol.call_find(peer, [self._key])
+        if answer is None:
+            self._avoid([place])
+            return False
+        found, self._heard = answer[self._key]
+        self._answered[place] = peer
+        if found is not None:
+            self._take(found.value)
+        return True
+
+    def _nearest(self) -> tuple[dict[DHTID, PeerID], bool]:
+        """The other nodes that are to have everything, and whether this one is."""
+        node, now = self._node, time.monotonic()
+        self._avoided = {place: until for place, until in self._avoided.items() if until > now}
+        known = node.protocol.routing_table.get_nearest_neighbors(
+            self._key, node.protocol.bucket_size, exclude=node.node_id
+        )
+        others = {
+            place: peer for place, peer in {**self._answered, **dict(known)}.items() if self._may_ask(place)
+        }
+        here = set() if node.protocol.client_mode else {node.node_id}
+        nearest = sorted(others.keys() | here, key=self._key.xor_distance)[: node.num_replicas]
+        self._answered = {place: others[place] for place in nearest if place != node.node_id}
+        return self._answered.copy(), node.node_id in nearest
+
+    def _strangers(self) -> list[tuple[DHTID, PeerID]]:
+        """Nodes of which the last answer told, that are nearer than some of the nearest."""
+        nearest, here = self._nearest()
+        heard = {
+            place: peer
+            for place, peer in self._heard.items()
+            if place not in nearest and self._may_ask(place)
+        }
+        own = {self._node.node_id} if here else set()
+        places = sorted(nearest.keys() | heard.keys() | own, key=self._key.xor_distance)
+        new = [place for place in places[: self._node.num_replicas] if place in heard]
+        return [(place, heard[place]) for place in new[:STRANGERS_AT_ONCE]]
+
+    def _may_ask(self, place: DHTID) -> bool:
+        return place != self._node.node_id and place not in self._avoided
+
+    def _avoid(self, places: list[DHTID]) -> None:
+        self._avoided |= dict.fromkeys(places, time.monotonic() + AVOID_SECONDS)
+
+    def _take(self, values: object) -> None:
+        if isinstance(values, DictionaryDHTValue):
+            # (hivemind's own dictionaries drop a value when an older one is stored that expires.)
+            for subkey, (value, expires) in values.items():
+                if subkey not in self._known or self._known[subkey][1] < expires:
+                    self._known[subkey] = value, expires
+
+    def _value(self, subkey: bytes, signed: bytes, expires: float) -> Any:
+        protocol = self._node.protocol
+        record = DHTRecord(self._key.to_bytes(), protocol.serializer.dumps(subkey), signed, expires)
+        return protocol.serializer.loads(protocol.record_validator.strip_value(record))

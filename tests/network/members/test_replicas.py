@@ -1,0 +1,136 @@
+"""Where records are kept, with real DHT nodes: whom a peer asks, how often, and what it learns."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.members.replicas import Replicas
+
+Members = list[Membership]
+
+
+class Calls:
+    """What one peer asks of others: ``found`` and ``stored`` count its requests."""
+
+    def __init__(self, member: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found = self.stored = 0
+        protocol = member._node.protocol
+        call_find, call_store = protocol.call_find, protocol.call_store
+
+        async def find(*args):
+            self.found += 1
+            return await call_find(*args)
+
+        async def store(*args):
+            self.stored += 1
+            return await call_store(*args)
+
+        monkeypatch.setattr(protocol, "call_find", find)
+        monkeypatch.setattr(protocol, "call_store", store)
+
+
+@pytest.fixture
+def members(stations, identities, make_manifest) -> Callable[..., AbstractAsyncContextManager[Members]]:
+    """``async with members()``: four, two of which keep the records of all; each has published its own."""
+
+    @asynccontextmanager
+    async def start():
+        manifest = make_manifest(limits={"record_seconds": 60})
+        async with stations(4, manifest) as started:
+            found = []
+            for station, identity in zip(started, identities, strict=True):
+                station.dht.num_replicas = 2
+                found.append(Membership(manifest, station.dht, load_identity(identity)))
+                found[-1].update(
+                    role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64
+                )
+            for _ in range(2):  # the first peers heard of the others meanwhile
+                for member in found:
+                    await member.publish()
+            yield found
+
+    return start
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def keeps(member: Membership) -> bool:
+    """Whether it is one of those that keep all records."""
+    return member._replicas._nearest()[1]
+
+
+def test_everybody_is_read_from_one(members, monkeypatch) -> None:
+    """Once all replicas were read, one request tells of everybody; publishing asks nobody for anything."""
+
+    async def scenario() -> None:
+        async with members() as found:
+            everybody = [member.peer_id for member in found]
+            for member in found:
+                assert {peer.peer_id for peer in (await member.refresh()).peers} == set(everybody)
+            assert sum(map(keeps, found)) == 2
+            for member in found:
+                calls = Calls(member, monkeypatch)
+                before = {peer.peer_id: peer.record.time for peer in member.view.peers}
+                for other in found:
+                    if other is not member:
+                        await other.publish()
+                view = await member.refresh()
+                assert all(
+                    peer.record.time > before[peer.peer_id]
+                    for peer in view.peers
+                    if peer.peer_id != member.peer_id
+                )
+                assert (calls.found, calls.stored) == (1, 0)
+                await member.publish()
+                assert (calls.found, calls.stored) == (1, 2 - keeps(member))
+
+    run(scenario)
+
+
+def test_one_that_falls_silent_is_passed_over(members, monkeypatch) -> None:
+    """Records are read from the others then, and stored at those that are next; nobody waits for it again."""
+
+    async def scenario() -> None:
+        async with members() as found:
+            for member in found:
+                await member.refresh()
+            dead = next(filter(keeps, found))
+            await dead._node.shutdown()
+            await dead._node.protocol.p2p.shutdown()
+            living = [member for member in found if member is not dead]
+            for member in living:
+                await member.publish()
+            before = min(peer.record.time for member in living for peer in member.view.peers)
+            for member in living:
+                await member.publish()
+            assert sum(map(keeps, living)) == 2
+            for member in living:
+                calls = Calls(member, monkeypatch)
+                view = await member.refresh()
+                assert {other.peer_id for other in living} <= {peer.peer_id for peer in view.peers}
+                assert all(p.record.time > before for p in view.peers if p.peer_id != dead.peer_id)
+                assert calls.found == 1
+
+    run(scenario)
+
+
+def test_nobody_there(members) -> None:
+    """A peer alone keeps its own record, and finds it."""
+
+    async def scenario() -> None:
+        async with members() as found:
+            for member in found[1:]:
+                await member._node.shutdown()
+                await member._node.protocol.p2p.shutdown()
+            [alone, *_] = found
+            board = Replicas(alone._node, "test-0.peers")
+            await board.store(alone._tag, {"role": "oracle"}, alone.view.time + 30)
+            assert await board.read() == {alone._tag: {"role": "oracle"}}
+
+    run(scenario)
