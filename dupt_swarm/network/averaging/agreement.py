@@ -86,12 +86,6 @@ class Answer:
     decision: Decision | None = None
     holders: tuple[frozenset[int], ...] = ()
 
-    def is_news_to(self, report: Report) -> bool:
-        """Whether it says more than who holds what to a member that has reported this."""
-        if self.decision is not None or self.ballot > report.ballot:
-            return True
-        return self.proposal is not None and report.vote != Vote(self.ballot, self.proposal)
-
 
 @dataclass
 class Agreement:
@@ -143,7 +137,7 @@ class Agreement:
         self.learn(answer.holders)
         if answer.decision is not None:
             self.decision = answer.decision
-        elif answer.ballot > self.ballot:
+        elif self.ballot < answer.ballot <= self.last_ballot:
             self._go_to(answer.ballot)
         elif answer.ballot == self.ballot and answer.proposal is not None:
             self.vote = Vote(self.ballot, answer.proposal)
@@ -179,6 +173,12 @@ class Agreement:
         """What to answer to each member that has reported."""
         holders = tuple(frozenset(self.holders[place]) for place in range(self.size))
         return Answer(self.ballot, self._proposal, self.decision, holders)
+
+    def is_news_to(self, report: Report) -> bool:
+        """Whether the answer says more than who holds what to a member that has reported this."""
+        if self.decision is not None or self.ballot > report.ballot:
+            return True
+        return self._proposal is not None and report.vote != Vote(self.ballot, self._proposal)
 
     def consider(self, live: Collection[int], *, time_up: bool) -> None:
         """As the coordinator of the present ballot: propose if it is time, decide if enough have accepted.

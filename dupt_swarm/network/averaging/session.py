@@ -62,7 +62,7 @@ class Session:
     async def answer(self, member: str, message: ReportMessage) -> AnswerMessage:
         """What to answer to the report of ``member``, as soon as there is something to say.
 
-        So members need not ask often, and hear at once. After `ANSWER_SECONDS` there is an answer anyway.
+        So members need not ask often, and hear at once. After a second there is an answer anyway.
 
         Raises:
             ValueError: it is no member, or its report is malformed.
@@ -70,7 +70,7 @@ class Session:
         report = self._note(self.group.members.index(member), message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
-                while not self.agreement.answer().is_news_to(report):
+                while not self.agreement.is_news_to(report):
                     await self._news.wait()
         return AnswerMessage.of(self.agreement.answer(), base64.b64encode(self.signed).decode())
 
@@ -88,6 +88,7 @@ class Session:
                     if not self.agreement.give_up():
                         return None
                     self._entered = time.monotonic()
+                    self._tell()
                 if self.agreement.ballot != asked_in or time.monotonic() - asked_at > self._silence:
                     asked_in, asked_at = self.agreement.ballot, time.monotonic()
                     asking_around.cancel()
@@ -110,9 +111,10 @@ class Session:
         with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
             before = self.agreement.ballot
             self.agreement.note(place, report)
-            self._entered = time.monotonic() if self.agreement.ballot != before else self._entered
+            if self.agreement.ballot != before:
+                self._entered = time.monotonic()
+                self._tell()
         self._consider()
-        self._tell()
         return report
 
     async def _confer(self, coordinator: int, report: Report, ask: Ask) -> bool:
@@ -128,7 +130,7 @@ class Session:
         asking = asyncio.create_task(self._report_to(coordinator, ask))
         self._reports.add(asking)
         asking.add_done_callback(self._reports.discard)
-        while not asking.done() and self.agreement.report() == report:
+        while self.decision is None and not asking.done() and self.agreement.report() == report:
             await self._news.wait()
         return not asking.done() or asking.result()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hivemind.dht.node import DHTNode
@@ -20,7 +22,7 @@ from hivemind.utils import get_dht_time
 
 # So often all are read, as one that is new may not have been told everything.
 READ_ALL_SECONDS = 30.0
-AVOID_SECONDS = 30.0  # one that did not answer
+AVOID_SECONDS = 5.0  # one that did not answer
 # Of those that one hears of; who does not answer takes nobody's place, and who tells of many wins little.
 STRANGERS_AT_ONCE = 2
 ASKED_MAX = 20
@@ -31,7 +33,7 @@ class Replicas:
 
     def __init__(self, node: DHTNode, name: str) -> None:
         """``name`` is the key before it is hashed."""
-        self._node, self._name, self._key = node, name, DHTID.generate(source=name)
+        self._node, self._key = node, DHTID.generate(source=name)
         self._known: dict[bytes, tuple[bytes, float]] = {}  # by subkey: the signed value, and until when
         self._answered: dict[DHTID, PeerID] = {}
         self._heard: dict[DHTID, PeerID] = {}
@@ -45,6 +47,8 @@ class Replicas:
             self._key.to_bytes(), protocol.serializer.dumps(subkey), protocol.serializer.dumps(value), expires
         )
         signed = protocol.record_validator.sign_value(record)
+        if not protocol.record_validator.validate(replace(record, value=signed)):
+            raise ValueError("nobody would accept this record")
         self._known[subkey] = signed, expires
         others, here = self._nearest()
         if here:
@@ -77,56 +81,63 @@ class Replicas:
         asked: set[DHTID] = set()
         while len(asked) < ASKED_MAX:
             near = [*self._nearest()[0].items(), *self._strangers()]
-            if not (new := [each for each in near if each[0] not in asked]):
+            new = [each for each in near if each[0] not in asked]
+            if not any(await asyncio.gather(*(self._read_from(*each) for each in new))):
                 break
-            if any(await asyncio.gather(*(self._read_from(*each) for each in new))):
-                self._all_read_at = time.monotonic()
+            self._all_read_at = time.monotonic()
             asked |= {place for place, _ in new}
 
     async def _read_from(self, place: DHTID, peer: PeerID) -> bool:
         answer = await self._node.protocol.call_find(peer, [self._key])
-        if answer is None:
+        if not answer:
             self._avoid([place])
             return False
         found, self._heard = answer[self._key]
         self._answered[place] = peer
+        nearest, _ = self._nearest()
+        self._answered = {place: peer for place, peer in self._answered.items() if place in nearest}
         if found is not None:
             self._take(found.value)
         return True
 
     def _nearest(self) -> tuple[dict[DHTID, PeerID], bool]:
         """The other nodes that are to have everything, and whether this one is."""
-        node, now = self._node, time.monotonic()
-        self._avoided = {place: until for place, until in self._avoided.items() if until > now}
+        node = self._node
         known = node.protocol.routing_table.get_nearest_neighbors(
             self._key, node.protocol.bucket_size, exclude=node.node_id
         )
-        others = {
-            place: peer for place, peer in {**self._answered, **dict(known)}.items() if self._may_ask(place)
-        }
+        # A place is what a node says of itself: who has answered at it keeps it, and nobody has two.
+        candidates = {**dict(known), **self._answered}
+        usable = {place: peer for place, peer in candidates.items() if place not in self._avoided_now()}
+        nearest: dict[PeerID, DHTID] = {}
+        for place in self._sorted(usable or candidates):
+            nearest.setdefault(candidates[place], place)
         here = set() if node.protocol.client_mode else {node.node_id}
-        nearest = sorted(others.keys() | here, key=self._key.xor_distance)[: node.num_replicas]
-        self._answered = {place: others[place] for place in nearest if place != node.node_id}
-        return self._answered.copy(), node.node_id in nearest
+        places = self._sorted({*nearest.values(), *here})[: node.num_replicas]
+        return {place: candidates[place] for place in places if place != node.node_id}, node.node_id in places
 
     def _strangers(self) -> list[tuple[DHTID, PeerID]]:
         """Nodes of which the last answer told, that are nearer than some of the nearest."""
         nearest, here = self._nearest()
+        known, avoided = {*nearest.values(), self._node.peer_id}, self._avoided_now()
         heard = {
-            place: peer
-            for place, peer in self._heard.items()
-            if place not in nearest and self._may_ask(place)
+            place: peer for place, peer in self._heard.items() if peer not in known and place not in avoided
         }
         own = {self._node.node_id} if here else set()
-        places = sorted(nearest.keys() | heard.keys() | own, key=self._key.xor_distance)
-        new = [place for place in places[: self._node.num_replicas] if place in heard]
-        return [(place, heard[place]) for place in new[:STRANGERS_AT_ONCE]]
+        places = self._sorted({*nearest, *heard, *own})[: self._node.num_replicas]
+        return [(place, heard[place]) for place in places if place in heard][:STRANGERS_AT_ONCE]
 
-    def _may_ask(self, place: DHTID) -> bool:
-        return place != self._node.node_id and place not in self._avoided
+    def _sorted(self, places: Iterable[DHTID]) -> list[DHTID]:
+        return sorted(places, key=self._key.xor_distance)
+
+    def _avoided_now(self) -> set[DHTID]:
+        now = time.monotonic()
+        return {place for place, until in self._avoided.items() if until > now}
 
     def _avoid(self, places: list[DHTID]) -> None:
+        self._avoided = {place: self._avoided[place] for place in self._avoided_now()}
         self._avoided |= dict.fromkeys(places, time.monotonic() + AVOID_SECONDS)
+        self._answered = {place: peer for place, peer in self._answered.items() if place not in places}
 
     def _take(self, values: object) -> None:
         if isinstance(values, DictionaryDHTValue):

@@ -17,9 +17,9 @@ from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import (
     connect_to,
+    expect_cancelled_calls,
     expect_death,
-    expect_late_answers,
-    is_deaf,
+    is_cut_off,
     local_p2p_type,
 )
 from dupt_swarm.node.addresses import Address
@@ -89,21 +89,21 @@ async def start_daemon(
             f"the libp2p daemon did not start: {error}; check where this peer listens", setting="host_maddrs"
         ) from error
     expect_death(p2p)
-    expect_late_answers(p2p)
+    expect_cancelled_calls(p2p)
     return p2p
 
 
 async def daemon_failure(p2p: P2P) -> str:
-    """Wait until ``p2pd`` is dead or hangs; return which. Nothing else notices: stores "succeed"."""
+    """Wait until ``p2pd`` is dead, hangs or is not heard; return which. Nothing else notices."""
     while True:
         await asyncio.sleep(PROBE_SECONDS)
-        if is_deaf(p2p):
-            return "nobody reads what it says"
         try:
             async with asyncio.timeout(PROBE_ANSWER_SECONDS):
                 await p2p.list_peers()
         except Exception as error:
             return repr(error)
+        if is_cut_off(p2p):
+            return "nobody reads what it says"
 
 
 async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:

@@ -152,6 +152,8 @@ def check_message(message: Any) -> None:
     try:
         if isinstance(message, dht_pb2.StoreRequest):
             _check_store(message)
+            # Who asks is answered from the cache when that expires later: one value would hide all others.
+            message.in_cache[:] = [False] * len(message.in_cache)
         elif isinstance(message, dht_pb2.FindResponse):
             _check_found(message)
     except ValueError as error:

@@ -53,6 +53,9 @@ ControlClient.stream_open
 ControlClient._read_task, ControlClient._write_task
     p2p/p2p_daemon_bindings/control.py:249 ControlClient._ensure_persistent_conn 7a11d5d833d7
     end with an error that nobody fetches when p2pd dies; we fetch it
+ControlClient._handler_tasks
+    p2p/p2p_daemon_bindings/control.py:214 ControlClient._handle_persistent_request 9c958fd0b80c
+    the calls that it answers; those that are cancelled stay in it, so ours drops them
 ControlClient._pending_calls
     p2p/p2p_daemon_bindings/control.py:172 ControlClient._read_from_persistent_conn 7388e48bacf6
     the answers that it awaits; the reader dies of one whose call was just cancelled, so ours hides those
@@ -173,19 +176,29 @@ class PendingCalls(dict[Any, asyncio.Future[Any]]):
         return answer is not None and not answer.done()
 
 
-def expect_late_answers(p2p: P2P) -> None:
-    """An answer may come in the very moment in which its call is cancelled.
+class HandlerTasks(dict[Any, asyncio.Task[None]]):
+    """Calls of others that are being answered; upstream keeps those for ever that are cancelled."""
+
+    def __setitem__(self, call_id: Any, task: asyncio.Task[None]) -> None:
+        super().__setitem__(call_id, task)
+        task.add_done_callback(lambda _: self.pop(call_id, None))
+
+
+def expect_cancelled_calls(p2p: P2P) -> None:
+    """An answer may come in the very moment in which its call is cancelled, and callers may cancel theirs.
 
     Upstream's reader would end with an error that nobody sees: from then on this node heard nothing, neither
     answers nor calls, and went on alone.
     """
     control = p2p._client.control
     control._pending_calls = PendingCalls(control._pending_calls)
+    control._handler_tasks = HandlerTasks(control._handler_tasks)
 
 
-def is_deaf(p2p: P2P) -> bool:
-    """Whether nobody reads any more what the daemon says."""
-    return bool(p2p._client.control._read_task.done())
+def is_cut_off(p2p: P2P) -> bool:
+    """Whether nobody reads any more what the daemon says, or writes to it."""
+    control = p2p._client.control
+    return bool(control._read_task.done() or control._write_task.done())
 
 
 async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:

@@ -121,6 +121,15 @@ def test_a_late_proposal_is_ignored() -> None:
     assert (member.ballot, member.vote) == (1, None)
 
 
+def test_no_coordinator_leads_beyond_the_last_ballot() -> None:
+    """Else a hostile one would keep its members busy with ever later ballots of its own."""
+    member = Agreement(3, 0, [1, 2, 0])
+    member.hear(Answer(member.last_ballot + 1))
+    assert member.ballot == 0
+    member.hear(Answer(member.last_ballot))
+    assert member.ballot == member.last_ballot
+
+
 def test_half_a_group_decides_nothing() -> None:
     """Two of four are not more than half: they turn to one coordinator after another, and then stop."""
     members = group(4, held={place: {0, 1} for place in (0, 1)})

@@ -5,10 +5,15 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.dht.validation import DHTRecord
+from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.members.membership import Membership, published
 from dupt_swarm.network.members.replicas import Replicas
+from dupt_swarm.network.members.validator import peers_key
 
 Members = list[Membership]
 
@@ -125,12 +130,80 @@ def test_nobody_there(members) -> None:
 
     async def scenario() -> None:
         async with members() as found:
-            for member in found[1:]:
+            alone, *others = found
+            for member in others:
                 await member._node.shutdown()
                 await member._node.protocol.p2p.shutdown()
-            [alone, *_] = found
-            board = Replicas(alone._node, "test-0.peers")
-            await board.store(alone._tag, {"role": "oracle"}, alone.view.time + 30)
-            assert await board.read() == {alone._tag: {"role": "oracle"}}
+            for _ in range(2):  # the first one shows that the others are gone
+                await alone.publish()
+            board = Replicas(alone._node, peers_key(alone._manifest.swarm_id))
+            assert alone._tag in await board.read()
+
+    run(scenario)
+
+
+def test_a_malformed_answer_counts_as_none(members, monkeypatch) -> None:
+    """Whoever keeps the records and answers with a result of no known type is passed over."""
+    hostile: list[DHTID] = []
+    answer = DHTProtocol.rpc_find
+
+    async def rpc_find(self, request, context):
+        response = await answer(self, request, context)
+        for result in response.results if self.node_id in hostile else ():
+            result.type = 7
+        return response
+
+    monkeypatch.setattr(DHTProtocol, "rpc_find", rpc_find)
+
+    async def scenario() -> None:
+        async with members() as found:
+            liar = next(filter(keeps, found))
+            hostile.append(liar._node.node_id)
+            for member in found:
+                for _ in range(3):
+                    view = await member.refresh()
+                assert {peer.peer_id for peer in view.peers} == {each.peer_id for each in found}
+                before = min(peer.record.time for peer in view.peers)
+                for other in found:
+                    await other.publish()
+                view = await member.refresh()
+                assert all(peer.record.time > before for peer in view.peers)
+
+    run(scenario)
+
+
+def test_nobody_has_two_places(members) -> None:
+    """A place is what a node says of itself: with five of them it still is one of those that are asked."""
+
+    async def scenario() -> None:
+        async with members() as found:
+            victim, liar, *_ = found
+            key = victim._replicas._key
+            for number in range(5):
+                place = DHTID(int(key) ^ (number + 1))
+                victim._node.protocol.routing_table.add_or_update_node(place, liar._node.peer_id)
+            nearest, _ = victim._replicas._nearest()
+            assert list(nearest.values()).count(liar._node.peer_id) == 1
+            assert len(nearest) + keeps(victim) == 2
+
+    run(scenario)
+
+
+def test_a_cached_record_hides_no_others(members) -> None:
+    """One that is to be cached, and expires later than all others, is one among them."""
+
+    async def scenario() -> None:
+        async with members() as found:
+            *keepers, liar, reader = sorted(found, key=keeps, reverse=True)
+            board, protocol = liar._replicas, liar._node.protocol
+            dumps, expires = protocol.serializer.dumps, get_dht_time() + 62
+            value = dumps(published(liar._record))
+            record = DHTRecord(board._key.to_bytes(), dumps(liar._tag), value, expires)
+            signed = protocol.record_validator.sign_value(record)
+            entry = ([board._key], [signed], [expires], [liar._tag])
+            for keeper in keepers:
+                assert await protocol.call_store(keeper._node.peer_id, *entry, in_cache=True) == [True]
+            fresh = Replicas(reader._node, peers_key(reader._manifest.swarm_id))
+            assert set(await fresh.read()) == {member._tag for member in found}
 
     run(scenario)

@@ -198,6 +198,32 @@ def test_an_answer_to_a_call_just_cancelled(stations) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
+def test_a_call_that_was_cancelled_is_forgotten(stations) -> None:
+    """Whoever calls and hangs up leaves nothing behind at the one that was called."""
+
+    async def scenario() -> None:
+        async with stations(2) as [one, two]:
+            await connect(one.p2p, [two.address])
+            called = asyncio.Event()
+
+            async def never(*_: object) -> bytes:
+                called.set()
+                await asyncio.sleep(60)
+                return b""
+
+            control = two.p2p._client.control
+            await control.add_unary_handler("never", never)
+            calling = one.p2p._client.control.call_unary_handler(two.p2p.peer_id, "never", b"")
+            call = asyncio.create_task(calling)
+            await called.wait()
+            assert len(control._handler_tasks) == 1
+            call.cancel()
+            while control._handler_tasks:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
 def test_a_node_that_hears_nothing_is_of_no_use(stations) -> None:
     """When nobody reads the daemon's messages any more, that is a failure of the daemon."""
 
