@@ -85,10 +85,10 @@ class Session:
                 answered = await self._confer(coordinator, before, ask)
                 if self.decision is None and self._is_lost(coordinator):
                     logger.warning("no answer of the coordinator %s", self.group.members[coordinator])
+                    ballot = self.agreement.ballot
                     if not self.agreement.give_up():
                         return None
-                    self._entered = time.monotonic()
-                    self._tell()
+                    self._moved_on(ballot)
                 if self.agreement.ballot != asked_in or time.monotonic() - asked_at > self._silence:
                     asked_in, asked_at = self.agreement.ballot, time.monotonic()
                     asking_around.cancel()
@@ -109,11 +109,9 @@ class Session:
         report = message.report(len(self.group.members))
         self._heard[place] = time.monotonic()
         with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
-            before = self.agreement.ballot
+            ballot = self.agreement.ballot
             self.agreement.note(place, report)
-            if self.agreement.ballot != before:
-                self._entered = time.monotonic()
-                self._tell()
+            self._moved_on(ballot)
         self._consider()
         return report
 
@@ -154,7 +152,7 @@ class Session:
         if self.group.order[report.ballot % len(self.group.order)] == place:
             ballot = self.agreement.ballot
             self.agreement.hear(answer)
-            self._entered = time.monotonic() if self.agreement.ballot != ballot else self._entered
+            self._moved_on(ballot)
         else:
             self.agreement.learn(answer.holders)
         return True
@@ -194,6 +192,12 @@ class Session:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
+
+    def _moved_on(self, before: int) -> None:
+        """If the ballot is not ``before`` any more: its coordinator has time from now on, and members hear."""
+        if self.agreement.ballot != before:
+            self._entered = time.monotonic()
+            self._tell()
 
     def _tell(self) -> None:
         """Wake all who wait for a change."""

@@ -43,9 +43,7 @@ class Replicas:
     async def store(self, subkey: bytes, value: object, expires: float) -> None:
         """Sign ``value`` and store it until ``expires``, by the DHT's clock."""
         protocol = self._node.protocol
-        record = DHTRecord(
-            self._key.to_bytes(), protocol.serializer.dumps(subkey), protocol.serializer.dumps(value), expires
-        )
+        record = self._record(subkey, protocol.serializer.dumps(value), expires)
         signed = protocol.record_validator.sign_value(record)
         if not protocol.record_validator.validate(replace(record, value=signed)):
             raise ValueError("nobody would accept this record")
@@ -148,5 +146,9 @@ class Replicas:
 
     def _value(self, subkey: bytes, signed: bytes, expires: float) -> Any:
         protocol = self._node.protocol
-        record = DHTRecord(self._key.to_bytes(), protocol.serializer.dumps(subkey), signed, expires)
-        return protocol.serializer.loads(protocol.record_validator.strip_value(record))
+        unsigned = protocol.record_validator.strip_value(self._record(subkey, signed, expires))
+        return protocol.serializer.loads(unsigned)
+
+    def _record(self, subkey: bytes, value: bytes, expires: float) -> DHTRecord:
+        """What hivemind's validators take: key and subkey as they travel."""
+        return DHTRecord(self._key.to_bytes(), self._node.protocol.serializer.dumps(subkey), value, expires)
