@@ -194,7 +194,7 @@ class Session:
                 await self._news.wait()
 
     def _moved_on(self, before: int) -> None:
-        """If the ballot is not ``before`` any more: its coordinator has time from now on, and members hear."""
+        """A new ballot has begun if it is not ``before`` any more: its clock starts, and members hear."""
         if self.agreement.ballot != before:
             self._entered = time.monotonic()
             self._tell()
