@@ -74,6 +74,7 @@ class Learner:
 
     def contribute(self) -> bytes:
         """The contribution, encoded, with what was lost of the one before."""
+        self.strategy.mark()
         return self._feedback.encode(self.strategy.contribute())
 
     def accept(self, anchor: Tensor) -> None:

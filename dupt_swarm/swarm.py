@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -263,12 +264,12 @@ class Averaging:
     def __init__(self, swarm: Swarm, node: Node, order: EndRound) -> None:
         """Use `Swarm.average`."""
         self._swarm, self._node, self._tokens = swarm, node, order.tokens
+        self._deadline = time.monotonic() + swarm.manifest.rounds.ending_seconds + ANSWER_SECONDS
         self._future: Future[RoundResult] = node.average(order)
 
-    @property
-    def done(self) -> bool:
-        """Whether `result` need not wait."""
-        return self._future.done()
+    def wait(self) -> None:
+        """Wait until `result` need not wait; in any thread."""
+        wait((self._future,), self._seconds_left)
 
     def result(self) -> RoundResult:
         """Wait for how it went; a new state is then the swarm's `state`.
@@ -276,7 +277,7 @@ class Averaging:
         A node that died is a round that failed, and so is one that does not answer, which is replaced.
         """
         try:
-            result = self._future.result(self._swarm.manifest.rounds.ending_seconds + ANSWER_SECONDS)
+            result = self._future.result(self._seconds_left)
         except NodeError:
             result = self._node.lost_round(self._tokens)
         except TimeoutError:
@@ -285,3 +286,7 @@ class Averaging:
         if result.state is not None:
             self._swarm.state = result.state
         return result
+
+    @property
+    def _seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())

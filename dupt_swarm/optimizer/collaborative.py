@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import torch
 from torch import nn, optim
 
 from dupt_swarm.errors import ManifestError
@@ -31,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 class CollaborativeOptimizer(optim.Optimizer):
     """A `torch.optim.Optimizer` whose steps are inner steps, and which ends rounds when it is time.
+
+    What a round costs is done beside training, in a thread of its own: the thread that trains only copies
+    the parameters when the round is to be ended, and moves them when it has ended.
 
     Attributes:
         last_round: how the last round that this oracle took part in ended.
@@ -67,7 +72,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._sent_bytes = 0
-        self._averaging: Averaging | None = None
+        # One thread, also within PyTorch: those of the inner steps need the other cores.
+        self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
+        self._ending: Future[Averaging] | None = None
         self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
         self._published = 0.0
@@ -169,10 +176,10 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""
-        if self._averaging is None:
+        if self._ending is None:
             return
         with self._costs.waiting():
-            result, self._averaging = self._averaging.result(), None
+            result, self._ending = self._ending.result().result(), None
         self.last_round = result
         self._obey(self._contribution.end(result, time.monotonic()))
         if result.state is not None:
@@ -186,7 +193,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
-        assert self._averaging is None
+        assert self._ending is None
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
@@ -207,8 +214,8 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _attend(self) -> None:
         self._publish()
-        if self._averaging is not None:
-            if self._averaging.done:
+        if self._ending is not None:
+            if self._ending.done():
                 self.settle()
         elif not self.follow() and self._is_due():
             self._end_round()
@@ -243,12 +250,23 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())
-        self._obey(self._contribution.send())
-        tokens = self._contribution.sent_tokens
-        self._averaging = self._swarm.average(self._sent_bytes, tokens, companions)
+        self._contribution, order = sending = self._contribution.send()
+        self._obey(sending)
+        tokens, anew = self._contribution.sent_tokens, order is Order.CONTRIBUTE
+        self._ending = self._beside.submit(self._send, tokens, companions, anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if not companions or not self._manifest.rounds.overlap:
             self.settle()
+
+    def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
+        """End the round, beside training: with what was marked, or with the same as before."""
+        if anew:
+            contribution = self._feedback.encode(self._strategy.contribute())
+            self._sent_bytes = len(contribution)
+            self._swarm.contribution[: self._sent_bytes] = contribution
+        averaging = self._swarm.average(self._sent_bytes, tokens, companions)
+        averaging.wait()
+        return averaging
 
     def _obey(self, outcome: tuple[Contribution, Order]) -> None:
         """Do with the parameters, and with what was lost, what has become of the contribution."""
@@ -256,7 +274,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         with self._costs.holding_up():
             match order:
                 case Order.CONTRIBUTE:
-                    self._write(self._feedback.encode(self._strategy.contribute()))
+                    self._strategy.mark()
                 case Order.ACCEPT:
                     self._feedback.commit()
                     self._strategy.accept(self._swarm.anchor)
@@ -269,10 +287,6 @@ class CollaborativeOptimizer(optim.Optimizer):
                     self._strategy.rebase(self._swarm.anchor)
         if order is Order.DISCARD:
             self._costs.give_up()
-
-    def _write(self, contribution: bytes) -> None:
-        self._sent_bytes = len(contribution)
-        self._swarm.contribution[: self._sent_bytes] = contribution
 
     def _begin_round(self) -> None:
         self._start_clocks()

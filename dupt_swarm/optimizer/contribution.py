@@ -46,7 +46,7 @@ class Order(Enum):
     """What the training strategy has to do after an event; see `Strategy`."""
 
     NOTHING = "go on as you are"
-    CONTRIBUTE = "write the contribution"
+    CONTRIBUTE = "what is done so far is the contribution"
     ACCEPT = "go on from the anchor; what was sent is in it"
     REBASE = "go on from the anchor; nothing of ours is in it"
     DISCARD = "go on from the anchor and give up all progress"

@@ -47,6 +47,7 @@ class Oracle:
         self.strategy.inner_step(tokens, 0.01)
 
     def contribute(self) -> Tensor:
+        self.strategy.mark()
         return self.strategy.contribute()
 
     @property
@@ -81,6 +82,17 @@ def test_diloco_contributes_the_way_back(optimizer: str) -> None:
     oracle.step(vector(1))
     assert torch.equal(oracle.contribute(), vector(0) - oracle.values)
     assert not torch.equal(oracle.values, vector(0))
+
+
+@pytest.mark.parametrize("optimizer", INNER)
+def test_the_contribution_is_what_was_marked(optimizer: str) -> None:
+    """Steps after the mark are no part of it, whenever it is computed."""
+    oracle, same = Oracle(optimizer, vector(0)), Oracle(optimizer, vector(0))
+    for each in (oracle, same):
+        each.step(vector(1))
+    oracle.strategy.mark()
+    oracle.step(vector(2))
+    assert torch.equal(oracle.strategy.contribute(), same.contribute())
 
 
 def test_diloco_inner_step_is_the_inner_optimizers() -> None:

@@ -28,8 +28,14 @@ class Strategy(Protocol):
         ``learning_rate`` is that of the inner optimizer, if there is one.
         """
 
+    def mark(self) -> None:
+        """What is done so far is what is sent: remember it."""
+
     def contribute(self) -> Tensor:
-        """The contribution, and remember what was sent: new memory, fp32 ``[numel]``, on the device."""
+        """The contribution up to the mark: new memory, fp32 ``[numel]``, on the device.
+
+        May be called in another thread while inner steps go on.
+        """
 
     def accept(self, anchor: Tensor) -> None:
         """The round included what was sent: continue from ``anchor``, keeping progress made since."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, unflatten
+from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, move, unflatten
 from dupt_swarm.manifest import Manifest
 
 
@@ -28,7 +28,8 @@ class DiLoCo:
         self._config = manifest.inner
         self._device = parameters[0].device
         self._anchor = anchor.to(self._device, copy=True)
-        self._sent: Tensor | None = None
+        self._sent: Tensor | None = None  # the parameters as they were at the last mark
+        self._memory: Tensor | None = None  # where marks are put
         self._inner = build_inner(parameters, manifest.inner, self._matrices)
         unflatten(self._anchor, parameters)
 
@@ -40,9 +41,13 @@ class DiLoCo:
             group["lr"] = learning_rate
         self._inner.step()
 
+    def mark(self) -> None:
+        """See `Strategy`."""
+        self._sent = self._memory = flatten(self._parameters, self._memory)
+
     def contribute(self) -> Tensor:
         """See `Strategy`."""
-        self._sent = flatten(self._parameters)
+        assert self._sent is not None
         return self._anchor - self._sent
 
     def accept(self, anchor: Tensor) -> None:
@@ -70,8 +75,7 @@ class DiLoCo:
         self._inner.load_state_dict(state["inner"])
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
-        """θ ← anchor + (θ − base): bit for bit the anchor where θ has not changed since ``base``."""
-        progress = flatten(self._parameters) - base
+        anchor = anchor.to(self._device)
+        move(self._parameters, base, anchor)
         self._anchor.copy_(anchor)
-        unflatten(self._anchor + progress, self._parameters)
         self._sent = None

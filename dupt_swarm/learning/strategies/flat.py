@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 
-def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """A copy of all parameters, fp32 on their device, ``[numel]``."""
-    return torch.cat([parameter.detach().float().reshape(-1) for parameter in parameters])
+def flatten(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
+    """A copy of all parameters, fp32 on their device, ``[numel]``; in ``out``, or else in new memory."""
+    return torch.cat([parameter.detach().float().reshape(-1) for parameter in parameters], out=out)
 
 
 def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
@@ -19,6 +19,21 @@ def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
     with torch.no_grad():
         for parameter, part in zip(parameters, torch.split(vector, sizes), strict=True):
             parameter.copy_(part.view_as(parameter))
+
+
+def move(parameters: Sequence[nn.Parameter], base: Tensor, anchor: Tensor) -> None:
+    """θ ← (θ − base) + anchor (``[numel]`` each): bit for bit the anchor where θ is still as in ``base``.
+
+    In place: new memory would take several times as long as the arithmetic.
+    """
+    sizes = [parameter.numel() for parameter in parameters]
+    places = zip(parameters, torch.split(base, sizes), torch.split(anchor, sizes), strict=True)
+    with torch.no_grad():
+        for parameter, before, after in places:
+            values = parameter.float()  # the parameter itself, if it is fp32
+            values.sub_(before.view_as(values)).add_(after.view_as(values))
+            if values is not parameter:
+                parameter.copy_(values)
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], clip_norm: float) -> None:

@@ -42,10 +42,15 @@ class Gradient:
                 total.add_(parameter.grad.reshape(-1), alpha=tokens)
         self._tokens += tokens
 
-    def contribute(self) -> Tensor:
+    def mark(self) -> None:
         """See `Strategy`."""
         self._sent = (self._sum.clone(), self._tokens)
-        return self._sum / self._tokens
+
+    def contribute(self) -> Tensor:
+        """See `Strategy`."""
+        assert self._sent is not None
+        total, tokens = self._sent
+        return total / tokens
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""
