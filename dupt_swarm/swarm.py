@@ -173,7 +173,10 @@ class Swarm:
 
     @property
     def anchor(self) -> Tensor:
-        """The agreed parameters, flat, in memory shared with the node: read only between rounds."""
+        """The agreed parameters, flat, in memory shared with the node; not to be written.
+
+        They stay as they are until `average` or `adopt` is called at the state that follows.
+        """
         return self._memory.anchor
 
     @property

@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 CANCEL_SECONDS = 1.0
 SHUTDOWN_SECONDS = 1.5
 
-Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +50,6 @@ async def end(what: str, shutdown: Callable[[], Awaitable[object]]) -> None:
             await shutdown()
     except Exception as error:
         logger.warning("%s did not end well: %r", what, error)
-
-
-async def to_the_end(work: Callable[[], Result]) -> Result:
-    """Run ``work`` in a thread; when cancelled, wait for the thread first.
-
-    `asyncio.to_thread` leaves its thread behind then, and it goes on writing where others write by now.
-    """
-    running = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(running)
-    finally:
-        await asyncio.wait([running])
 
 
 async def _logged(work: Coroutine[object, object, None]) -> None:

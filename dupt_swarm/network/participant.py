@@ -7,7 +7,6 @@ import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -15,7 +14,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
-from dupt_swarm.network.host import Host, background, to_the_end
+from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
@@ -54,7 +53,7 @@ class Participant:
         host: the process.
         tokenizer: served to those who join.
         store: of the replica state.
-        memory: shared with the trainer; has a copy of the current state.
+        memory: shared with the trainer; the states are there.
         rounds: ends them.
         log: of the last rounds.
         sync: fetches newer states.
@@ -70,7 +69,7 @@ class Participant:
     log: RoundLog
     sync: StateSync
     neighbours: Neighbours
-    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _left: list[ReplicaState] = field(default_factory=list)  # those that the trainer may still be at
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -95,6 +94,9 @@ class Participant:
         reason = await self._reason_to_wait(order.state)
         if reason:
             return RoundResult(None, reason, 0, (), 0.0)
+        self._release()
+        self.store.forget_previous()
+        self.serve()
         self.announce(state="averaging", round_tokens=order.tokens, now=True)
         after, outcome, seconds = await self.rounds.end(
             self.memory.contribution[: order.size], order.tokens, order.companions
@@ -102,7 +104,7 @@ class Participant:
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)
         if after is not None:
-            await self._replace(after)
+            self._replace(after)
             logger.info(
                 "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
                 *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
@@ -125,8 +127,10 @@ class Participant:
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
+        if state == self.store.name:
+            self._release()
         if self.store.newer is not None:
-            await self._replace(self.store.newer)
+            self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
@@ -181,18 +185,17 @@ class Participant:
         if self.connection.settings.role == "bootstrap":
             await self.adopt(self.store.name)
 
-    async def _replace(self, state: ReplicaState) -> None:
-        """Make ``state`` the current one: at once for others, and on return for the trainer."""
-        past = self.store.blobs
+    def _replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one; the trainer is at the one before until it is told."""
+        self._left.append(self.store.current)
         self.store.replace(state)
+        self.memory.name(state)
         self.serve()
 
-        def hand_over() -> None:
-            past.clear()  # here, since to unmap gigabytes takes a while too
-            self.memory.store(state)
-
-        async with self._writing:
-            await to_the_end(hand_over)
+    def _release(self) -> None:
+        """The trainer is at our current state, so that those before are not needed for it any longer."""
+        self._left.clear()
+        self.memory.vectors.reclaim()
 
     async def _reason_to_wait(self, state: StateName) -> str:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
@@ -227,17 +230,19 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     p2p, handshake = connection.p2p, connection.handshake
     tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
     store = StateStore(manifest, connection.exchange, host.tell)
-    left = (order.memory_fd, order.predecessor.layout) if order.predecessor else None
-    await get_first_state(store, membership, handshake, settings.checkpoint, left)
+    left = order.predecessor
+    memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
+    await get_first_state(store, membership, handshake, settings.checkpoint, memory)
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
         connection.bandwidth.check(manifest, numel, others)
     averager = await _open_averager(connection, host, numel)
     log = _open_log(connection, store)
-    replaying = Replaying(manifest, connection.exchange, log, always=settings.role != "oracle")
-    memory = SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
-    await to_the_end(partial(memory.store, store.current))
+    replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
+    memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
+    await asyncio.to_thread(store.keep_in, memory.vectors)
+    memory.name(store.current)
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(

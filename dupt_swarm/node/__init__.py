@@ -6,6 +6,7 @@ commands        what the trainer tells its node to do, each with the type of its
 messages        what the node answers, and tells unasked
 heard           the latest of each kind of thing that it told
 memory          the memory that trainer and node share: contribution and replica state
+vectors         the vectors of replica states in it
 run_folder      the node's folder of sockets, and what a power cut left of others
 record          what a peer publishes about itself in the DHT
 record_fields   its fields, as keyword arguments

@@ -13,9 +13,9 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from dupt_swarm.node.vectors import SharedVectors
 from dupt_swarm.replica.state import Layout, ReplicaState, count_values
 
 _NAME_BYTES = 4096
@@ -24,13 +24,14 @@ _SPARE_BYTES = 4096
 
 
 class SharedMemory:
-    """An encoded contribution, written by the trainer, and a replica state, written by the node.
+    """An encoded contribution, written by the trainer, and replica states, written by the node.
 
-    Neither is locked: the trainer writes before it asks for a round, the node before it answers.
+    Nothing is locked. The trainer writes before it asks for a round. The node computes a state where no
+    other is, and names it before it answers; the one that the trainer is at stays as it is meanwhile.
 
     Attributes:
         contribution: bytes, with room for any encoding; what is not used takes no memory.
-        anchor: of the replica state, fp32 ``[numel]``.
+        vectors: of replica states; those of the state that is named are never written again while it is.
     """
 
     def __init__(self, fd: int, layout: Layout, buffer_names: Sequence[str]) -> None:
@@ -41,38 +42,47 @@ class SharedMemory:
             layout: shapes of the parameters.
             buffer_names: of the outer optimizer.
         """
-        numel = count_values(layout)
-        rows = 1 + len(buffer_names)
-        contribution = _NAME_BYTES + 4 * rows * numel
-        size = contribution + 4 * numel + _SPARE_BYTES
-        os.ftruncate(fd, size)
+        numel, rows = count_values(layout), 1 + len(buffer_names)
+        size = -(-(_NAME_BYTES + 4 * numel + _SPARE_BYTES) // mmap.ALLOCATIONGRANULARITY)
+        size *= mmap.ALLOCATIONGRANULARITY
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
         self._layout, self._buffer_names = layout, sorted(buffer_names)
         self._memory = mmap.mmap(fd, size)
-        values = torch.frombuffer(
-            self._memory, dtype=torch.float32, count=rows * numel, offset=_NAME_BYTES
-        ).view(rows, numel)
-        self.anchor: Tensor = values[0]
-        self._buffers = dict(zip(self._buffer_names, values[1:], strict=True))
-        self.contribution = memoryview(self._memory)[contribution:]
+        self.contribution = memoryview(self._memory)[_NAME_BYTES:]
+        self.vectors = SharedVectors(fd, size, numel, spare=rows)
 
-    def store(self, state: ReplicaState) -> None:
-        """Copy ``state`` into the memory; its name comes last, so that half a state has none."""
-        self._memory[:_NAME_BYTES] = bytes(_NAME_BYTES)
-        self.anchor.copy_(state.anchor)
-        for key, buffer in self._buffers.items():
-            buffer.copy_(state.buffers[key])
-        name = json.dumps([state.round, state.swarm_tokens, state.digest]).encode()
-        self._memory[: len(name)] = name
+    @property
+    def anchor(self) -> Tensor:
+        """Of the state that is named, fp32 ``[numel]``."""
+        named = self._named()
+        assert named is not None
+        return self.vectors.at(named[-1][0])
+
+    def name(self, state: ReplicaState) -> None:
+        """From now on ``state`` is the one that is here; its tensors are of `vectors`."""
+        numbers = [self.vectors.number(tensor) for tensor in state.tensors]
+        name = json.dumps([state.round, state.swarm_tokens, state.digest, numbers]).encode()
+        self._memory[:_NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
 
     def load(self) -> ReplicaState | None:
-        """A copy of the state in the memory; None if it is not whole, as after a death while storing."""
-        name = self._memory[:_NAME_BYTES].rstrip(b"\0")
-        if not name:
+        """The state that is here; None if it is not whole."""
+        named = self._named()
+        if named is None:
             return None
-        round, swarm_tokens, digest = json.loads(name)
-        buffers = {key: buffer.clone() for key, buffer in self._buffers.items()}
-        state = ReplicaState(round, swarm_tokens, self._layout, self.anchor.clone(), buffers)
+        round, swarm_tokens, digest, numbers = named
+        anchor, *buffers = (self.vectors.keep(number) for number in numbers)
+        named_buffers = dict(zip(self._buffer_names, buffers, strict=True))
+        state = ReplicaState(round, swarm_tokens, self._layout, anchor, named_buffers)
         return state if state.digest == digest else None
+
+    def _named(self) -> tuple[int, int, str, list[int]] | None:
+        """What the first page says; None: nothing, or a process died while it wrote there."""
+        try:
+            round, swarm_tokens, digest, numbers = json.loads(self._memory[:_NAME_BYTES].rstrip(b"\0"))
+        except ValueError:
+            return None
+        return round, swarm_tokens, digest, numbers
 
 
 def anonymous_file() -> int:

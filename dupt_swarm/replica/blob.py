@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -124,10 +124,10 @@ class Blob:
 class Assembly:
     """A blob that arrives chunk by chunk, in any order; every chunk is verified before it is kept."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, empty: Callable[[int], memoryview] | None = None) -> None:
+        """``empty`` gives memory for the bytes of a section; None: new memory."""
         self.index = index
-        # Not bytearrays: to fill gigabytes with zeros takes a while, and this may be on an event loop.
-        self._blob = Blob(index, tuple(np.empty(size, np.uint8).data for size in index.sizes))
+        self._blob = Blob(index, tuple(map(empty or _empty, index.sizes)))
         self.missing = set(range(len(index.chunk_sha256)))
 
     def put(self, number: int, data: bytes) -> None:
@@ -164,6 +164,11 @@ class Assembly:
         """The complete blob."""
         assert not self.missing
         return self._blob
+
+
+def _empty(size: int) -> memoryview:
+    # Not a bytearray: to fill gigabytes with zeros takes a while, and this may be on an event loop.
+    return np.empty(size, np.uint8).data
 
 
 def chunk_hashes(section: bytes | memoryview) -> list[bytes]:

@@ -24,11 +24,16 @@ class VectorPool:
     def empty(self, numel: int) -> Tensor:
         """A vector whose values are undefined, fp32 ``[numel]``."""
         found = self._free.pop() if self._free else None
-        # Not np.empty: NumPy asks for huge pages, and the kernel takes long to put them together.
-        memory = torch.empty(numel).numpy() if found is None or found.size != numel else found
+        return self._lend(self._new(numel) if found is None or found.size != numel else found)
+
+    def _lend(self, memory: np.ndarray) -> Tensor:
         lent = memory[:]  # tensors and views of it keep this object, and nothing else does
         weakref.finalize(lent, self._take_back, memory).atexit = False
         return torch.from_numpy(lent)
+
+    def _new(self, numel: int) -> np.ndarray:
+        # Not np.empty: NumPy asks for huge pages, and the kernel takes long to put them together.
+        return torch.empty(numel).numpy()
 
     def _take_back(self, memory: np.ndarray) -> None:
         if len(self._free) < self._spare:

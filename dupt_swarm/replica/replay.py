@@ -6,8 +6,11 @@ The round itself, whoever catches up, and whoever audits compute it by what is h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
@@ -86,7 +89,11 @@ def claims_of(entry: LogEntry) -> dict[str, Claim]:
 
 
 def replay(
-    manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob]
+    manifest: Manifest,
+    state: ReplicaState,
+    entry: LogEntry,
+    blobs: Mapping[str, Blob],
+    empty: Callable[[int], Tensor] = torch.empty,
 ) -> ReplicaState:
     """The state that follows from ``state`` by the round of ``entry``, whatever the entry claims that it is.
 
@@ -95,6 +102,7 @@ def replay(
         state: the one before.
         entry: of the log of rounds.
         blobs: what it names, by digest.
+        empty: gives memory for so many values.
 
     Raises:
         ValueError: the entry does not belong to that state, or the blobs are not what they should be.
@@ -106,7 +114,7 @@ def replay(
     for digest, claim in claims_of(entry).items():
         form.check(blobs[digest].index, claim)
     inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
-    after = NextState(build_outer(manifest), state)
+    after = NextState(build_outer(manifest), state, empty)
     give = {"share": _mean_of_contributions, "reduce": _whole_average}[entry.exchange]
     return after.finish(give(manifest, inputs, form, after.take))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -57,6 +57,12 @@ class ReplicaState:
     def blob(self) -> Blob:
         """This state as a blob. The first access hashes everything: about a second per gigabyte."""
         return Blob.build(self._header, [tensor.numpy().data for tensor in self.tensors])
+
+    def copied(self, empty: Callable[[int], Tensor]) -> ReplicaState:
+        """The same in other memory, of which ``empty`` gives some for so many values."""
+        anchor, *buffers = (empty(tensor.numel()).copy_(tensor) for tensor in self.tensors)
+        named = dict(zip(sorted(self.buffers), buffers, strict=True))
+        return replace(self, anchor=anchor, buffers=named).hashed(self.blob.index.chunk_sha256)
 
     def hashed(self, chunk_sha256: Sequence[bytes]) -> ReplicaState:
         """This state, now that the hash of every chunk of its blob is known."""

@@ -140,14 +140,14 @@ def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
                 return [donor]
 
             log = RoundLog(10, 1 << 20)
-            replaying = Replaying(kept.manifest, exchange, log, always=True)
+            replaying = Replaying(kept.manifest, exchange, log, torch.empty, always=True)
             wanted = kept.states[-1].digest
             state = await replaying.replay(kept.states[0], wanted, donors)
             fetched = await StateStore(kept.manifest, exchange).fetch(wanted, donors)
             assert state is not None
             assert state.digest == fetched.digest == wanted
             assert log.since(kept.states[0].digest, wanted) == kept.entries
-            oracle = Replaying(kept.manifest, exchange, RoundLog(10, 0), always=False)
+            oracle = Replaying(kept.manifest, exchange, RoundLog(10, 0), torch.empty, always=False)
             assert await oracle.replay(kept.states[0], wanted, donors) is None  # the state has fewer bytes
             kept.entries[2] = kept.entries[2].model_copy(update={"inputs": kept.entries[1].inputs})
             assert await replaying.replay(kept.states[0], wanted, donors) is None  # and is fetched

@@ -121,7 +121,7 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
                 view = await mine.member.refresh()
                 assert view.best.record.swarm_tokens == 1 << 40
                 assert mine.store.is_behind(view, mine.member.peer_id)
-                replaying = Replaying(manifest, mine.exchange, RoundLog(1, 0), always=True)
+                replaying = Replaying(manifest, mine.exchange, RoundLog(1, 0), mine.store.empty, always=True)
                 sync = StateSync(mine.store, mine.member, replaying, lambda _: None)
                 sync.follow(view, nothing_follows)
                 assert sync.task is not None

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
-from dupt_swarm.network.host import Host, to_the_end
+from dupt_swarm.network.host import Host
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
@@ -27,6 +27,7 @@ from dupt_swarm.settings import NodeSettings
 from tests.support.averages import Collected
 from tests.support.contributions import encoded, put
 from tests.support.loopback import LOOPBACK
+from tests.support.memory import leave
 
 NUMEL = 10_000
 TOKENIZER = b"{}"
@@ -107,7 +108,7 @@ def test_a_life_without_passes_on_the_loop(
     )
     fd = anonymous_file()
     memory = SharedMemory(fd, state.layout, tuple(state.buffers))
-    memory.store(state)
+    leave(memory, state)
     size = put(memory.contribution, contribution, manifest)
 
     async def scenario() -> None:
@@ -117,7 +118,8 @@ def test_a_life_without_passes_on_the_loop(
                 joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
                 result: Any = await service.execute(EndRound(joined.state, size, 64, ()))  # type: ignore[attr-defined]
                 assert (result.state.round, result.reason) == (1, "")
-                service._participant.store.newer = state
+                store = service._participant.store
+                store.newer = await asyncio.to_thread(state.copied, store.empty)
                 adopted: Any = await service.execute(Adopt(result.state))
                 assert adopted.state == joined.state  # type: ignore[attr-defined]
             finally:
@@ -157,40 +159,3 @@ def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch
                 assert torch.equal(each.values, torch.full((NUMEL,), 2.0))
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_a_thread_is_waited_for() -> None:
-    """Who is cancelled while a thread works for it goes on when that has ended; the loop runs meanwhile."""
-
-    async def scenario() -> None:
-        begun, may_end, written = asyncio.Event(), threading.Event(), []
-        loop = asyncio.get_running_loop()
-
-        def write() -> None:
-            loop.call_soon_threadsafe(begun.set)
-            assert may_end.wait(30)
-            written.append("all of it")
-
-        task = asyncio.create_task(to_the_end(write))
-        await begun.wait()
-        task.cancel()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert not task.done()
-        may_end.set()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert written == ["all of it"]
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_what_a_thread_says_is_heard() -> None:
-    """Its result, and its error."""
-
-    async def scenario() -> None:
-        assert await to_the_end(lambda: 7) == 7
-        with pytest.raises(ZeroDivisionError):
-            await to_the_end(lambda: 1 // 0)
-
-    asyncio.run(scenario())

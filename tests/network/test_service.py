@@ -39,6 +39,7 @@ from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.contributions import put
 from tests.support.loopback import LOOPBACK, NOBODY
+from tests.support.memory import leave
 
 TOKENIZER = b"{}"
 NOWHERE = StateName(0, 0, "ab" * 32)
@@ -219,7 +220,7 @@ def test_a_new_process_goes_on(
     async def scenario() -> None:
         async with parent("a") as one:
             later = replace(state, round=7, swarm_tokens=70)
-            SharedMemory(one.fd, state.layout, tuple(state.buffers)).store(later)
+            leave(SharedMemory(one.fd, state.layout, tuple(state.buffers)), later)
             before = replace(first_peer, checkpoint=None, initial_peers=(NOBODY,))
             joined = await one.join(before, Predecessor(state.layout, "fell silent"))
             assert joined.state == StateName(7, 70, later.digest)

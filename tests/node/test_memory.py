@@ -1,3 +1,4 @@
+import mmap
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import torch
 
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.memory import leave
 
 
 @pytest.fixture
@@ -20,6 +22,7 @@ def fd():
 
 LAYOUT = ((2, 2), (1,))
 NAMES = ("momentum",)
+BEGINNING = 12288  # name and contribution, in pages
 
 
 def state_of(fill: float) -> ReplicaState:
@@ -32,24 +35,26 @@ def test_both_sides_see_both(fd) -> None:
     """What one side writes is what the other reads, in both directions, without overlapping."""
     trainer, node = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
     trainer.contribution[:20] = b"x" * 20
-    node.store(state_of(2.0))
+    leave(node, state_of(2.0))
     assert node.contribution[:21] == b"x" * 20 + b"\0"
     assert trainer.anchor.tolist() == [2.0] * 5
 
 
 def test_memory_begins_empty(fd) -> None:
-    """New memory is zero, holds no state, and is as large as contribution, anchor and buffers need."""
+    """New memory is zero, holds no state, and grows by what a state needs, in pages."""
     memory = SharedMemory(fd, LAYOUT, NAMES)
     assert not any(memory.contribution)
     assert memory.load() is None
-    assert os.fstat(fd).st_size == 4096 + 3 * 5 * 4 + 4096
+    before = os.fstat(fd).st_size
+    leave(memory, state_of(1.0))
+    assert os.fstat(fd).st_size == before + 2 * mmap.PAGESIZE
 
 
 def test_another_process_finds_the_state(fd) -> None:
     """A node that is started again reads the state that the one before left, bit for bit."""
     code = (
         "import sys; from test_memory import *\n"
-        "SharedMemory(int(sys.argv[1]), LAYOUT, NAMES).store(state_of(0.1))"
+        "leave(SharedMemory(int(sys.argv[1]), LAYOUT, NAMES), state_of(0.1))"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", code, str(fd)]
@@ -59,21 +64,74 @@ def test_another_process_finds_the_state(fd) -> None:
     assert (found.round, found.swarm_tokens, found.digest) == (3, 1000, state_of(0.1).digest)
 
 
-def test_half_a_state_is_none(fd) -> None:
-    """A node that dies while it stores leaves nothing that could be taken for a state."""
+def test_a_state_elsewhere_is_not_named(fd) -> None:
+    """What the other side could not see is refused, and the state before stays."""
     memory = SharedMemory(fd, LAYOUT, NAMES)
-    memory.store(state_of(1.0))
-    newer = state_of(2.0)
-    newer.buffers.clear()  # so that storing fails after the anchor was copied
+    leave(memory, state_of(1.0))
     with pytest.raises(KeyError):
-        memory.store(newer)
+        memory.name(state_of(2.0))
+    assert memory.anchor.tolist() == [1.0] * 5
+
+
+def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
+    """Its memory is used again when nobody refers to it any more, and not before."""
+    node, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    first = leave(node, state_of(1.0))
+    anchor, size = trainer.anchor, os.fstat(fd).st_size
+    second = leave(node, state_of(2.0))
+    assert anchor.tolist() == [1.0] * 5
+    assert trainer.anchor.tolist() == [2.0] * 5
+    del first
+    third = leave(node, state_of(3.0))
+    assert anchor.tolist() == [3.0] * 5
+    assert second.anchor.tolist() == [2.0] * 5
+    assert third.digest == state_of(3.0).digest
+    assert os.fstat(fd).st_size == 2 * size - BEGINNING
+
+
+def test_a_new_process_leaves_alone_what_the_trainer_may_be_at(fd) -> None:
+    """Until it is told that nobody is there any more."""
+    before, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    states = [leave(before, state_of(1.0))]
+    anchor = trainer.anchor
+    states.append(leave(before, state_of(2.0)))  # of which the trainer does not know yet
+    after = SharedMemory(fd, LAYOUT, NAMES)
+    found = after.load()
+    assert found is not None
+    assert found.digest == states[1].digest
+    third, fourth = (leave(after, state_of(value)) for value in (3.0, 4.0))
+    assert anchor.tolist() == [1.0] * 5
+    after.vectors.reclaim()
+    fifth = leave(after, state_of(5.0))
+    assert anchor.tolist() in ([5.0] * 5, [10.0] * 5)  # a vector is a vector, whose ever it was
+    assert [found.anchor[0], third.anchor[0], fourth.anchor[0], fifth.anchor[0]] == [2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_REMOVE"), reason="only Linux gives parts of a file back")
+def test_memory_beyond_the_spare_is_given_back(fd) -> None:
+    """Of states that others fetched for a while, no memory remains."""
+    numel = 1 << 20
+    memory = SharedMemory(fd, ((numel,),), ())
+    held = [memory.vectors.empty(numel).fill_(1.0) for _ in range(4)]
+    full = os.fstat(fd).st_blocks
+    held.clear()
+    assert os.fstat(fd).st_blocks * 512 <= full * 512 - 3 * 4 * numel
+    again = [memory.vectors.empty(numel) for _ in range(4)]
+    assert sorted(float(vector.sum()) for vector in again) == [0.0, 0.0, 0.0, numel]
+
+
+def test_half_a_name_is_none(fd) -> None:
+    """A node that dies while it names a state leaves nothing that could be taken for one."""
+    memory = SharedMemory(fd, LAYOUT, NAMES)
+    leave(memory, state_of(1.0))
+    os.pwrite(fd, bytes(2000), 40)
     assert memory.load() is None
 
 
 def test_a_damaged_state_is_none(fd) -> None:
     """A state whose numbers do not have its digest is not gone on with."""
     memory = SharedMemory(fd, LAYOUT, NAMES)
-    memory.store(state_of(1.0))
+    leave(memory, state_of(1.0))
     memory.anchor[0] = 3.0
     assert memory.load() is None
 
@@ -93,7 +151,7 @@ def test_it_has_no_name(fd, tmp_path, monkeypatch) -> None:
     before = set(shm.iterdir()) if shm.exists() else set()
     elsewhere = anonymous_file()  # as on systems without memfd
     for each in (fd, elsewhere):
-        SharedMemory(each, LAYOUT, NAMES).store(state_of(1.0))
+        leave(SharedMemory(each, LAYOUT, NAMES), state_of(1.0))
         assert os.fstat(each).st_nlink == 0
     os.close(elsewhere)
     assert list(tmp_path.iterdir()) == []

@@ -64,6 +64,8 @@ def build_strategy(
 ) -> Strategy:
     """The strategy that the manifest names; the parameters are set to ``anchor`` (``[numel]``).
 
+    An anchor that a strategy is given must stay as it is until it is given another.
+
     ``matrices``: which of them are the blocks' matrices; see `learning.inner.build_inner`.
     """
     return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor, matrices)

@@ -27,7 +27,7 @@ class DiLoCo:
         self._matrices = None if matrices is None else list(matrices)
         self._config = manifest.inner
         self._device = parameters[0].device
-        self._anchor = anchor.to(self._device, copy=True)
+        self._anchor = anchor.to(self._device)
         self._sent: Tensor | None = None  # the parameters as they were at the last mark
         self._memory: Tensor | None = None  # where marks are put
         self._inner = build_inner(parameters, manifest.inner, self._matrices)
@@ -75,7 +75,6 @@ class DiLoCo:
         self._inner.load_state_dict(state["inner"])
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
-        anchor = anchor.to(self._device)
-        move(self._parameters, base, anchor)
-        self._anchor.copy_(anchor)
+        self._anchor = anchor.to(self._device)
+        move(self._parameters, base, self._anchor)
         self._sent = None

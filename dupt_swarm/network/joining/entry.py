@@ -22,7 +22,7 @@ from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.replica.state import Layout, ReplicaState
+from dupt_swarm.replica.state import ReplicaState
 
 STATE_SECONDS = 60.0
 SEARCH_SECONDS = 0.5
@@ -70,7 +70,7 @@ async def get_first_state(
     member: Membership,
     introduction: Handshake,
     checkpoint: Path | None,
-    memory: tuple[int, Layout] | None,
+    memory: SharedMemory | None,
 ) -> None:
     """Give the store its first state; if the swarm has a newer one, that follows later.
 
@@ -82,7 +82,7 @@ async def get_first_state(
         CheckpointError: the checkpoint is damaged.
     """
     if memory is not None:
-        left = await asyncio.to_thread(SharedMemory(*memory, store.buffer_names).load)
+        left = await asyncio.to_thread(memory.load)
         if left is not None:
             store.replace(left)
             return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hivemind.p2p import PeerID
+from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states.exchange import Exchange
@@ -31,12 +32,14 @@ class Replaying:
         manifest: of the swarm.
         exchange: gives the log and the blobs.
         log: our own, to which the rounds are added.
+        empty: gives memory for so many values of a state.
         always: whether to do so even where the state has fewer bytes.
     """
 
     manifest: Manifest
     exchange: Exchange
     log: RoundLog
+    empty: Callable[[int], Tensor]
     always: bool
 
     async def replay(self, state: ReplicaState, digest: str, donors: DonorIds) -> ReplicaState | None:
@@ -91,7 +94,7 @@ class Replaying:
         return inputs < 4 * numel * (1 + len(state.buffers))
 
     def _compute(self, state: ReplicaState, entry: LogEntry, blobs: dict[str, Blob]) -> ReplicaState:
-        after = replay(self.manifest, state, entry, blobs)
+        after = replay(self.manifest, state, entry, blobs, self.empty)
         if after.digest != entry.after:
             raise ValueError(f"round {entry.round} does not lead to the state that its log entry names")
         return after

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from hivemind.p2p import PeerID
+from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
+from dupt_swarm.node.vectors import SharedVectors
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
@@ -79,6 +82,16 @@ class StateStore:
         """Make ``state`` the current one."""
         self._previous, self._state, self.newer = self._state, state, None
 
+    def forget_previous(self) -> None:
+        """Who has not begun to fetch the last state gets this one: the next one needs the memory."""
+        self._previous = None
+
+    def keep_in(self, vectors: SharedVectors) -> None:
+        """From now on states are in ``vectors``, and the current one too. (It may copy gigabytes.)"""
+        self._pool = vectors
+        if self.current.anchor not in vectors:
+            self._state = self.current.copied(vectors.empty)
+
     def is_behind(self, view: View, own_id: str) -> bool:
         """Whether the best peer has a state of a higher rank than ours: see `StateRank`.
 
@@ -107,7 +120,11 @@ class StateStore:
 
     def following(self) -> NextState:
         """The state that follows, to be computed from the average of a round; the current one stays."""
-        return NextState(self._outer, self.current, self._pool.empty)
+        return NextState(self._outer, self.current, self.empty)
+
+    def empty(self, numel: int) -> Tensor:
+        """Memory for a vector of a state; see `VectorPool`."""
+        return self._pool.empty(numel)
 
     async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
@@ -171,7 +188,7 @@ class StateStore:
         before = self._unfinished
         if before is not None and before.index.digest == index.digest:
             return before
-        assembly = Assembly(index)
+        assembly = Assembly(index, lambda size: self.empty(size // 4).view(torch.uint8).numpy().data)
         for blob in self.blobs:
             assembly.reuse(blob)
         if before is not None:
