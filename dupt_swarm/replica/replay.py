@@ -16,11 +16,26 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, measure
+from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A contribution, checked against what its maker signed.
+
+    Attributes:
+        blob: its encoded values.
+        tokens: those that it stands for.
+        measure: what `measure` finds, which may be known before the others are there.
+    """
+
+    blob: Blob
+    tokens: int
+    measure: Measure
 
 
 @dataclass(frozen=True)
@@ -48,13 +63,11 @@ def average_form(manifest: Manifest, numel: int) -> Form:
     return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
 
 
-def mean_of_shared(
-    contributions: Sequence[tuple[Blob, int]], form: Form, ratio: float, take: Take
-) -> Counted:
+def mean_of_shared(contributions: Sequence[Measured], form: Form, ratio: float, take: Take) -> Counted:
     """The mean of whole contributions, without those that are unsound, weighted by their tokens.
 
     Args:
-        contributions: blobs, checked against what their makers signed, and tokens, in the agreed order.
+        contributions: in the agreed order.
         form: of all.
         ratio: the largest norm allowed ÷ the median norm.
         take: gets the mean, part by part.
@@ -62,18 +75,17 @@ def mean_of_shared(
     Raises:
         ValueError: none is sound.
     """
-    measures = [measure(blob, form) for blob, _ in contributions]
-    usable = [place for place, measured in enumerate(measures) if not measured.reason]
-    keep = keep_norms([measures[i].norm for i in usable], [float(contributions[i][1]) for i in usable], ratio)
-    sound = [contributions[place] for place, kept in zip(usable, keep, strict=True) if kept]
-    rejected = Counter(measured.reason for measured in measures if measured.reason)
+    usable = [each for each in contributions if not each.measure.reason]
+    keep = keep_norms([each.measure.norm for each in usable], [float(each.tokens) for each in usable], ratio)
+    sound = [each for each, kept in zip(usable, keep, strict=True) if kept]
+    rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
     rejected += Counter(norm=keep.count(False))
     if not sound:
         raise ValueError("no contribution of the round is sound")
-    weights = [float(tokens) for _, tokens in sound]
-    for number, parts in enumerate(zip(*(form.parts(blob) for blob, _ in sound), strict=True)):
+    weights = [float(each.tokens) for each in sound]
+    for number, parts in enumerate(zip(*(form.parts(each.blob) for each in sound), strict=True)):
         take(number, weighted_mean(parts, weights))
-    return Counted(sum(tokens for _, tokens in sound), rejected)
+    return Counted(sum(each.tokens for each in sound), rejected)
 
 
 def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:
@@ -122,7 +134,8 @@ def replay(
 def _mean_of_contributions(
     manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take
 ) -> int:
-    return mean_of_shared(inputs, form, manifest.limits.max_norm_ratio, take).tokens
+    contributions = [Measured(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
+    return mean_of_shared(contributions, form, manifest.limits.max_norm_ratio, take).tokens
 
 
 def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take) -> int:

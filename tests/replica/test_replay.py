@@ -11,7 +11,7 @@ from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
-from dupt_swarm.replica.replay import average_form, contribution_form, mean_of_shared, replay
+from dupt_swarm.replica.replay import Measured, average_form, contribution_form, mean_of_shared, replay
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Collected
 
@@ -83,12 +83,13 @@ def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
     nan[-1] = float("nan")
     bad = [nan, values[2] * 1000]
     blobs = blobs_of(form, state, [*values[:2], bad[1]]) + blobs_of(form, state, [bad[0]])
-    contributions, mean = [(blob, blob.index.header["tokens"]) for blob in blobs], Collected()
+    contributions = [Measured(blob, blob.index.header["tokens"], measure(blob, form)) for blob in blobs]
+    mean = Collected()
     counted = mean_of_shared(contributions, form, 10.0, mean.take)
     assert torch.equal(mean.values, values[0] * 0.75 + values[1] * 0.25)
     assert (counted.tokens, counted.rejected) == (4, {"not_finite": 1, "norm": 1})
     with pytest.raises(ValueError, match="no contribution of the round is sound"):
-        mean_of_shared([(blobs[3], 3)], form, 10.0, mean.take)
+        mean_of_shared(contributions[3:], form, 10.0, mean.take)
 
 
 def test_bytes_that_no_codec_wrote() -> None:

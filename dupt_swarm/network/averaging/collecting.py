@@ -1,11 +1,14 @@
-"""Fetching the contributions of a group: from whoever has them, the rarest first."""
+"""Fetching the contributions of a group: from whoever has them, the rarest first.
+
+Each is measured as soon as it is here, while others are still on their way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Collection as Container
+from collections.abc import Sequence
 
 from hivemind.p2p import PeerID
 
@@ -13,7 +16,7 @@ from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Assembly
-from dupt_swarm.replica.contribution import Form
+from dupt_swarm.replica.contribution import Form, Measure, measure
 
 AT_ONCE = 3
 RETRY_SECONDS = 0.25
@@ -31,7 +34,8 @@ class Collection:
         self._under_way: set[int] = set()
         self._hopeless: set[int] = set()
         self._arrived = asyncio.Event()
-        session.hold(session.agreement.me)
+        self._measuring: dict[int, asyncio.Task[Measure]] = {}
+        self._hold(session.agreement.me)
 
     async def run(self) -> None:
         """Fetch everything that there is, until cancelled."""
@@ -39,11 +43,12 @@ class Collection:
             for _ in range(AT_ONCE):
                 tasks.create_task(self._fetch_forever())
 
-    async def complete(self, places: Container[int]) -> None:
-        """Wait until the contributions of ``places`` are here."""
+    async def complete(self, places: Sequence[int]) -> list[Measure]:
+        """Wait until the contributions of ``places`` are here, and measured."""
         while not set(places) <= self._session.agreement.held:
             self._arrived.clear()
             await self._arrived.wait()
+        return await asyncio.gather(*(self._measuring[place] for place in places))
 
     async def _fetch_forever(self) -> None:
         while True:
@@ -80,6 +85,12 @@ class Collection:
         self._form.check(index, statement.claim)
         blob = await self._blobs.fetch(Assembly(index), lambda: self._donors(place), FETCH_SECONDS)
         self._shelf.add(blob)
+        self._hold(place)
+
+    def _hold(self, place: int) -> None:
+        blob = self._shelf.get(self._session.group.digests[place])
+        assert blob is not None
+        self._measuring[place] = asyncio.create_task(asyncio.to_thread(measure, blob, self._form))
         self._session.hold(place)
         self._arrived.set()
 

@@ -32,10 +32,10 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
-from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.contribution import Claim, Measure, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.next_state import Take
-from dupt_swarm.replica.replay import contribution_form, mean_of_shared
+from dupt_swarm.replica.replay import Measured, contribution_form, mean_of_shared
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
@@ -125,7 +125,10 @@ class Share:
     async def alone(self, offer: Offer) -> Average:
         """See `RoundExchange`."""
         mine = self._mine(offer)
-        return await self._mean([mine], (self._me,), "", offer.take)
+        blob = self._shelf.get(mine.digest)
+        assert blob is not None
+        measured = await asyncio.to_thread(measure, blob, self._form)
+        return await self._mean([mine], [measured], (self._me,), "", offer.take)
 
     async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
         """See `RoundExchange`."""
@@ -139,10 +142,10 @@ class Share:
                     decision = await session.decide(self._agreements.ask)
                     if decision is None:
                         return self._failed(sharing, session, "peer_lost")
-                    await collection.complete(decision.choice)
+                    measures = await collection.complete(decision.choice)
                 chosen = [sharing.statements[place] for place in decision.choice]
                 agreement = base64.b64encode(session.signed).decode()
-                return await self._mean(chosen, tuple(sharing.members), agreement, offer.take)
+                return await self._mean(chosen, measures, tuple(sharing.members), agreement, offer.take)
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
 
@@ -182,10 +185,18 @@ class Share:
         return offer.signed
 
     async def _mean(
-        self, chosen: list[Statement], members: tuple[str, ...], agreement: str, take: Take
+        self,
+        chosen: list[Statement],
+        measures: list[Measure],
+        members: tuple[str, ...],
+        agreement: str,
+        take: Take,
     ) -> Average:
         blobs = {each.digest: blob for each in chosen if (blob := self._shelf.get(each.digest))}
-        contributions = [(blobs[each.digest], each.claim.tokens) for each in chosen]
+        contributions = [
+            Measured(blobs[each.digest], each.claim.tokens, found)
+            for each, found in zip(chosen, measures, strict=True)
+        ]
         ratio = self._manifest.limits.max_norm_ratio
         counted = await asyncio.to_thread(mean_of_shared, contributions, self._form, ratio, take)
         self.rejected += counted.rejected
