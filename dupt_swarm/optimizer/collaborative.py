@@ -39,6 +39,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     Attributes:
         last_round: how the last round that this oracle took part in ended.
+        rounds_done: how many ended well with it, by this object.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._ending: Future[Averaging] | None = None
         self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
+        self.rounds_done = 0
         self._published = 0.0
         self._start_clocks()
         swarm.publish(now=True, state="training")
@@ -183,6 +185,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self.last_round = result
         self._obey(self._contribution.end(result, time.monotonic()))
         if result.state is not None:
+            self.rounds_done += 1
             self._begin_round()
         elif result.reason not in NOT_TRIED:
             logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)

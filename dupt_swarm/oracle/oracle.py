@@ -75,7 +75,6 @@ class Oracle:
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
-        self._rounds_done = 0
         self._noted: RoundResult | None = None  # the last round that we have drawn conclusions from
         self._activity, self._reported = STARTING, 0.0
         self._report_to: Callable[[Status], None] = lambda _: None
@@ -153,7 +152,7 @@ class Oracle:
             state="paused" if paused else "averaging" if optimizer.averaging else "training",
             round=self._swarm.state.round,
             progress=optimizer.progress,
-            rounds_done=self._rounds_done,
+            rounds_done=optimizer.rounds_done,
             tokens_per_second=optimizer.tokens_per_second,
             contributed_tokens=optimizer.contributed_tokens,
             loss=self._meter.mean,
@@ -172,8 +171,10 @@ class Oracle:
     @property
     def _finished(self) -> bool:
         """Whether there is nothing more to do, without having been told to stop."""
-        finished = self._finish_above is not None and self._optimizer.contributed_tokens > self._finish_above
-        return finished or self._rounds_done == self._settings.rounds
+        optimizer, wanted = self._optimizer, self._settings.rounds
+        if wanted is not None and optimizer.rounds_done >= wanted:
+            return True
+        return self._finish_above is not None and optimizer.contributed_tokens > self._finish_above
 
     def _interrupt_rounds(self) -> None:
         """Once told to stop: a round that the step under way begins must not take long either."""
@@ -187,7 +188,6 @@ class Oracle:
         if result is self._noted:  # a round may have ended in a step that was dropped, too
             return
         self._noted = result
-        self._rounds_done += result is not None and result.state is not None
         self._report()
         self.held_out.measure_if_due()
         if self._checkpoints.due:

@@ -1,6 +1,7 @@
 """The exchange `share` between real nodes on loopback."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
+from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.states.exchange import Exchange
 from tests.support.averages import Received, average
@@ -80,6 +82,25 @@ def bits_of(received: Received) -> bytes:
 
 def run(scenario: Any) -> None:
     asyncio.run(asyncio.wait_for(scenario, 90))
+
+
+def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
+    """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing()) as averagers:
+            for hidden in averagers[1:]:
+                hidden.client_mode = hidden._search.client_mode = True
+            results = await asyncio.gather(*start_round(averagers, contributions))
+            assert len({bits_of(result) for result in results}) == 1
+            assert {result.tokens for result in results} == {35_000}
+            assert [each.included for each in results] == [True] * 3
+            evidence = results[1].evidence
+            assert evidence is not None
+            signed = SignedList.read(base64.b64decode(evidence.agreement))
+            assert signed.signer == str(averagers[0].peer_id)
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("codec", ["fp32", "two_bit"])
