@@ -14,6 +14,7 @@ from hivemind.p2p import P2P, PeerID
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
 from dupt_swarm.network.reach.dialback import dial_back
+from dupt_swarm.network.reach.reachability import own_addresses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.addresses import Address, tcp_ports
 from dupt_swarm.node.messages import Answer, Checkup
@@ -72,7 +73,7 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
 
 async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:
     """Why the first of ``peers`` that does so could not dial each of our TCP ports."""
-    listening = [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
+    listening = await own_addresses(p2p)
     # At the IP that the other side sees.
     ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(listening)]
     for address in peers:

@@ -174,8 +174,11 @@ async def _found_hidden(p2p: P2P) -> Started:
 
 
 async def own_addresses(p2p: P2P) -> list[str]:
-    """The addresses at which this daemon claims to be reachable."""
-    return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
+    """The addresses at which this daemon claims to be reachable; there may be none, behind a router."""
+    try:
+        return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
+    except ValueError:  # hivemind's word for none
+        return []
 
 
 async def _connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:

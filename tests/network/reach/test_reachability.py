@@ -7,6 +7,7 @@ from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
     Verdict,
+    own_addresses,
     probe,
     start_reachable,
     whereabouts,
@@ -62,6 +63,21 @@ def test_last_resort(stations, tmp_path) -> None:
         async with stations(1) as [one]:
             started = await reached(tmp_path, EVERYWHERE, one.address)
             assert (started.dialled, started.reach) == (False, "client")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_no_address_at_all(tmp_path) -> None:
+    """Who is to be called over relays only, and has none yet, has no address: that is no error."""
+
+    async def scenario() -> None:
+        p2p = await start_daemon(NodeSettings("observer"), tmp_path)
+        try:
+            assert await own_addresses(p2p) == []
+            fields = await whereabouts(Started(p2p, False, "client"))
+            assert (fields["reach"], list(fields["addresses"])) == ("client", [])
+        finally:
+            await p2p.shutdown()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
