@@ -196,6 +196,7 @@ class Participant:
         """The trainer is at our current state, so that those before are not needed for it any longer."""
         self._left.clear()
         self.memory.vectors.reclaim()
+        asyncio.get_running_loop().run_in_executor(None, self.memory.vectors.trim)
 
     async def _reason_to_wait(self, state: StateName) -> str:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""

@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -66,15 +66,21 @@ class SharedMemory:
         self._memory[:_NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
 
     def load(self) -> ReplicaState | None:
-        """The state that is here; None if it is not whole."""
+        """The state that is here; None if it is not whole: then its memory is left alone."""
         named = self._named()
         if named is None:
             return None
         round, swarm_tokens, digest, numbers = named
-        anchor, *buffers = (self.vectors.keep(number) for number in numbers)
-        named_buffers = dict(zip(self._buffer_names, buffers, strict=True))
-        state = ReplicaState(round, swarm_tokens, self._layout, anchor, named_buffers)
-        return state if state.digest == digest else None
+
+        def state_in(tensors: Iterable[Tensor]) -> ReplicaState:
+            anchor, *buffers = tensors
+            by_name = dict(zip(self._buffer_names, buffers, strict=True))
+            return ReplicaState(round, swarm_tokens, self._layout, anchor, by_name)
+
+        seen = state_in(map(self.vectors.at, numbers))
+        if seen.digest != digest:
+            return None
+        return state_in(map(self.vectors.keep, numbers)).hashed(seen.blob.index.chunk_sha256)
 
     def _named(self) -> tuple[int, int, str, list[int]] | None:
         """What the first page says; None: nothing, or a process died while it wrote there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -27,14 +28,16 @@ class SharedVectors(VectorPool):
             fd: of the file.
             offset: bytes before the first vector.
             numel: values of each vector.
-            spare: how many vectors may keep their memory that nobody refers to.
+            spare: how many vectors keep their memory when nobody refers to them; see `trim`.
         """
         super().__init__(spare)
         self._fd, self._offset, self._numel = fd, offset, numel
         self._bytes = -(-4 * numel // mmap.PAGESIZE) * mmap.PAGESIZE
         self._parts: dict[int, mmap.mmap] = {}  # by number
         self._vectors: dict[int, np.ndarray] = {}  # the same as arrays
-        self._growing = threading.Lock()
+        self._known: set[int] = set()  # those that this process has lent, ever
+        self._hollow: list[np.ndarray] = []  # free ones that take no memory
+        self._numbering = threading.Lock()  # not for what ends with a reference, which may be anywhere
 
     def at(self, number: int) -> Tensor:
         """Vector ``number``, fp32 ``[numel]``; the caller knows that it is not used for another."""
@@ -42,6 +45,8 @@ class SharedVectors(VectorPool):
 
     def keep(self, number: int) -> Tensor:
         """Vector ``number`` as if `empty` had given it: what a process before this one left there."""
+        with self._numbering:
+            self._known.add(number)
         return self._lend(self._map(number))
 
     def __contains__(self, vector: Tensor) -> bool:
@@ -57,8 +62,19 @@ class SharedVectors(VectorPool):
 
     def reclaim(self) -> None:
         """Nobody uses any longer what a process before this one left, but for what was kept."""
-        for number in set(range(self._count)) - self._vectors.keys():
+        with self._numbering:
+            left = set(range(self._count)) - self._known
+            self._known |= left
+        for number in left:
             self._take_back(self._map(number))
+
+    def trim(self) -> None:
+        """Give the memory of free vectors back, but for the spare ones; it takes a while."""
+        with contextlib.suppress(IndexError):  # somebody else took the last one
+            while len(self._free) > self._spare and hasattr(mmap, "MADV_REMOVE"):
+                memory = self._free.pop(0)
+                self._parts[self._places[memory.ctypes.data]].madvise(mmap.MADV_REMOVE)
+                self._hollow.append(memory)
 
     @property
     def _places(self) -> dict[int, int]:
@@ -77,14 +93,13 @@ class SharedVectors(VectorPool):
 
     def _new(self, numel: int) -> np.ndarray:
         assert numel == self._numel
-        with self._growing:
+        with contextlib.suppress(IndexError):
+            return self._hollow.pop()
+        with self._numbering:
             number = self._count
             os.ftruncate(self._fd, self._offset + (number + 1) * self._bytes)
+            self._known.add(number)
         return self._map(number)
 
     def _take_back(self, memory: np.ndarray) -> None:
-        if len(self._free) >= self._spare and hasattr(mmap, "MADV_REMOVE"):
-            self._parts[self._places[memory.ctypes.data]].madvise(mmap.MADV_REMOVE)
-            self._free.insert(0, memory)  # it takes no memory now, and is the last to be lent again
-        else:
-            self._free.append(memory)
+        self._free.append(memory)

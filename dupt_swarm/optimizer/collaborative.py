@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -76,6 +77,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         # One thread, also within PyTorch: those of the inner steps need the other cores.
         self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
         self._ending: Future[Averaging] | None = None
+        self._interrupted = threading.Event()
         self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
         self.rounds_done = 0
@@ -180,8 +182,9 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Wait until no round is being ended, so that the state may be saved."""
         if self._ending is None:
             return
+        ending, self._ending = self._ending, None
         with self._costs.waiting():
-            result, self._ending = self._ending.result().result(), None
+            result = ending.result().result()
         self.last_round = result
         self._obey(self._contribution.end(result, time.monotonic()))
         if result.state is not None:
@@ -192,6 +195,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def interrupt(self) -> None:
         """Give up the round that is being ended, from another thread; the contribution is kept."""
+        self._interrupted.set()
         self._swarm.cancel_average()
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,7 +216,7 @@ class CollaborativeOptimizer(optim.Optimizer):
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
         self._strategy.load_state_dict(state_dict["strategy"])
-        self._feedback.load_state_dict(state_dict["feedback"], self.param_groups[0]["params"][0])
+        self._feedback.load_state_dict(state_dict["feedback"])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _attend(self) -> None:
@@ -253,9 +257,10 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _end_round(self) -> None:
         companions = tuple(peer.peer_id for peer in self._companions())
-        self._contribution, order = sending = self._contribution.send()
+        sending = self._contribution.send()
         self._obey(sending)
-        tokens, anew = self._contribution.sent_tokens, order is Order.CONTRIBUTE
+        tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
+        self._interrupted.clear()
         self._ending = self._beside.submit(self._send, tokens, companions, anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if not companions or not self._manifest.rounds.overlap:
@@ -268,6 +273,8 @@ class CollaborativeOptimizer(optim.Optimizer):
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
         averaging = self._swarm.average(self._sent_bytes, tokens, companions)
+        if self._interrupted.is_set():  # while it was encoded
+            self._swarm.cancel_average()
         averaging.wait()
         return averaging
 

@@ -35,7 +35,7 @@ class RoundCosts:
     """How long rounds hold the trainer up: the last one, the last ten, and all.
 
     They do while it waits for its node (for the network, that is, and the outer step; where rounds overlap
-    with training it hardly does), and while it encodes a contribution or takes over a state. From the end of
+    with training it hardly does), and while it copies its parameters or takes over a state. From the end of
     one round to the end of another::
 
         utilization = (time − time held up) ÷ time

@@ -27,7 +27,7 @@ class ErrorFeedback:
         """The bytes of a contribution, with the loss of those before.
 
         Args:
-            values: fp32 ``[n]`` on any device; overwritten.
+            values: fp32 ``[n]`` on the CPU; overwritten.
 
         Returns:
             Nothing if they are not finite.
@@ -41,7 +41,7 @@ class ErrorFeedback:
         for part in torch.split(values, part_sizes(values.numel())):
             encoded.append(self._codec.encode(part))
             if self._feedback:
-                part -= self._codec.decode(encoded[-1], part.numel()).to(part.device)
+                part -= self._codec.decode(encoded[-1], part.numel())
         self._pending = values if self._feedback else None
         return b"".join(encoded)
 
@@ -62,7 +62,7 @@ class ErrorFeedback:
         """What is needed to go on after a restart: the loss of the contributions that count."""
         return {} if self._lost is None else {"lost": self._lost}
 
-    def load_state_dict(self, state: dict[str, Tensor], like: Tensor) -> None:
-        """Go on from ``state``, on the device of ``like``."""
-        self._lost = state["lost"].to(like.device) if "lost" in state else None
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state``."""
+        self._lost = state["lost"].cpu() if "lost" in state else None
         self._pending = None

@@ -23,7 +23,10 @@ class VectorPool:
 
     def empty(self, numel: int) -> Tensor:
         """A vector whose values are undefined, fp32 ``[numel]``."""
-        found = self._free.pop() if self._free else None
+        try:
+            found = self._free.pop()
+        except IndexError:  # looking first would not help: other threads take vectors too
+            found = None
         return self._lend(self._new(numel) if found is None or found.size != numel else found)
 
     def _lend(self, memory: np.ndarray) -> Tensor:

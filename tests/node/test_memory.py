@@ -2,6 +2,7 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -114,10 +115,39 @@ def test_memory_beyond_the_spare_is_given_back(fd) -> None:
     memory = SharedMemory(fd, ((numel,),), ())
     held = [memory.vectors.empty(numel).fill_(1.0) for _ in range(4)]
     full = os.fstat(fd).st_blocks
+    size = os.fstat(fd).st_size
     held.clear()
+    assert os.fstat(fd).st_blocks == full
+    memory.vectors.trim()
     assert os.fstat(fd).st_blocks * 512 <= full * 512 - 3 * 4 * numel
     again = [memory.vectors.empty(numel) for _ in range(4)]
-    assert sorted(float(vector.sum()) for vector in again) == [0.0, 0.0, 0.0, numel]
+    assert [float(vector.sum()) for vector in again] == [numel, 0.0, 0.0, 0.0]
+    assert os.fstat(fd).st_size == size
+
+
+def test_no_vector_is_lent_twice(fd) -> None:
+    """Whatever several threads take at once, and while those of a process before are taken back."""
+    left = SharedMemory(fd, LAYOUT, ())
+    held = [left.vectors.empty(5) for _ in range(20)]
+    memory, taken = SharedMemory(fd, LAYOUT, ()), []
+
+    def take() -> None:
+        for _ in range(50):
+            taken.append(memory.vectors.empty(5))
+            memory.vectors.reclaim()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({memory.vectors.number(vector) for vector in taken}) == len(taken) == 200
+    assert held
 
 
 def test_half_a_name_is_none(fd) -> None:
@@ -129,11 +159,15 @@ def test_half_a_name_is_none(fd) -> None:
 
 
 def test_a_damaged_state_is_none(fd) -> None:
-    """A state whose numbers do not have its digest is not gone on with."""
+    """A state whose numbers do not have its digest is not gone on with, nor is it written over."""
+    trainer = SharedMemory(fd, LAYOUT, NAMES)
+    state = leave(SharedMemory(fd, LAYOUT, NAMES), state_of(1.0))
+    trainer.anchor[0] = 3.0
     memory = SharedMemory(fd, LAYOUT, NAMES)
-    leave(memory, state_of(1.0))
-    memory.anchor[0] = 3.0
     assert memory.load() is None
+    another = memory.vectors.empty(5).fill_(7.0)
+    assert trainer.anchor.tolist() == [3.0, 1.0, 1.0, 1.0, 1.0] == state.anchor.tolist()
+    assert another.tolist() == [7.0] * 5
 
 
 def test_memory_outlives_its_owner_object(fd) -> None:

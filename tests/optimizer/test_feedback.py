@@ -100,7 +100,7 @@ def test_it_goes_on_after_a_restart() -> None:
     feedback.commit()
     feedback.encode(vector(2))  # not decided yet: it will be made anew
     again.encode(vector(7))
-    again.load_state_dict(feedback.state_dict(), vector(0))
+    again.load_state_dict(feedback.state_dict())
     assert again.encode(vector(3)) == feedback.encode(vector(3))
-    again.load_state_dict({}, vector(0))
+    again.load_state_dict({})
     assert again.state_dict() == {}

@@ -32,9 +32,9 @@ class Strategy(Protocol):
         """What is done so far is what is sent: remember it."""
 
     def contribute(self) -> Tensor:
-        """The contribution up to the mark: new memory, fp32 ``[numel]``, on the device.
+        """The contribution up to the mark: new memory, fp32 ``[numel]``, on the CPU.
 
-        May be called in another thread while inner steps go on.
+        May be called in another thread while inner steps go on: it leaves the device alone.
         """
 
     def accept(self, anchor: Tensor) -> None:

@@ -27,11 +27,13 @@ class DiLoCo:
         self._matrices = None if matrices is None else list(matrices)
         self._config = manifest.inner
         self._device = parameters[0].device
-        self._anchor = anchor.to(self._device)
-        self._sent: Tensor | None = None  # the parameters as they were at the last mark
-        self._memory: Tensor | None = None  # where marks are put
+        self._anchor = anchor
+        # The parameters as they were at the last mark, on their device and on the CPU; where marks are put.
+        self._sent: Tensor | None = None
+        self._marked: Tensor | None = None
+        self._memory: Tensor | None = None
         self._inner = build_inner(parameters, manifest.inner, self._matrices)
-        unflatten(self._anchor, parameters)
+        unflatten(anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The step size does not depend on the number of tokens."""
@@ -44,11 +46,12 @@ class DiLoCo:
     def mark(self) -> None:
         """See `Strategy`."""
         self._sent = self._memory = flatten(self._parameters, self._memory)
+        self._marked = self._sent.cpu()
 
     def contribute(self) -> Tensor:
         """See `Strategy`."""
-        assert self._sent is not None
-        return self._anchor - self._sent
+        assert self._marked is not None
+        return self._anchor - self._marked
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""
@@ -57,7 +60,7 @@ class DiLoCo:
 
     def rebase(self, anchor: Tensor) -> None:
         """See `Strategy`."""
-        self._move(anchor, self._anchor)
+        self._move(anchor, self._anchor.to(self._device))
 
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
@@ -75,6 +78,5 @@ class DiLoCo:
         self._inner.load_state_dict(state["inner"])
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
-        self._anchor = anchor.to(self._device)
-        move(self._parameters, base, self._anchor)
-        self._sent = None
+        move(self._parameters, base, anchor.to(self._device))
+        self._anchor, self._sent = anchor, None

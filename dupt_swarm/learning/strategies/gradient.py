@@ -45,12 +45,13 @@ class Gradient:
     def mark(self) -> None:
         """See `Strategy`."""
         self._sent = (self._sum.clone(), self._tokens)
+        self._marked = self._sent[0].cpu()
 
     def contribute(self) -> Tensor:
         """See `Strategy`."""
         assert self._sent is not None
-        total, tokens = self._sent
-        return total / tokens
+        _, tokens = self._sent
+        return self._marked / tokens
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""
