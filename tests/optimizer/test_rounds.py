@@ -21,6 +21,7 @@ from torch import Tensor
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.optimizer.feedback import ErrorFeedback
 from tests.support import swarm_program
 from tests.support.contributions import encoded, put
 from tests.support.tiny import settings, tiny_manifest
@@ -327,6 +328,35 @@ def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
         optimizer.step(tokens=tokens)
         assert optimizer.round_tokens == tokens
         assert not torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), swarm.anchor)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_steps_go_on_while_a_contribution_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who says meanwhile that the round is not to be ended is heard when it could begin."""
+    manifest = manifest_of(rounds={"max_round_seconds": 0.5})
+    may_go_on = threading.Event()
+    encode = ErrorFeedback.encode
+
+    def slow(feedback: ErrorFeedback, values: Tensor) -> bytes:
+        assert may_go_on.wait(60)
+        return encode(feedback, values)
+
+    monkeypatch.setattr(ErrorFeedback, "encode", slow)
+    with Cluster(tmp_path, manifest) as cluster:
+        models, [optimizer, _] = trained_by(cluster.join_all(2))
+        data = batches(0, manifest, [4] * 1000)
+        steps_beside = 0
+        while steps_beside < 3:
+            steps_beside += optimizer.averaging
+            optimizer.step(tokens=backward(models[0], next(data)))
+            optimizer.zero_grad()
+        tokens = optimizer.round_tokens
+        optimizer.interrupt()
+        may_go_on.set()
+        optimizer.settle()
+        assert optimizer.last_round is not None
+        assert (optimizer.last_round.state, optimizer.last_round.reason) == (None, "cancelled")
+        assert optimizer.round_tokens == tokens
 
 
 @pytest.mark.usefixtures("nothing_left")
