@@ -30,7 +30,7 @@ class Gradient:
         numel = sum(parameter.numel() for parameter in parameters)
         self._sum = torch.zeros(numel, device=parameters[0].device)
         self._tokens = 0
-        self._sent: tuple[Tensor, int] | None = None
+        self._sent: tuple[Tensor, Tensor, int] | None = None  # the sum, also on the CPU, and its tokens
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The learning rate is the outer optimizer's."""
@@ -44,19 +44,19 @@ class Gradient:
 
     def mark(self) -> None:
         """See `Strategy`."""
-        self._sent = (self._sum.clone(), self._tokens)
-        self._marked = self._sent[0].cpu()
+        total = self._sum.clone()
+        self._sent = total, total.cpu(), self._tokens
 
     def contribute(self) -> Tensor:
         """See `Strategy`."""
         assert self._sent is not None
-        _, tokens = self._sent
-        return self._marked / tokens
+        _, total, tokens = self._sent
+        return total / tokens
 
     def accept(self, anchor: Tensor) -> None:
         """See `Strategy`."""
         assert self._sent is not None
-        total, tokens = self._sent
+        total, _, tokens = self._sent
         self._sum -= total
         self._tokens -= tokens
         self.rebase(anchor)
