@@ -23,7 +23,6 @@ def fd():
 
 LAYOUT = ((2, 2), (1,))
 NAMES = ("momentum",)
-BEGINNING = 12288  # name and contribution, in pages
 
 
 def state_of(fill: float) -> ReplicaState:
@@ -77,6 +76,7 @@ def test_a_state_elsewhere_is_not_named(fd) -> None:
 def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
     """Its memory is used again when nobody refers to it any more, and not before."""
     node, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    beginning = os.fstat(fd).st_size  # name and contribution
     first = leave(node, state_of(1.0))
     anchor, size = trainer.anchor, os.fstat(fd).st_size
     second = leave(node, state_of(2.0))
@@ -87,7 +87,7 @@ def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
     assert anchor.tolist() == [3.0] * 5
     assert second.anchor.tolist() == [2.0] * 5
     assert third.digest == state_of(3.0).digest
-    assert os.fstat(fd).st_size == 2 * size - BEGINNING
+    assert os.fstat(fd).st_size == 2 * size - beginning
 
 
 def test_a_new_process_leaves_alone_what_the_trainer_may_be_at(fd) -> None:
