@@ -36,8 +36,8 @@ from _solitary import speed_manifest
 from local_speed import InnerOptimizer
 
 from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.trainer import Trainer

@@ -29,12 +29,12 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from dupt_swarm.learning.export.architecture import Architecture
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format
+from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.layout import lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
@@ -92,7 +92,7 @@ def model_of(preset: str, norm: str, vocabulary_size: int) -> tuple[Manifest, GP
     manifest = manifest_from_preset(
         preset, name="bench", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=vocabulary_size
     )
-    manifest = manifest.model_copy(update={"model": manifest.model.model_copy(update={"norm": norm})})
+    manifest = manifest.model_copy(update={"model": manifest.model.model_copy(update={"placement": norm})})
     model = GPT(manifest.model).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -130,10 +130,10 @@ def writers(preset: str, norm: str, tokens: int) -> tuple[Arm, Arm]:
 def as_transformers(manifest: Manifest, model: GPT) -> transformers.PreTrainedModel:
     """The exported model, as transformers builds it."""
     form = choose_format(None, manifest.model)
-    assert isinstance(form, Architecture)
+    assert isinstance(form, HuggingFace)
     config = transformers.AutoConfig.for_model(**form.config(manifest))
     twin = transformers.AutoModelForCausalLM.from_config(config)
-    twin.load_state_dict(form.names.to_theirs(model.state_dict()), strict=False)
+    twin.load_state_dict(form.architecture.names.to_theirs(model.state_dict(), model.config), strict=False)
     twin.tie_weights()
     return twin.eval()
 

@@ -39,9 +39,9 @@ from _nanogpt import PlainGPT, PlainLoop
 from _solitary import Pause, solitary_swarm, speed_manifest
 
 from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer

@@ -39,12 +39,12 @@ from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.labelled.batches import LabelledBatches
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel

@@ -35,11 +35,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.decoder.gpt import GPT
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
     from dupt_swarm.learning.inner.matrices import block_matrices
     from dupt_swarm.learning.labelled.files import LabelledFiles
-    from dupt_swarm.learning.model import GPT
     from dupt_swarm.learning.rolling import evaluate_documents
     from dupt_swarm.models.auditing import audit
     from dupt_swarm.models.exporting import export
@@ -68,7 +68,7 @@ __all__ = [
 
 # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
 _HOMES = {
-    "GPT": "learning.model",
+    "GPT": "learning.decoder.gpt",
     "CollaborativeOptimizer": "optimizer.collaborative",
     "Finetuner": "models.fine_tuning",
     "LabelledFiles": "learning.labelled.files",

@@ -150,7 +150,7 @@ def test_gpt1_is_the_papers() -> None:
         heads=12,
         width=768,
         hidden_width=3072,
-        norm="post",
+        placement="post",
         dropout=0.1,
         init_std=0.02,
     )

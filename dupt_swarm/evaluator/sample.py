@@ -6,9 +6,9 @@ import threading
 
 from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.evaluation import Evaluation, evaluating
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
-from dupt_swarm.learning.model import GPT, linear_cross_entropy
 from dupt_swarm.learning.tokenizer import Tokenizer
 
 # Encoded at once, on all cores.
@@ -94,7 +95,7 @@ def evaluate_pieces(
                 look(text_bytes, text.bytes_read)
             found = targets[predicted]
             h = model.hidden(inputs.to(device))[predicted.to(device)]
-            nats += len(found) * linear_cross_entropy(h, model.wte.weight, found.to(device)).item()
+            nats += len(found) * linear_cross_entropy(h, model.output_weight, found.to(device)).item()
             tokens += len(found)
             text_bytes += int(token_bytes[found].sum())
     if not text_bytes:

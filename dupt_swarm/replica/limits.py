@@ -9,12 +9,15 @@ GENEROUS_NUMEL = 1 << 28
 
 
 def gpt_numel(model: Model) -> int:
-    """An upper bound on the weights of the manifest's GPT; only pre-norm models have the final norm."""
+    """An upper bound on the weights of the manifest's GPT, whatever norms, biases and positions it has."""
     width, hidden = model.width, model.hidden_width
-    attention = 4 * width * width + 4 * width
-    feed_forward = 2 * width * hidden + hidden + width
+    kv_width = model.key_value_heads * model.head_width
+    attention = 2 * width * (width + kv_width) + 2 * (width + kv_width) + 4 * model.head_width
+    matrices = 3 if model.feed_forward == "swiglu" else 2
+    feed_forward = matrices * width * hidden + 2 * hidden + width
     block = attention + feed_forward + 4 * width
-    return (model.vocabulary_size + model.context_length) * width + model.layers * block + 2 * width
+    embeddings = (1 if model.tie_embeddings else 2) * model.vocabulary_size + model.context_length
+    return embeddings * width + model.layers * block + 2 * width
 
 
 def numel_max(manifest: Manifest) -> int:

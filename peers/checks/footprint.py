@@ -62,8 +62,10 @@ def _activation_bytes(manifest: Manifest, device: str) -> float:
     """What one sequence leaves for the backward pass, counted as fp32 on CPUs and bf16 on GPUs."""
     model = manifest.model
     size = 2 if device == "cuda" else FLOAT
-    # Two residual sums in fp32; two norms, query, key, value, attention, projection; the hidden layer twice.
-    layer = (2 * FLOAT + 7 * size) * model.width + 2 * size * model.hidden_width
+    # Two residual sums in fp32; two norms, query, key, value, attention, projection; the hidden layer twice,
+    # and with a gate twice as much.
+    hidden = 4 if model.feed_forward == "swiglu" else 2
+    layer = (2 * FLOAT + 7 * size) * model.width + hidden * size * model.hidden_width
     if device != "cuda":
         layer += 2 * size * model.heads * model.context_length  # attention's probabilities
     if model.dropout:

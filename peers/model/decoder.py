@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from dupt_swarm.learning.model import GPT
+    from dupt_swarm.learning.decoder.gpt import GPT
     from dupt_swarm.models.saved_model import SavedModel
 
 

@@ -24,7 +24,7 @@ FORMATS = ("openai-gpt", "gpt2", "safetensors")  # as `learning.export.export.FO
     "--format",
     type=click.Choice(FORMATS),
     default=None,
-    help="openai-gpt for post-norm models, gpt2 for pre-norm ones, both for `transformers`; safetensors: "
+    help="openai-gpt, gpt2 or llama for `transformers`, by the model's parts; safetensors: "
     "dupt_swarm's own names. [default: the one that fits]",
 )
 @command_errors

@@ -96,7 +96,7 @@ def _shape(manifest: Manifest, parameters: int) -> dict[str, Any]:
         "name": manifest.name,
         "swarm_id": manifest.swarm_id,
         "manifest_sha256": manifest.sha256,
-        "model": {**manifest.model.model_dump(), "parameters": parameters},
+        "model": {**manifest.model.model_dump(), "parts": manifest.model.parts, "parameters": parameters},
         "objective": objective.model_dump() if objective.supervised else {"kind": objective.kind},
     }
 
@@ -133,7 +133,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         "model": f"{model['layers']} layers, {model['heads']} heads, width {model['width']}, "
         f"context {model['context_length']}, vocabulary {model['vocabulary_size']}",
         "parameters": f"{model['parameters']:,}",
-        "norm": f"{model['norm']}, as in {'GPT-2' if model['norm'] == 'pre' else 'GPT-1'}",
+        "parts": model["parts"],
         "objective": _describe(objective),
         "tokenizer": f"{tokenizer['sha256'][:12]}, {tokenizer['vocabulary_size']} ids; "
         f"tokenizer.json {matches[tokenizer['matches']]}",

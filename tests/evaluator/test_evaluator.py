@@ -14,7 +14,7 @@ from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
 from dupt_swarm.evaluator.sample import Sampler, check_prompt
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Objective

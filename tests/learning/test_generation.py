@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.architectures.llama import LLAMA
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.cache import Cache
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.layout import lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.models.saved_model import SavedModel
 from tests.support.hugging_face import as_transformers
 from tests.support.saved_models import write_model
@@ -25,12 +25,16 @@ CONTEXT = 24
 PROMPT = [5, 77, 130, 9]
 GREEDY = Sampling(tokens=15, temperature=0)
 
-Norm = Literal["pre", "post"]
+PARTS: dict[str, dict[str, object]] = {
+    "gpt2": {"placement": "pre"},
+    "gpt1": {"placement": "post"},
+    "llama": {**LLAMA.parts, "heads": 4, "kv_heads": 2, "tie_embeddings": False},
+}
 
 
-@pytest.fixture(scope="module", params=["pre", "post"])
+@pytest.fixture(scope="module", params=PARTS)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
-    shape = {"norm": request.param, "context_length": CONTEXT, "layers": 3, "hidden_width": 128}
+    shape = {**PARTS[request.param], "context_length": CONTEXT, "layers": 3, "hidden_width": 128}
     return write_model(tmp_path_factory.mktemp("model"), model=shape)
 
 
@@ -46,7 +50,7 @@ def cached(model: GPT, tokens: torch.Tensor, cuts: list[int]) -> torch.Tensor:
     cache = Cache(model.config, len(tokens), CPU)
     parts = [model.hidden(tokens[:, start:end], cache) for start, end in pairwise(cuts)]
     assert cache.length == cuts[-1]
-    return F.linear(torch.cat(parts, dim=1), model.wte.weight)
+    return F.linear(torch.cat(parts, dim=1), model.output_weight)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_the_order_in_memory_changes_no_logits(model: GPT) -> None:
     before, written = model(tokens), list(generate(model, PROMPT, GREEDY))
     lay_out_for_writing(model)
     turned = {name for name, parameter in model.named_parameters() if not parameter.is_contiguous()}
-    ends = ("wte.weight", "c_attn.weight", "c_fc.weight")
+    ends = ("wte.weight", "lm_head.weight", "c_attn.weight", "c_gate.weight", "c_fc.weight")
     assert turned == {name for name, _ in model.named_parameters() if name.endswith(ends)}
     torch.testing.assert_close(model(tokens), before, rtol=0, atol=1e-5)
     assert list(generate(model, PROMPT, GREEDY)) == written

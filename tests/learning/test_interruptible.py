@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.interruptible import (
     Abandoned,
     held_out_sequences,
@@ -10,7 +11,6 @@ from dupt_swarm.learning.interruptible import (
     sequences_at_once,
     watched,
 )
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

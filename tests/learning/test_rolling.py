@@ -11,10 +11,10 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning import rolling
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.learning.interruptible import Abandoned
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.rolling import Sliding, Window, evaluate_documents, evaluate_pieces
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Model

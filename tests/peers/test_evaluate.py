@@ -17,9 +17,9 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.evaluator.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import manifest_from_preset
 from peers.checks.footprint import estimate_footprint

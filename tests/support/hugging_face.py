@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.learning.export.architecture import Architecture
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.manifest import Manifest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
@@ -51,15 +51,17 @@ def load_model(folder: Path, loader: str = "AutoModelForCausalLM") -> Any:
 
 
 def as_transformers(manifest: Manifest, model: GPT) -> Any:
-    """GPT-2 for a pre-norm decoder, OpenAI GPT for a post-norm one, with its weights, in evaluation mode."""
+    """The model of `transformers` that a decoder can be exported as, with its weights, in evaluation mode."""
     import transformers
 
     form = choose_format(None, manifest.model)
-    assert isinstance(form, Architecture)
+    assert isinstance(form, HuggingFace)
     with no_complaints():
         config = transformers.AutoConfig.for_model(**form.config(manifest))
         twin = transformers.AutoModelForCausalLM.from_config(config)
-        left = twin.load_state_dict(form.names.to_theirs(model.state_dict()), strict=False)
-        assert left == (["lm_head.weight"], []), "it is tied"
+        left = twin.load_state_dict(
+            form.architecture.names.to_theirs(model.state_dict(), manifest.model), strict=False
+        )
+        assert left == (["lm_head.weight"] if manifest.model.tie_embeddings else [], [])
         twin.tie_weights()
         return twin.eval()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.learned import Learned
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.rolling import evaluate_documents
 from tests.support.saved_models import TEXT, write_model
 
@@ -61,7 +61,7 @@ def lm_eval() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "model", [{"norm": "post", "hidden_width": 128}, {"norm": "pre"}], ids=["openai-gpt", "gpt2"]
+    "model", [{"placement": "post", "hidden_width": 128}, {"placement": "pre"}], ids=["openai-gpt", "gpt2"]
 )
 def test_same_bits_per_byte(lm_eval: list[str], model: dict[str, object], tmp_path: Path) -> None:
     """Bits per byte of documents of any length and characters agree to 1e-5: no token differs."""

@@ -2,10 +2,7 @@
 
 export         the formats, and writing a folder
 learned        what is exported, and what a format does with it
-names          parameters under our names and others'
-architecture   what Hugging Face's architectures share
-openai_gpt     post-norm decoders, for transformers
-gpt2           pre-norm decoders, for transformers
+hugging_face   for transformers, in the architecture that the model has
 plain          our own names, for every model
 tokenizer      the same ids in transformers, for any text
 card           README.md: what it is and where it comes from

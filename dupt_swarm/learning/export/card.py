@@ -85,7 +85,7 @@ def _what_it_is(learned: Learned) -> str:
     weights = sum(parameter.numel() for parameter in learned.model.parameters())
     return (
         f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} "
-        f"heads, {shape.norm}-norm, a context of {shape.context_length:,} tokens. A swarm of independent "
+        f"heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
         "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
         "stayed on its machine, so nobody can say what all of them were."
     )

@@ -7,14 +7,16 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from dupt_swarm.errors import FileError, UsageError
+from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export.card import render_card
-from dupt_swarm.learning.export.gpt2 import GPT2
+from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.learning.export.learned import Format, Learned
-from dupt_swarm.learning.export.openai_gpt import OPENAI_GPT
 from dupt_swarm.learning.export.plain import Plain
 from dupt_swarm.manifest import Model
 
-FORMATS: dict[str, Format] = {form.name: form for form in (OPENAI_GPT, GPT2, Plain())}
+FORMATS: dict[str, Format] = {
+    form.name: form for form in (*map(HuggingFace, ARCHITECTURES.values()), Plain())
+}
 """The first one that can hold a model fits it best."""
 
 

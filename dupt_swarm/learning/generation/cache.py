@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dupt_swarm.learning.decoder.attention import shared
 from dupt_swarm.manifest import Model
 
 
@@ -20,8 +21,8 @@ class Cache:
     """
 
     def __init__(self, config: Model, sequences: int, device: torch.device) -> None:
-        """Empty; fp32. It takes 8 × layers × context_length × width bytes for each sequence."""
-        shape = (sequences, config.heads, config.context_length, config.width // config.heads)
+        """Empty; fp32. It takes 8 × layers × context_length × kv_heads × D bytes for each sequence."""
+        shape = (sequences, config.key_value_heads, config.context_length, config.head_width)
         room = torch.empty(config.layers, 2, *shape, device=device)
         self.layers = [LayerCache(layer[0], layer[1]) for layer in room.unbind()]
 
@@ -40,7 +41,7 @@ class LayerCache:
     """Keys and values of one block."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
-        """Room for them, [B, heads, context_length, D] each."""
+        """Room for them, [B, kv_heads, context_length, D] each."""
         self._keys, self._values = keys, values
         self.length = 0
 
@@ -48,7 +49,8 @@ class LayerCache:
         """Causal attention of new tokens to those in the cache and to one another; then they are in it too.
 
         Args:
-            q, k, v: [B, heads, T, D] each.
+            q: [B, heads, T, D].
+            k, v: [B, kv_heads, T, D] each.
 
         Returns:
             [B, heads, T, D].
@@ -57,8 +59,8 @@ class LayerCache:
         self._keys[:, :, start : self.length] = k
         self._values[:, :, start : self.length] = v
         if start == 0:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        k, v = self._keys[:, :, : self.length], self._values[:, :, : self.length]
+            return F.scaled_dot_product_attention(q, *shared(q, k, v), is_causal=True)
+        k, v = shared(q, self._keys[:, :, : self.length], self._values[:, :, : self.length])
         if q.size(2) == 1:
             return F.scaled_dot_product_attention(q, k, v)
         seen = torch.ones(q.size(2), self.length, dtype=torch.bool, device=q.device).tril(start)

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.cache import Cache
 from dupt_swarm.learning.generation.sampling import Sampling
-from dupt_swarm.learning.model import GPT
 
 
 def generate(
@@ -24,7 +24,7 @@ def generate(
 ) -> Iterator[int]:
     """Tokens that follow on ``prompt``, each as soon as it is chosen.
 
-    Positions are learned and end at the context's length. Of a longer prompt the model sees the last tokens;
+    Positions end at the context's length. Of a longer prompt the model sees the last tokens;
     and whenever the context is full, it goes on with the last half of it, read anew. Logits are computed
     in fp32 whatever the device, and tokens are drawn on the CPU. On a CPU `lay_out_for_writing` makes a large
     model faster.
@@ -92,7 +92,7 @@ class _Reader:
             self._model.eval()
         try:
             h = self._model.hidden(torch.tensor([tokens], device=self._device), self._cache)
-            return F.linear(h[0, -1], self._model.wte.weight).cpu()
+            return F.linear(h[0, -1], self._model.output_weight).cpu()
         finally:
             if training:
                 self._model.train()

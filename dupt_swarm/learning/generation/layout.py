@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.decoder.gpt import GPT
 
 
 @torch.no_grad()

@@ -6,9 +6,9 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.tokenizer import Tokenizer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dupt_swarm.learning.model import linear_cross_entropy
+from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
 
 
 def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:

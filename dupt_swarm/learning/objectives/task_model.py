@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dupt_swarm.learning.model import GPT
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.objectives.answers import build_answer
 from dupt_swarm.learning.objectives.supervised import auxiliary_loss, combined_loss
 from dupt_swarm.learning.objectives.tasks import TASKS
@@ -63,7 +63,7 @@ class TaskModel(nn.Module):
         answered = self.answer.loss(self._logits(h, lengths), labels)
         if not self.objective.lm_weight:
             return answered
-        language = auxiliary_loss(h, self.decoder.wte.weight, tokens, lengths)
+        language = auxiliary_loss(h, self.decoder.output_weight, tokens, lengths)
         return combined_loss(answered, language, self.objective.lm_weight)
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:

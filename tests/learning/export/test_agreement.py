@@ -10,13 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dupt_swarm.errors import CheckpointError, UsageError
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export.export import FORMATS, choose_format, export
-from dupt_swarm.learning.export.gpt2 import GPT2
 from dupt_swarm.learning.export.learned import Learned
-from dupt_swarm.learning.export.openai_gpt import OPENAI_GPT
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest, Model, Objective
 from tests.support.hugging_face import load_model, load_tokenizer
@@ -24,9 +22,11 @@ from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
 
 TOKENIZER = small_tokenizer()
-POST = {"norm": "post", "layers": 2, "hidden_width": 128, "dropout": 0.1}
-PRE = {"norm": "pre", "layers": 2, "hidden_width": 48, "dropout": 0.1}
-SHAPES = {"openai-gpt": POST, "gpt2": PRE}
+POST = {"placement": "post", "layers": 2, "hidden_width": 128, "dropout": 0.1}
+PRE = {"placement": "pre", "layers": 2, "hidden_width": 48, "dropout": 0.1}
+GROUPED = {**ARCHITECTURES["llama"].parts, "layers": 2, "hidden_width": 88, "heads": 4, "kv_heads": 2}
+SHAPES = {"openai-gpt": POST, "gpt2": PRE, "llama": GROUPED | {"tie_embeddings": False}}
+GPTS = ("openai-gpt", "gpt2")
 
 
 def learned_as(shape: dict[str, Any], **objective: Any) -> Learned:
@@ -55,7 +55,7 @@ def some_tokens(model: Model, *shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_same_logits(name: str, tmp_path: Path) -> None:
-    """The exported model's logits are ours, over the whole context, and its embeddings are tied."""
+    """The exported model's logits are ours, over the whole context, and its embeddings tied like ours."""
     learned = learned_as(SHAPES[name])
     export(tmp_path, learned, choose_format(None, learned.manifest.model))
     theirs = load_model(tmp_path)
@@ -64,10 +64,11 @@ def test_same_logits(name: str, tmp_path: Path) -> None:
     tokens = some_tokens(learned.manifest.model, 3, learned.manifest.model.context_length)
     with torch.no_grad():
         torch.testing.assert_close(theirs(tokens).logits, learned.model(tokens), rtol=0, atol=1e-4)
-    assert theirs.lm_head.weight is theirs.transformer.get_input_embeddings().weight
+    tied = theirs.lm_head.weight is theirs.get_input_embeddings().weight
+    assert tied == learned.manifest.model.tie_embeddings
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", GPTS)
 def test_same_dropout_when_it_trains_on(name: str, tmp_path: Path) -> None:
     """Whoever trains it on has the manifest's dropout everywhere."""
     learned = learned_as(SHAPES[name])
@@ -93,20 +94,6 @@ def test_a_prompt_from_its_tokenizer(name: str, tmp_path: Path) -> None:
     assert written.tolist() == tokens.tolist()
 
 
-@pytest.mark.parametrize("architecture", [OPENAI_GPT, GPT2], ids=lambda one: one.name)
-def test_the_table_of_names_serves_both_directions(architecture: Any) -> None:
-    """Our parameters come back bit for bit from theirs, also from a state dictionary with the tied copy."""
-    learned = learned_as(SHAPES[architecture.name])
-    ours = learned.model.state_dict()
-    theirs = architecture.names.to_theirs(ours)
-    again = architecture.names.to_ours(theirs | {"lm_head.weight": theirs[next(iter(theirs))]})
-    assert again.keys() == ours.keys()
-    assert all(torch.equal(again[name], ours[name]) for name in ours)
-    for name in ("surprise.weight", "transformer.h.0.attn.masked_bias", "transformer.h.x.ln_1.weight"):
-        with pytest.raises(CheckpointError, match=f"`{name}` has no place"):
-            architecture.names.to_ours({name: torch.zeros(1)})
-
-
 def test_a_format_that_does_not_fit_is_refused() -> None:
     """The message says what does not fit, and which format does."""
     pre, post, odd = (Model(**learned_as(shape).manifest.model.model_dump()) for shape in (PRE, POST, ODD))
@@ -115,10 +102,12 @@ def test_a_format_that_does_not_fit_is_refused() -> None:
         "openai-gpt",
         "safetensors",
     ]
-    with pytest.raises(UsageError, match=r"as openai-gpt: .*\(norm = \"pre\"\); export it as gpt2") as error:
+    with pytest.raises(
+        UsageError, match=r'has placement = "post", the model "pre"; export it as gpt2'
+    ) as error:
         choose_format("openai-gpt", pre)
     assert error.value.settings == ("format",)
-    with pytest.raises(UsageError, match=r"as gpt2: .*\(norm = \"post\"\); export it as openai-gpt"):
+    with pytest.raises(UsageError, match=r'has placement = "pre", .* export it as openai-gpt'):
         choose_format("gpt2", post)
     with pytest.raises(UsageError, match=r"4 × width = 128 wide, .* 64 .*; export it as safetensors"):
         choose_format("openai-gpt", odd)
@@ -144,7 +133,7 @@ def test_our_own_names(objective: dict[str, Any], tmp_path: Path) -> None:
         assert torch.equal(ours, read)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", GPTS)
 def test_a_choice_with_both_heads(name: str, tmp_path: Path) -> None:
     """A model for multiple choice is the double-heads model: same logits of both heads."""
     learned = learned_as(SHAPES[name], kind="multiple-choice", head_dropout=0.3)
@@ -184,12 +173,3 @@ def test_a_task_with_its_head(task: str, tmp_path: Path) -> None:
     if labels := TASKS[task].get("labels"):
         assert theirs.config.id2label == dict(enumerate(labels))
         assert theirs.config.label2id == {label: number for number, label in enumerate(labels)}
-
-
-def test_tensors_lie_in_memory_of_their_own() -> None:
-    """What is turned is contiguous, and nothing shares memory with the model: safetensors wants it so."""
-    model = GPT(learned_as(PRE).manifest.model)
-    theirs = GPT2.names.to_theirs(model.state_dict())
-    pointers = {tensor.data_ptr() for tensor in (*theirs.values(), *model.state_dict().values())}
-    assert len(pointers) == 2 * len(theirs)
-    assert all(tensor.is_contiguous() for tensor in theirs.values())

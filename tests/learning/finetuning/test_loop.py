@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning import device as device_module
+from dupt_swarm.learning.decoder.attention import Attention
 from dupt_swarm.learning.finetuning.loop import FineTuning, Moment
 from dupt_swarm.learning.finetuning.optimizer import linear_factor
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
@@ -21,7 +22,6 @@ from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.model import Attention
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.manifest import Objective
@@ -183,7 +183,7 @@ def test_a_step_is_that_of_transformers(tmp_path: Path, monkeypatch: pytest.Monk
     _, model = small_task(
         CHOICE,
         vocabulary_size=TOKENIZER.vocabulary_size,
-        model={"norm": "post", "init_std": 0.1, "hidden_width": 128},
+        model={"placement": "post", "init_std": 0.1, "hidden_width": 128},
     )
     rows = [
         {"context": "the bear", "choices": ["walks over", "bridge"], "label": 0},

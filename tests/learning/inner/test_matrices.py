@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices, block_matrices
-from dupt_swarm.learning.model import GPT
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Model, Objective
 
@@ -38,7 +38,7 @@ def of_blocks(model: nn.Module, prefix: str) -> list[str]:
 
 def test_those_of_our_models() -> None:
     """Of a decoder they are the blocks' eight matrices, with either norm, alone or below a task's head."""
-    for config in (CONFIG, CONFIG.model_copy(update={"norm": "post"})):
+    for config in (CONFIG, CONFIG.model_copy(update={"placement": "post"})):
         decoder = GPT(config)
         assert names_of(decoder, block_matrices(decoder)) == of_blocks(decoder, "h.")
         assert len(block_matrices(decoder)) == 8
@@ -54,7 +54,7 @@ def test_those_of_a_foreign_model() -> None:
 
 def test_a_mere_list_gives_the_same_for_a_decoder() -> None:
     """From the order alone the blocks' matrices of a decoder are found, with either norm."""
-    for config in (CONFIG, CONFIG.model_copy(update={"norm": "post"})):
+    for config in (CONFIG, CONFIG.model_copy(update={"placement": "post"})):
         model = GPT(config)
         assumed = assumed_block_matrices(list(model.parameters()))
         assert names_of(model, assumed) == of_blocks(model, "h.")

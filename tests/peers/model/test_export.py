@@ -15,7 +15,7 @@ from tests.support.hugging_face import load_model, load_tokenizer
 from tests.support.programs import dupt_model
 from tests.support.saved_models import write_model
 
-POST = {"norm": "post", "hidden_width": 128}
+POST = {"placement": "post", "hidden_width": 128}
 
 
 def card(folder: Path) -> str:

@@ -1,43 +1,34 @@
-"""What Hugging Face's architectures share: which files their folder has, and what is in config.json."""
+"""Folders that `transformers` loads: which files they have, and what is in config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dupt_swarm.learning.architectures import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
-from dupt_swarm.learning.export.names import Names
 from dupt_swarm.learning.export.tokenizer import write_tokenizer
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Model
 
-HEAD = "multiple_choice_head.summary"
-"""Where the double-heads models keep W_y."""
-
 
 @dataclass(frozen=True)
-class Architecture:
-    """A format that `transformers` loads.
+class HuggingFace:
+    """The format of one architecture; see `Format`."""
 
-    Attributes:
-        name: of the format, and `model_type` in config.json.
-        causal: the class of the language model.
-        double_heads: the class with a head for multiple choice besides.
-        names: what our modules are called there.
-        problem: see `Format.problem`.
-        settings: what config.json says besides what all architectures do.
-    """
-
-    name: str
-    causal: str
-    double_heads: str
-    names: Names
-    problem: Callable[[Model], str]
-    settings: Callable[[Model], dict[str, Any]]
+    architecture: Architecture
     library: str = "transformers"
+
+    @property
+    def name(self) -> str:
+        """See `Format`."""
+        return self.architecture.name
+
+    def problem(self, model: Model) -> str:
+        """See `Format`."""
+        return self.architecture.problem(model)
 
     def write(self, folder: Path, learned: Learned) -> None:
         """See `Format.write`."""
@@ -46,7 +37,9 @@ class Architecture:
             state |= {f"head.{name}": tensor for name, tensor in learned.head.state_dict().items()}
         elif learned.head is not None:
             write_tensors(folder / "head.safetensors", learned.head.state_dict())
-        write_tensors(folder / "model.safetensors", self.names.to_theirs(state))
+        write_tensors(
+            folder / "model.safetensors", self.architecture.names.to_theirs(state, learned.manifest.model)
+        )
         write_json(folder / "config.json", self.config(learned.manifest))
         end = Tokenizer.end_of_text
         generation = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
@@ -55,11 +48,11 @@ class Architecture:
 
     def has_head(self, manifest: Manifest) -> bool:
         """Whether a model of the architecture has W_y too: their heads have one output, or no bias."""
-        return manifest.objective.kind == "multiple-choice"
+        return bool(self.architecture.double_heads) and manifest.objective.kind == "multiple-choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
         """See `Format.load_line`."""
-        loader = self.double_heads if self.has_head(manifest) else "AutoModelForCausalLM"
+        loader = self.architecture.double_heads if self.has_head(manifest) else "AutoModelForCausalLM"
         return (
             f"from transformers import AutoTokenizer, {loader} as Model; "
             f"model, tokenizer = Model.from_pretrained({folder!r}), AutoTokenizer.from_pretrained({folder!r})"
@@ -68,7 +61,7 @@ class Architecture:
     def example(self, manifest: Manifest) -> str:
         """See `Format.example`."""
         if self.has_head(manifest):
-            return examples.choice(self.double_heads)
+            return examples.choice(self.architecture.double_heads)
         if manifest.objective.supervised:
             return examples.answer(manifest.objective)
         return examples.continuation(manifest.model)
@@ -77,21 +70,12 @@ class Architecture:
         """The content of config.json."""
         model, objective = manifest.model, manifest.objective
         return {
-            "architectures": [self.double_heads if self.has_head(manifest) else self.causal],
+            "architectures": [
+                self.architecture.double_heads if self.has_head(manifest) else self.architecture.causal
+            ],
             "model_type": self.name,
-            "vocab_size": model.vocabulary_size,
-            "n_positions": model.context_length,
-            "n_embd": model.width,
-            "n_layer": model.layers,
-            "n_head": model.heads,
-            **self.settings(model),
-            "embd_pdrop": model.dropout,
-            "attn_pdrop": model.dropout,
-            "resid_pdrop": model.dropout,
+            **self.architecture.settings(model),
             "summary_first_dropout": objective.head_dropout,
-            "layer_norm_epsilon": 1e-5,  # PyTorch's default
-            "initializer_range": model.init_std,
-            "tie_word_embeddings": True,
             "bos_token_id": Tokenizer.end_of_text,
             "eos_token_id": Tokenizer.end_of_text,
             "dtype": "float32",

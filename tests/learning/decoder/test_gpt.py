@@ -1,21 +1,41 @@
-"""The model is GPT-1 or GPT-2, causal, tied, and as initialised by its seed."""
+"""The decoder is causal in every arrangement of its parts, and begins as its seed says."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.model import GPT, causal_attention, linear_cross_entropy
+from dupt_swarm.learning.decoder.attention import causal_attention
+from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.decoder.positions import unturned
 from dupt_swarm.manifest import Model
 from dupt_swarm.presets import load_preset
 
+LLAMA = {
+    "positions": "rotary",
+    "norm": "rms",
+    "feed_forward": "swiglu",
+    "kv_heads": 2,
+    "biases": False,
+    "tie_embeddings": False,
+}
+PARTS: dict[str, dict[str, Any]] = {
+    "gpt1": {"placement": "post"},
+    "gpt2": {"placement": "pre"},
+    "transformer": {"placement": "post", "positions": "sinusoidal", "feed_forward": "relu"},
+    "llama": LLAMA,
+    "palm": LLAMA | {"norm": "layer", "placement": "parallel", "kv_heads": 1, "tie_embeddings": True},
+    "qk_norm": LLAMA | {"qk_norm": True, "placement": "post"},
+}
+each_arrangement = pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 
-def small(norm: Literal["post", "pre"] = "pre", **changes: Any) -> Model:
+
+def small(**changes: Any) -> Model:
     shape = {
         "vocabulary_size": 300,
         "context_length": 12,
@@ -24,51 +44,11 @@ def small(norm: Literal["post", "pre"] = "pre", **changes: Any) -> Model:
         "width": 32,
         "hidden_width": 128,
     }
-    return Model(**(shape | {"norm": norm} | changes))
+    return Model(**(shape | changes))
 
 
 def random_tokens(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(300, (rows, columns), generator=torch.Generator().manual_seed(seed))
-
-
-def reference_gpt1(model: GPT) -> Any:
-    """The GPT-1 of transformers with the weights of ``model``."""
-    config = model.config
-    reference = transformers.OpenAIGPTLMHeadModel(
-        transformers.OpenAIGPTConfig(
-            vocab_size=config.vocabulary_size,
-            n_positions=config.context_length,
-            n_embd=config.width,
-            n_layer=config.layers,
-            n_head=config.heads,
-            afn="gelu",  # the tanh form, there
-            layer_norm_epsilon=1e-5,
-        )
-    ).eval()
-    names = {"wte.weight": "tokens_embed.weight", "wpe.weight": "positions_embed.weight"}
-    state = {}
-    for name, weight in model.state_dict().items():
-        transposed = weight.ndim == 2 and name not in names  # its Conv1D stores [in, out]
-        state["transformer." + names.get(name, name)] = weight.T if transposed else weight
-    state["lm_head.weight"] = model.wte.weight
-    reference.load_state_dict(state)
-    return reference
-
-
-def test_it_computes_what_gpt1_computes() -> None:
-    """With norm "post" the logits and the loss L1 are those of transformers' GPT-1 with the same weights."""
-    model = GPT(small("post", init_std=0.2)).eval()
-    with torch.no_grad():  # biases and gains that matter
-        generator = torch.Generator().manual_seed(3)
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    tokens = random_tokens(3, 12)
-    with torch.no_grad():
-        expected = reference_gpt1(model)(tokens, labels=tokens)
-        logits, loss = model(tokens), model(tokens[:, :-1], tokens[:, 1:])
-    torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)
-    torch.testing.assert_close(loss, expected.loss, rtol=0, atol=1e-5)
 
 
 def test_the_gpt1_preset_has_the_papers_size() -> None:
@@ -79,10 +59,10 @@ def test_the_gpt1_preset_has_the_papers_size() -> None:
     assert 40257 * 768 + 512 * 768 + blocks == model.parameter_count() == 116_365_056
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_a_token_never_changes_earlier_predictions(norm: Literal["post", "pre"]) -> None:
+@each_arrangement
+def test_a_token_never_changes_earlier_predictions(parts: dict[str, Any]) -> None:
     """Changing token t leaves the logits before t as they are, and changes those from t on."""
-    model = GPT(small(norm)).eval()
+    model = GPT(small(**parts)).eval()
     tokens = random_tokens(1, 12)
     before = model(tokens)
     tokens[0, 7] = (tokens[0, 7] + 1) % 300
@@ -91,29 +71,30 @@ def test_a_token_never_changes_earlier_predictions(norm: Literal["post", "pre"])
     assert (before[:, 7:] != after[:, 7:]).any(dim=-1).all()
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_logits_are_the_last_layer_times_the_embedding(norm: Literal["post", "pre"]) -> None:
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_logits_are_the_last_layer_times_the_embedding(placement: str) -> None:
     """P(u) = softmax(h_n·W_eᵀ), with the W_e and W_p that h_0 = U·W_e + W_p was made with."""
-    model = GPT(small(norm)).eval()
+    model = GPT(small(placement=placement)).eval()
     tokens = random_tokens(2, 5)
     one_hot = F.one_hot(tokens, 300).float()
     h = one_hot @ model.wte.weight + model.wpe.weight[:5]
     for block in model.h:
-        h = block(h)
+        h = block(h, unturned)
     torch.testing.assert_close(model(tokens), model.ln_f(h) @ model.wte.weight.T)
     names = [name for name, _ in model.named_parameters()]
     assert not [name for name in names if "head" in name]
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_initial_weights_follow_the_papers(norm: Literal["post", "pre"]) -> None:
+@each_arrangement
+def test_initial_weights_follow_the_papers(parts: dict[str, Any]) -> None:
     """Weights are N(0, init_std), GPT-2's residual projections smaller, biases 0 and gains 1."""
-    model = GPT(small(norm, width=128, hidden_width=512, vocabulary_size=1000))
+    model = GPT(small(**parts, width=128, hidden_width=512, vocabulary_size=1000))
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1:
             assert torch.equal(parameter, torch.full_like(parameter, name.endswith("weight")))
             continue
-        expected = 0.02 / 2 if norm == "pre" and "c_proj" in name else 0.02
+        scaled = parts.get("placement", "pre") != "post" and "c_proj" in name
+        expected = 0.02 / 2 if scaled else 0.02
         assert parameter.std().item() == pytest.approx(expected, rel=0.05), name
 
 
@@ -140,7 +121,7 @@ def test_the_loss_and_its_gradients_are_those_of_cross_entropy(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In chunks of any size, loss and gradients equal those of PyTorch's linear layer and cross-entropy."""
-    monkeypatch.setattr("dupt_swarm.learning.model._rows_at_a_time", lambda _: rows)
+    monkeypatch.setattr("dupt_swarm.learning.decoder.cross_entropy._rows_at_a_time", lambda _: rows)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(20, 16, generator=generator, requires_grad=True)
     weight = torch.randn(300, 16, generator=generator, requires_grad=True)
@@ -157,9 +138,10 @@ def test_the_loss_and_its_gradients_are_those_of_cross_entropy(
         torch.testing.assert_close(mine, theirs)
 
 
-def test_bf16_changes_the_loss_little() -> None:
+@each_arrangement
+def test_bf16_changes_the_loss_little(parts: dict[str, Any]) -> None:
     """Under bf16 autocast the loss is an fp32 number close to the fp32 loss, and gradients are fp32."""
-    model = GPT(small(context_length=64))
+    model = GPT(small(**parts, context_length=64))
     tokens = random_tokens(4, 65)
     exact = model(tokens[:, :-1], tokens[:, 1:])
     with torch.autocast("cpu", torch.bfloat16):
@@ -180,7 +162,7 @@ def test_attention_in_bf16_is_pytorchs_attention() -> None:
 
 def test_dropout_acts_in_training_only() -> None:
     """With dropout the training loss is random, the evaluation loss is not."""
-    model = GPT(small("post", dropout=0.5))
+    model = GPT(small(placement="post", dropout=0.5))
     tokens = random_tokens(2, 13)
     losses = [model(tokens[:, :-1], tokens[:, 1:]).item() for _ in range(2)]
     assert losses[0] != losses[1]

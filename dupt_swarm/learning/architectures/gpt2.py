@@ -1,0 +1,69 @@
+"""`gpt2`: pre-norm decoders as transformers' GPT-2, the model of Radford et al. 2019."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
+from dupt_swarm.learning.architectures.names import Names, Row
+
+NAMES = Names(
+    (
+        Row("wte", "transformer.wte"),
+        Row("wpe", "transformer.wpe"),
+        Row("h.*.ln_1", "transformer.h.*.ln_1"),
+        Row("h.*.attn.c_attn", "transformer.h.*.attn.c_attn", conv1d=True),
+        Row("h.*.attn.c_proj", "transformer.h.*.attn.c_proj", conv1d=True),
+        Row("h.*.ln_2", "transformer.h.*.ln_2"),
+        Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
+        Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
+        Row("ln_f", "transformer.ln_f"),
+        Row("head", HEAD),
+    ),
+    prefix="transformer.",
+    passed_over=(".attn.bias", ".attn.masked_bias"),
+)
+GPT_KEYS = {
+    "vocab_size": "vocabulary_size",
+    "n_positions": "context_length",
+    "n_embd": "width",
+    "n_layer": "layers",
+    "n_head": "heads",
+    "layer_norm_epsilon": "norm_epsilon",
+    "initializer_range": "init_std",
+}
+GPT_PARTS: dict[str, Any] = {
+    "kv_heads": 0,
+    "positions": "learned",
+    "norm": "layer",
+    "feed_forward": "gelu",
+    "biases": True,
+    "tie_embeddings": True,
+    "qk_norm": False,
+}
+GPT_DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop")
+GPT_DEFAULTS = {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02} | dict.fromkeys(GPT_DROPOUTS, 0.1)
+
+
+def tidy(config: Config) -> dict[str, Any]:
+    """Without n_inner, the feed-forward layer is four times as wide as the others."""
+    return GPT_DEFAULTS | {"n_inner": 4 * config.get("n_embd", 0)} | dict(config)
+
+
+GPT2 = Architecture(
+    name="gpt2",
+    causal="GPT2LMHeadModel",
+    double_heads="GPT2DoubleHeadsModel",
+    names=NAMES,
+    keys=GPT_KEYS | {"n_inner": "hidden_width"},
+    parts=GPT_PARTS | {"placement": "pre"},
+    fixed={
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+        "tie_word_embeddings": (True,),
+    },
+    dropouts=GPT_DROPOUTS,
+    tidy=tidy,
+)

@@ -1,0 +1,119 @@
+"""`llama`: pre-norm decoders with RMS norm, SwiGLU and rotary positions (Touvron et al. 2023).
+
+arXiv:2302.13971. SmolLM, TinyLlama and many others have this architecture.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dupt_swarm.errors import ManifestError
+from dupt_swarm.learning.architectures.architecture import Architecture, Config
+from dupt_swarm.learning.architectures.names import Names, Row
+from dupt_swarm.manifest import Model
+
+ROTARY_BASE = 10_000.0
+
+
+def query_key_value(model: Model) -> tuple[int, int, int]:
+    """Rows of the three matrices that are one here."""
+    kv_width = model.key_value_heads * model.head_width
+    return model.width, kv_width, kv_width
+
+
+NAMES = Names(
+    (
+        Row("wte", "model.embed_tokens"),
+        Row("h.*.ln_1", "model.layers.*.input_layernorm"),
+        Row(
+            "h.*.attn.c_attn",
+            tuple(f"model.layers.*.self_attn.{name}_proj" for name in ("q", "k", "v")),
+            rows=query_key_value,
+        ),
+        Row("h.*.attn.c_proj", "model.layers.*.self_attn.o_proj"),
+        Row("h.*.ln_2", "model.layers.*.post_attention_layernorm"),
+        Row("h.*.mlp.c_gate", "model.layers.*.mlp.gate_proj"),
+        Row("h.*.mlp.c_fc", "model.layers.*.mlp.up_proj"),
+        Row("h.*.mlp.c_proj", "model.layers.*.mlp.down_proj"),
+        Row("ln_f", "model.norm"),
+        Row("lm_head", "lm_head"),
+    ),
+    prefix="model.",
+    passed_over=(".rotary_emb.inv_freq",),
+)
+
+
+def too_odd(model: Model) -> str:
+    """See `Architecture`."""
+    return "the format has no dropout on embeddings and residuals" if model.dropout else ""
+
+
+def tidy(config: Config) -> dict[str, Any]:
+    """Of version 5 of transformers, rotary positions have a table of their own; scaled ones are refused."""
+    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rotary.get("rope_type", rotary.get("type", "default"))
+    if kind != "default":
+        raise ManifestError(
+            f"config.json: rotary positions that are scaled (rope type {kind!r}) cannot be represented here; "
+            "take another model"
+        )
+    heads, width = config.get("num_attention_heads", 1), config.get("hidden_size", 0)
+    if config.get("head_dim", width // heads) != width // heads:
+        raise ManifestError(
+            f"config.json: head_dim = {config['head_dim']} is not hidden_size ÷ num_attention_heads = "
+            f"{width // heads}, as it is here; take another model"
+        )
+    kv_heads = config.get("num_key_value_heads", heads)
+    base = float(rotary.get("rope_theta", config.get("rope_theta", ROTARY_BASE)))
+    defaults = {"rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False}
+    return (
+        defaults
+        | dict(config)
+        | {"num_key_value_heads": 0 if kv_heads == heads else kv_heads, "rope_theta": base}
+    )
+
+
+def more(model: Model) -> dict[str, Any]:
+    """What older and newer versions, and other programs, read."""
+    return {
+        "num_key_value_heads": model.key_value_heads,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rotary_base},
+    }
+
+
+LLAMA = Architecture(
+    name="llama",
+    causal="LlamaForCausalLM",
+    double_heads="",
+    names=NAMES,
+    keys={
+        "vocab_size": "vocabulary_size",
+        "max_position_embeddings": "context_length",
+        "hidden_size": "width",
+        "intermediate_size": "hidden_width",
+        "num_hidden_layers": "layers",
+        "num_attention_heads": "heads",
+        "num_key_value_heads": "kv_heads",
+        "rms_norm_eps": "norm_epsilon",
+        "rope_theta": "rotary_base",
+        "initializer_range": "init_std",
+        "tie_word_embeddings": "tie_embeddings",
+    },
+    parts={
+        "positions": "rotary",
+        "norm": "rms",
+        "placement": "pre",
+        "feed_forward": "swiglu",
+        "biases": False,
+        "qk_norm": False,
+    },
+    fixed={
+        "hidden_act": ("silu", "swish"),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "attention_dropout": (0.0,),
+    },
+    tidy=tidy,
+    more=more,
+    too_odd=too_odd,
+)

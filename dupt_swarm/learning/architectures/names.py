@@ -1,0 +1,85 @@
+"""What the decoder's modules are called here and elsewhere: one table serves both directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.manifest import Model
+
+BLOCK = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One module of ours, whose parameters are called `weight` and `bias` on both sides.
+
+    Attributes:
+        ours: its name here; `*` stands for a block's number.
+        theirs: its name there, or those of the modules whose rows it has one below the other.
+        conv1d: there it is a `Conv1D`, whose weight is [in, out]; that of our `nn.Linear` is [out, in].
+        rows: of several modules, how many rows each has.
+    """
+
+    ours: str
+    theirs: str | tuple[str, ...]
+    conv1d: bool = False
+    rows: Callable[[Model], Sequence[int]] | None = None
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """``theirs``, one or several."""
+        return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+
+
+@dataclass(frozen=True)
+class Names:
+    """A table of names.
+
+    Attributes:
+        rows: a row for each module.
+        prefix: of all names there but those of heads; files may leave it out.
+        passed_over: ends of names that are not parameters: masks and tables that files of old have.
+    """
+
+    rows: tuple[Row, ...]
+    prefix: str
+    passed_over: tuple[str, ...] = ()
+
+    def to_theirs(self, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
+        """Our parameters under their names, each in memory of its own.
+
+        Raises:
+            CheckpointError: the table lacks one.
+        """
+        return {
+            name: (part.T if row.conv1d and name.endswith(".weight") else part)
+            .detach()
+            .cpu()
+            .clone(memory_format=torch.contiguous_format)
+            for ours, tensor in state.items()
+            for row, names in [self.theirs(ours)]
+            for name, part in zip(names, _cut(tensor, row, model), strict=True)
+        }
+
+    def theirs(self, ours: str) -> tuple[Row, list[str]]:
+        """The row of our parameter ``ours``, and the names of what it is made of there.
+
+        Raises:
+            CheckpointError: the table lacks it.
+        """
+        module, _, leaf = ours.rpartition(".")
+        row = next((row for row in self.rows if row.ours == BLOCK.sub("*", module)), None)
+        if row is None or leaf not in ("weight", "bias"):
+            raise CheckpointError(f"the parameter `{ours}` has no place in the other format; use another one")
+        number = BLOCK.search(module)
+        return row, [f"{name.replace('*', number[0] if number else '')}.{leaf}" for name in row.modules]
+
+
+def _cut(tensor: Tensor, row: Row, model: Model) -> Iterator[Tensor]:
+    return iter(tensor.split(list(row.rows(model)))) if row.rows else iter((tensor,))

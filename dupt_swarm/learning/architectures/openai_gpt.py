@@ -1,0 +1,55 @@
+"""`openai-gpt`: post-norm decoders as transformers' OpenAI GPT, the model of Radford et al. 2018."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
+from dupt_swarm.learning.architectures.gpt2 import GPT_DEFAULTS, GPT_DROPOUTS, GPT_KEYS, GPT_PARTS
+from dupt_swarm.learning.architectures.names import Names, Row
+from dupt_swarm.manifest import Model
+
+NAMES = Names(
+    (
+        Row("wte", "transformer.tokens_embed"),
+        Row("wpe", "transformer.positions_embed"),
+        Row("h.*.attn.c_attn", "transformer.h.*.attn.c_attn", conv1d=True),
+        Row("h.*.attn.c_proj", "transformer.h.*.attn.c_proj", conv1d=True),
+        Row("h.*.ln_1", "transformer.h.*.ln_1"),
+        Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
+        Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
+        Row("h.*.ln_2", "transformer.h.*.ln_2"),
+        Row("head", HEAD),
+    ),
+    prefix="transformer.",
+    passed_over=(".attn.bias", "position_ids"),
+)
+
+
+def tidy(config: Config) -> dict[str, Any]:
+    """See `Architecture`."""
+    return GPT_DEFAULTS | dict(config)
+
+
+def too_odd(model: Model) -> str:
+    """See `Architecture`."""
+    if model.hidden_width == 4 * model.width:
+        return ""
+    return (
+        f"the format's feed-forward layers are 4 × width = {4 * model.width} wide, "
+        f"the model's {model.hidden_width} (hidden_width)"
+    )
+
+
+OPENAI_GPT = Architecture(
+    name="openai-gpt",
+    causal="OpenAIGPTLMHeadModel",
+    double_heads="OpenAIGPTDoubleHeadsModel",
+    names=NAMES,
+    keys=GPT_KEYS,
+    parts=GPT_PARTS | {"placement": "post"},
+    fixed={"afn": ("gelu",), "tie_word_embeddings": (True,)},  # its name there for GELU's tanh form
+    dropouts=GPT_DROPOUTS,
+    tidy=tidy,
+    too_odd=too_odd,
+)

@@ -1,0 +1,70 @@
+"""The cross-entropy of a linear layer's logits, in a third of the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+    """The mean of −log softmax(x·weightᵀ)[target] over the rows, in nats; with ``shares`` a weighted sum.
+
+    Equal to ``F.cross_entropy(F.linear(x, weight), targets)`` in a third of its memory, which makes it
+    faster on CPUs: under autocast the logits are kept once, in bf16, and become their own gradient in place,
+    while the softmax runs in fp32 on as many rows at a time as the caches hold.
+
+    Args:
+        x: [N, C], weight: [V, C], targets: int64 [N].
+        shares: fp32 [N], what each row counts for; None: 1 / N.
+
+    Returns:
+        An fp32 scalar; it can be differentiated once.
+    """
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        x, weight = x.to(dtype), weight.to(dtype)
+    if not torch.is_grad_enabled():  # a function is not told, and would prepare the gradient in vain
+        x, weight = x.detach(), weight.detach()
+    return _LinearCrossEntropy.apply(x, weight, targets, shares)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None) -> Tensor:
+        logits = x @ weight.T
+        loss = torch.zeros((), device=x.device)
+        rows = _rows_at_a_time(logits)
+        for start in range(0, len(logits), rows):
+            part, target = logits[start : start + rows], targets[start : start + rows]
+            logp = F.log_softmax(part, dim=-1, dtype=torch.float32)
+            here = torch.arange(len(part), device=x.device), target
+            target_logp = logp[here]
+            loss -= (target_logp if shares is None else target_logp * shares[start : start + rows]).sum()
+            if any(ctx.needs_input_grad):
+                # d loss / d logits = (softmax − one-hot) · share; backward multiplies by the share.
+                part.copy_(logp.exp_())
+                part[here] = target_logp.expm1().to(part.dtype)
+        ctx.save_for_backward(logits, x, weight, shares)
+        return loss / targets.numel() if shares is None else loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        difference, x, weight, shares = ctx.saved_tensors
+        if shares is None:
+            scale = grad / x.size(0)
+            return (difference @ weight).mul_(scale), (difference.T @ x).mul_(scale), None, None
+        scale = (grad * shares).unsqueeze(1).to(x.dtype)
+        return (difference @ weight).mul_(scale), difference.T @ (x * scale), None, None
+
+
+def _rows_at_a_time(logits: Tensor) -> int:
+    if torch.compiler.is_compiling():
+        return logits.size(0)  # the compiler fuses the steps and keeps no fp32 copy
+    elements = 1 << 19 if logits.device.type == "cpu" else 1 << 26  # 2 MiB for the caches, or 256 MiB
+    return max(1, elements // logits.size(1))

@@ -1,0 +1,50 @@
+"""The position-wise feed-forward layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dupt_swarm.manifest import Model
+
+
+class MLP(nn.Module):
+    """activation(x·W_1)·W_2: with ReLU that of Vaswani et al. 2017, section 3.3; with GELU that of GPT-1."""
+
+    def __init__(self, config: Model, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.activation = activation
+        self.c_fc = nn.Linear(config.width, config.hidden_width, bias=config.biases)
+        self.c_proj = nn.Linear(config.hidden_width, config.width, bias=config.biases)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, C] to [B, T, C]."""
+        return self.dropout(self.c_proj(self.activation(self.c_fc(x))))  # type: ignore[no-any-return]
+
+
+class SwiGLU(nn.Module):
+    """(SiLU(x·W) ⊙ x·V)·W_2 (Shazeer 2020, arXiv:2002.05202, equation 6)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.c_gate = nn.Linear(config.width, config.hidden_width, bias=config.biases)
+        self.c_fc = nn.Linear(config.width, config.hidden_width, bias=config.biases)
+        self.c_proj = nn.Linear(config.hidden_width, config.width, bias=config.biases)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, C] to [B, T, C]."""
+        gated = F.silu(self.c_gate(x)) * self.c_fc(x)
+        return self.dropout(self.c_proj(gated))  # type: ignore[no-any-return]
+
+
+FEED_FORWARDS: dict[str, Callable[[Model], nn.Module]] = {
+    # The tanh form, as in the code that was published with GPT-1.
+    "gelu": partial(MLP, activation=partial(F.gelu, approximate="tanh")),
+    "relu": partial(MLP, activation=F.relu),
+    "swiglu": SwiGLU,
+}

@@ -1,0 +1,119 @@
+"""The GPT decoder: h_0 = U·W_e + W_p, transformer blocks, P(u) = softmax(h_n·W_eᵀ).
+
+With learned positions, layer norm and GELU it is GPT-1 (Radford et al. 2018, "Improving Language
+Understanding by Generative Pre-Training", sections 3.1 and 4.1) where norms stand after the residual sums,
+and GPT-2 (Radford et al. 2019, section 2.3) where they stand before. The presets name other models, and
+their sources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.block import BLOCKS
+from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.decoder.norms import build_norm
+from dupt_swarm.learning.decoder.positions import POSITIONS, Positions
+from dupt_swarm.manifest import Model
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.generation.cache import Cache, LayerCache
+
+
+class GPT(nn.Module):
+    """A decoder of the manifest's shape, its weights drawn with seed 0 (`init_weights` draws others)."""
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.config = config
+        self.wte = nn.Embedding(config.vocabulary_size, config.width)  # W_e
+        self.wpe = POSITIONS[config.positions](config)  # W_p, if they are learned
+        self.drop = nn.Dropout(config.dropout)
+        block = BLOCKS[config.placement]
+        self.h = nn.ModuleList(block(config) for _ in range(config.layers))
+        self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
+        untied = not config.tie_embeddings
+        self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
+        self.init_weights(0)
+
+    @property
+    def output_weight(self) -> nn.Parameter:
+        """[V, C], what h_n is multiplied with: W_e, unless embeddings are untied."""
+        return self.wte.weight if self.lm_head is None else self.lm_head.weight
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Draw weights and embeddings from N(0, init_std), with zero biases and unit gains.
+
+        The same seed gives the same bits whatever the model's device. GPT-1 section 4.1; where blocks do not
+        normalise what they give, the last projection of each residual branch is divided by √(2·layers), as
+        in GPT-2 section 2.3.
+        """
+        if self.wte.weight.is_meta:
+            return
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 1:
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+                continue
+            std = self.config.init_std
+            if name.endswith("c_proj.weight") and not BLOCKS[self.config.placement].normalised:
+                std /= math.sqrt(2 * self.config.layers)
+            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+
+    def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
+        """The mean loss of ``targets``, or without them the logits.
+
+        Args:
+            inputs: int64 [B, T], T at most context_length.
+            targets: int64 [B, T], the token that follows each input.
+
+        Returns:
+            −L1 ÷ (B·T), the mean negative log likelihood in nats, an fp32 scalar; or logits [B, T, V].
+
+        Raises:
+            UsageError: the inputs are longer than the context.
+        """
+        x = self.hidden(inputs)
+        if targets is None:
+            return F.linear(x, self.output_weight)
+        return linear_cross_entropy(x.flatten(0, 1), self.output_weight, targets.flatten())
+
+    def hidden(self, inputs: Tensor, cache: Cache | None = None) -> Tensor:
+        """h_n, what the last block gives, normalised.
+
+        Args:
+            inputs: int64 [B, T].
+            cache: what the model has read already, on which the inputs follow; they are in it afterwards.
+
+        Returns:
+            [B, T, C].
+
+        Raises:
+            UsageError: the inputs, with those in the cache, are longer than the context.
+        """
+        start = 0 if cache is None else cache.length
+        end = start + inputs.size(1)
+        if end > self.config.context_length:
+            raise UsageError(
+                f"{end} tokens are more than the context of {self.config.context_length}; "
+                "give the model the last ones only"
+            )
+        positions = cast(Positions, self.wpe)
+        x: Tensor = self.drop(positions.add(self.wte(inputs), start))
+        turn = positions.turn(start, end)
+        layers: Sequence[LayerCache | None] = [None] * len(self.h) if cache is None else cache.layers
+        for block, layer in zip(self.h, layers, strict=True):
+            x = block(x, turn, layer)
+        return self.ln_f(x)  # type: ignore[no-any-return]
+
+    def parameter_count(self) -> int:
+        """How many weights are trained; a tied embedding counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
