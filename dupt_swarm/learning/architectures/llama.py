@@ -50,18 +50,19 @@ def too_odd(model: Model) -> str:
 
 def tidy(config: Config) -> dict[str, Any]:
     """Of version 5 of transformers, rotary positions have a table of their own; scaled ones are refused."""
-    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rotary.get("rope_type", rotary.get("type", "default"))
-    if kind != "default":
-        raise ManifestError(
-            f"config.json: rotary positions that are scaled (rope type {kind!r}) cannot be represented here; "
-            "take another model"
-        )
-    heads, width = config.get("num_attention_heads", 1), config.get("hidden_size", 0)
-    if config.get("head_dim", width // heads) != width // heads:
+    rotary = config.get("rope_parameters", {})
+    for table in (rotary, config.get("rope_scaling", {})):
+        kind = table.get("rope_type", table.get("type", "default"))
+        if kind != "default":
+            raise ManifestError(
+                f"config.json: rotary positions that are scaled (rope type {kind!r}) cannot be represented "
+                "here; take another model"
+            )
+    heads, width = config.get("num_attention_heads", 1), config.get("hidden_size", 1)
+    if "head_dim" in config and config["head_dim"] * heads != width:
         raise ManifestError(
             f"config.json: head_dim = {config['head_dim']} is not hidden_size ÷ num_attention_heads = "
-            f"{width // heads}, as it is here; take another model"
+            f"{width} ÷ {heads}, as it is here; take another model"
         )
     kv_heads = config.get("num_key_value_heads", heads)
     base = float(rotary.get("rope_theta", config.get("rope_theta", ROTARY_BASE)))

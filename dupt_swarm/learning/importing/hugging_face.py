@@ -1,0 +1,90 @@
+"""A decoder in Hugging Face's format: `gpt2`, `openai-gpt`, `llama`, and what is built like them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.learning.architectures import ARCHITECTURES
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.importing.files import find_file, read_bytes, read_json
+from dupt_swarm.learning.importing.weights import open_weights
+from dupt_swarm.manifest import Model
+from dupt_swarm.schema.explain import explain_invalid
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What there is in a folder.
+
+    Attributes:
+        architecture: its name.
+        model: the shape of the decoder.
+        parameters: fp32, in the order of the decoder's.
+        tokenizer: the content of tokenizer.json.
+        end_of_text: the id of the token that ends a text.
+    """
+
+    architecture: str
+    model: Model
+    parameters: list[Tensor]
+    tokenizer: bytes
+    end_of_text: int
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether ``folder`` looks like a model in this format."""
+    return (folder / CONFIG).exists()
+
+
+def read_hugging_face(folder: Path) -> Imported:
+    """Read the model in ``folder``; nothing is fetched, and nothing that is read is run.
+
+    Raises:
+        ManifestError: it is of an architecture, or has parts, that cannot be represented here.
+        CheckpointError: a file is missing, damaged, or not what config.json says.
+    """
+    config = read_json(folder, CONFIG)
+    if config is None:
+        raise CheckpointError(f"{folder}: no {CONFIG}; give a model's folder in Hugging Face's format")
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        raise ManifestError(
+            f"{folder / CONFIG}: the architecture {kind!r} cannot be represented here; "
+            f"take a model of {', '.join(ARCHITECTURES)}"
+        )
+    architecture = ARCHITECTURES[kind]
+    try:
+        model = Model.model_validate(architecture.shape(config))
+    except ValidationError as error:
+        raise ManifestError(explain_invalid(error, Model, str(folder / CONFIG))) from error
+    path = find_file(folder, TOKENIZER)
+    if path is None:
+        raise CheckpointError(
+            f"{folder}: no {TOKENIZER}; in transformers, "
+            "`AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes one"
+        )
+    with torch.device("meta"):
+        shapes = {name: tuple(parameter.shape) for name, parameter in GPT(model).named_parameters()}
+    with open_weights(folder) as weights:
+        parameters = weights.read(architecture.names, model, shapes)
+    end = _end_of_text(config, model)
+    return Imported(kind, model, list(parameters.values()), read_bytes(path), end)
+
+
+def _end_of_text(config: dict[str, object], model: Model) -> int:
+    """The first, where there are several."""
+    said = config.get("eos_token_id")
+    end = said[0] if isinstance(said, list) and said else said
+    if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < model.vocabulary_size:
+        raise ManifestError(
+            f"config.json: eos_token_id = {said!r} is not the id of a token; write there which ends a text"
+        )
+    return end

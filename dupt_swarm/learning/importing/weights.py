@@ -1,0 +1,162 @@
+"""Parameters from safetensors files: names, shapes and types are checked before any value is read.
+
+Memory is bounded by the model: one tensor of the files at a time beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from dupt_swarm.errors import CheckpointError
+from dupt_swarm.learning.architectures.names import Names, Row
+from dupt_swarm.learning.importing.files import find_file, read_json
+from dupt_swarm.manifest import Model
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "consolidated.00.pth")
+WIDENED = ("F32", "F16", "BF16")  # what safetensors calls fp32 and what fits into it
+NAMED_MAX = 5
+TIED = "lm_head.weight"
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one of our parameters comes from.
+
+    Attributes:
+        row: of the table of names.
+        names: of the tensors in the files, whose rows it has one below the other.
+    """
+
+    row: Row
+    names: list[str]
+
+
+class Weights:
+    """The open safetensors files of a folder."""
+
+    def __init__(self, files: Mapping[str, Any], folder: Path) -> None:
+        """``files``: for each tensor the open file that has it."""
+        self._files, self._folder = files, folder
+
+    def read(self, names: Names, model: Model, shapes: Shapes) -> dict[str, Tensor]:
+        """Our parameters, fp32, by name.
+
+        Args:
+            names: of the architecture.
+            model: the shape.
+            shapes: of all our parameters.
+
+        Raises:
+            CheckpointError: a tensor is missing, has another shape or type, holds NaN or infinity, or has no
+                place in our model.
+        """
+        places = {name: self._find(names, name) for name in shapes}
+        self._check_leftovers(names, places, tied=model.tie_embeddings)
+        for name, shape in shapes.items():
+            self._check(places[name], shape, model)
+        return {name: self._read(places[name], shape, model) for name, shape in shapes.items()}
+
+    def _find(self, names: Names, ours: str) -> Place:
+        row, theirs = names.theirs(ours)
+        found = [name if name in self._files else name.removeprefix(names.prefix) for name in theirs]
+        missing = [name for name, there in zip(theirs, found, strict=True) if there not in self._files]
+        if missing:
+            raise self._error(f"`{missing[0]}` is missing")
+        return Place(row, found)
+
+    def _check_leftovers(self, names: Names, places: Mapping[str, Place], *, tied: bool) -> None:
+        used = {name for place in places.values() for name in place.names}
+        left = [name for name in self._files if name not in used and not name.endswith(names.passed_over)]
+        left = sorted(name for name in left if not (tied and name == TIED))
+        if left:
+            more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+            raise CheckpointError(
+                f"{self._folder}: there is no place here for {', '.join(left[:NAMED_MAX])}{more}; "
+                "take another model"
+            )
+
+    def _check(self, place: Place, shape: tuple[int, ...], model: Model) -> None:
+        for name, rows in zip(place.names, _rows(place, shape, model), strict=True):
+            expected = (rows, *shape[1:])
+            turned = expected[::-1] if place.row.conv1d else expected
+            there = self._files[name].get_slice(name)
+            if tuple(there.get_shape()) != turned:
+                found, wanted = list(there.get_shape()), list(turned)
+                raise self._error(f"`{name}` has shape {found}, and by config.json {wanted}")
+            if there.get_dtype() not in WIDENED:
+                raise self._error(f"`{name}` is of type {there.get_dtype()}, not one of {', '.join(WIDENED)}")
+
+    def _read(self, place: Place, shape: tuple[int, ...], model: Model) -> Tensor:
+        parameter, start = torch.empty(shape), 0
+        for name, rows in zip(place.names, _rows(place, shape, model), strict=True):
+            tensor = self._files[name].get_tensor(name).float()
+            if not torch.isfinite(tensor).all():
+                raise self._error(f"`{name}` has values that are not finite")
+            turned = place.row.conv1d and tensor.ndim == 2
+            parameter[start : start + rows] = tensor.T if turned else tensor
+            start += rows
+        return parameter
+
+    def _error(self, problem: str) -> CheckpointError:
+        return CheckpointError(f"{self._folder}: {problem}; fetch the model again, or take another one")
+
+
+def _rows(place: Place, shape: tuple[int, ...], model: Model) -> list[int]:
+    return list(place.row.rows(model)) if place.row.rows else [shape[0]]
+
+
+@contextmanager
+def open_weights(folder: Path) -> Iterator[Weights]:
+    """The weights in ``folder``, in one file or several with an index.
+
+    Raises:
+        CheckpointError: there are none, or only pickled ones; they are damaged.
+    """
+    with ExitStack() as stack:
+        files: dict[str, Any] = {}
+        for name in _file_names(folder):
+            path = find_file(folder, name)
+            if path is None:
+                raise CheckpointError(f"{folder / name}: missing; fetch the model again")
+            try:
+                opened = stack.enter_context(safe_open(path, framework="pt"))
+                files |= dict.fromkeys(opened.keys(), opened)
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(
+                    f"{path}: not a safetensors file, or damaged: {error}; fetch it again"
+                ) from error
+        yield Weights(files, folder)
+
+
+def _file_names(folder: Path) -> list[str]:
+    if find_file(folder, SINGLE) is not None:
+        return [SINGLE]
+    index = read_json(folder, INDEX)
+    if index is not None:
+        table = index.get("weight_map")
+        names = sorted(set(table.values())) if isinstance(table, dict) and _plain(table.values()) else []
+        if not names:
+            raise CheckpointError(f"{folder / INDEX}: names no files of this folder; fetch it again")
+        return names
+    for name in PICKLED:
+        if find_file(folder, name) is not None:
+            raise CheckpointError(
+                f"{folder / name}: pickled weights can run any code when they are read; write them again as "
+                "safetensors: in transformers, `AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)`"
+            )
+    raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX}; give a model's folder that has one")
+
+
+def _plain(names: Any) -> bool:
+    return all(isinstance(name, str) and name.endswith(".safetensors") and "/" not in name for name in names)

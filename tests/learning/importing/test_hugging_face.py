@@ -1,0 +1,195 @@
+"""A model in Hugging Face's format is the same model here, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dupt_swarm.errors import DuptError
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.importing.hugging_face import Imported, read_hugging_face
+from dupt_swarm.learning.strategies.flat import unflatten
+from tests.support.foreign_models import CONTEXT, SHAPES, write_foreign
+from tests.support.saved_models import small_tokenizer
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def built(imported: Imported) -> GPT:
+    """The decoder with its weights."""
+    model = GPT(imported.model)
+    unflatten(torch.cat([values.flatten() for values in imported.parameters]), list(model.parameters()))
+    return model.eval()
+
+
+def logits(model: Any) -> torch.Tensor:
+    """Of some tokens."""
+    tokens = torch.randint(0, 300, (2, CONTEXT), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found = model(tokens)
+    return found if isinstance(found, torch.Tensor) else found.logits
+
+
+def change(folder: Path, **settings: Any) -> None:
+    """Change config.json."""
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | settings))
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_same_logits(kind: str, tmp_path: Path) -> None:
+    """What transformers computes of the folder, the decoder computes; tokenizer and its end come along."""
+    theirs = write_foreign(tmp_path, kind)
+    imported = read_hugging_face(tmp_path)
+    torch.testing.assert_close(logits(built(imported)), logits(theirs), rtol=0, atol=1e-5)
+    assert (imported.architecture, imported.end_of_text) == (kind, 0)
+    assert imported.tokenizer == small_tokenizer().to_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_weights_are_widened(dtype: torch.dtype, tmp_path: Path) -> None:
+    """bf16 and fp16 become the fp32 values that they stand for, bit for bit."""
+    theirs = write_foreign(tmp_path, dtype=dtype)
+    parameters = read_hugging_face(tmp_path).parameters
+    assert {values.dtype for values in parameters} == {torch.float32}
+    assert torch.equal(parameters[0], theirs.get_input_embeddings().weight.float())
+
+
+def test_several_files_with_an_index(tmp_path: Path) -> None:
+    """Large models lie in several files; an index says which tensor is where."""
+    theirs = write_foreign(tmp_path)
+    (tmp_path / WEIGHTS).unlink()
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert not (tmp_path / WEIGHTS).exists() and len(list(tmp_path.glob("*.safetensors"))) > 2
+    torch.testing.assert_close(logits(built(read_hugging_face(tmp_path))), logits(theirs), rtol=0, atol=1e-5)
+
+
+def test_names_of_old_files(tmp_path: Path) -> None:
+    """GPT-2 as it was published: no prefix, and masks among the tensors."""
+    theirs = write_foreign(tmp_path, "gpt2")
+    tensors = {
+        name.removeprefix("transformer."): each for name, each in load_file(tmp_path / WEIGHTS).items()
+    }
+    save_file(tensors | {"h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT)}, tmp_path / WEIGHTS)
+    torch.testing.assert_close(logits(built(read_hugging_face(tmp_path))), logits(theirs), rtol=0, atol=1e-5)
+
+
+def test_a_folder_of_hugging_faces_cache(tmp_path: Path) -> None:
+    """There the files are links to `blobs` beside the snapshots."""
+    snapshot, blobs = tmp_path / "snapshots" / "0a1b", tmp_path / "blobs"
+    write_foreign(blobs)
+    snapshot.mkdir(parents=True)
+    for file in blobs.iterdir():
+        (snapshot / file.name).symlink_to(Path("../../blobs") / file.name)
+    assert read_hugging_face(snapshot).architecture == "llama"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("llama", {"model_type": "mistral"}, "architecture 'mistral' cannot .* openai-gpt, gpt2, llama"),
+        ("llama", {"model_type": ["llama"]}, "cannot be represented"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .*'linear'"),
+        ("llama", {"rope_parameters": {"rope_type": "llama3"}}, "scaled .*'llama3'"),
+        ("llama", {"attention_bias": True}, "attention_bias = True cannot be represented"),
+        ("llama", {"mlp_bias": True}, "mlp_bias = True cannot be represented"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu' cannot be represented"),
+        ("llama", {"head_dim": 16}, "head_dim = 16 is not"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads = 32 ÷ 0"),
+        ("llama", {"hidden_size": "32"}, "hidden_size"),
+        ("llama", {"hidden_size": None, "head_dim": None}, "lacks hidden_size"),
+        ("llama", {"num_hidden_layers": 10**9}, "model.layers|layers"),
+        ("llama", {"num_hidden_layers": 3}, r"`model.layers.2.input_layernorm.weight` is missing"),
+        ("llama", {"num_hidden_layers": 1}, "no place here for model.layers.1"),
+        ("llama", {"vocab_size": 1 << 24}, "has shape .* by config.json"),
+        ("llama", {"eos_token_id": None}, "eos_token_id = None"),
+        ("llama", {"eos_token_id": 10**6}, "eos_token_id = 1000000"),
+        ("llama", {"tie_word_embeddings": True, "vocab_size": 299}, "has shape"),
+        ("gpt2", {"activation_function": "relu"}, "activation_function = 'relu' cannot be represented"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "cannot be represented"),
+        ("gpt2", {"attn_pdrop": 0.3}, "embd_pdrop, attn_pdrop, resid_pdrop differ"),
+        ("gpt2", {"tie_word_embeddings": False}, "tie_word_embeddings = False cannot be represented"),
+    ],
+)
+def test_what_cannot_be_represented_is_named(
+    kind: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """What config.json says that we have nothing for, or that the files lack, is an error that says it."""
+    write_foreign(tmp_path, kind)
+    change(tmp_path, **settings)
+    with pytest.raises(DuptError, match=message):
+        read_hugging_face(tmp_path)
+
+
+def test_tensors_that_are_wrong_are_named(tmp_path: Path) -> None:
+    """Not finite, of another type, missing, or too many."""
+    write_foreign(tmp_path)
+    good = load_file(tmp_path / WEIGHTS)
+    name = "model.layers.1.mlp.up_proj.weight"
+    nan, integer = good[name].clone(), good[name].to(torch.int8)
+    nan[3, 5] = torch.nan
+    for tensors, message in (
+        (good | {name: nan}, f"`{name}` has values that are not finite"),
+        (good | {name: integer}, f"`{name}` is of type I8"),
+        (good | {"model.layers.1.adapter.weight": nan}, r"no place here for model.layers.1.adapter.weight"),
+        ({other: each for other, each in good.items() if other != name}, f"`{name}` is missing"),
+        (good | {name: good[name].T.contiguous()}, r"has shape \[32, 48\], and by config.json \[48, 32\]"),
+    ):
+        save_file(tensors, tmp_path / WEIGHTS)
+        with pytest.raises(DuptError, match=message):
+            read_hugging_face(tmp_path)
+
+
+def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:
+    """Damaged, cut off, missing, of absurd size, or only pickled: the file is named, and the remedy."""
+    write_foreign(tmp_path)
+    path, good = tmp_path / WEIGHTS, (tmp_path / WEIGHTS).read_bytes()
+    huge = (1 << 60).to_bytes(8, "little") + good[8:]
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+    for data in (b"", b"not safetensors", good[:-100], huge, len(header).to_bytes(8, "little") + header):
+        path.write_bytes(data)
+        with pytest.raises(DuptError, match=r"model.safetensors: not a safetensors file, or damaged"):
+            read_hugging_face(tmp_path)
+    path.unlink()
+    with pytest.raises(DuptError, match=r"no model.safetensors and no"):
+        read_hugging_face(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(DuptError, match=r"pickled weights can run any code .*save_pretrained"):
+        read_hugging_face(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../etc/passwd"}}')
+    with pytest.raises(DuptError, match="names no files of this folder"):
+        read_hugging_face(tmp_path)
+    (tmp_path / CONFIG).write_text("[" * 100_000)
+    with pytest.raises(DuptError, match=r"config.json: not valid JSON"):
+        read_hugging_face(tmp_path)
+    (tmp_path / CONFIG).unlink()
+    with pytest.raises(DuptError, match=r"no config.json"):
+        read_hugging_face(tmp_path)
+
+
+def test_links_and_devices_are_refused(tmp_path: Path) -> None:
+    """A link out of the folder is not followed, and nobody waits for a pipe."""
+    model, private = tmp_path / "model", tmp_path / "private.json"
+    write_foreign(model)
+    private.write_text("{}")
+    for make in (
+        lambda path: path.symlink_to(private),
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path.name),
+        os.mkfifo,
+        Path.mkdir,
+    ):
+        for name in (WEIGHTS, "tokenizer.json", CONFIG):
+            kept = (model / name).rename(tmp_path / "kept")
+            make(model / name)
+            with pytest.raises(DuptError, match=f"{name}: (a link that leads out|cannot be read|not a file)"):
+                read_hugging_face(model)
+            (model / name).rmdir() if (model / name).is_dir() else (model / name).unlink()
+            kept.rename(model / name)
+    assert read_hugging_face(model).architecture == "llama"

@@ -1,0 +1,45 @@
+"""Folders in Hugging Face's format as `transformers` writes them, with small random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.support.hugging_face import no_complaints
+from tests.support.saved_models import small_tokenizer
+
+CONTEXT = 16
+LLAMA: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+}
+GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}
+SHAPES = {"llama": LLAMA, "gpt2": GPT, "openai-gpt": GPT}
+
+
+def write_foreign(
+    folder: Path, kind: str = "llama", dtype: torch.dtype = torch.float32, **settings: Any
+) -> Any:
+    """Write a model of this architecture with our small tokenizer; ``settings`` are of its config.
+
+    Returns:
+        the model as `transformers` has it, in evaluation mode.
+    """
+    import transformers
+
+    tokenizer = small_tokenizer()
+    end = {"bos_token_id": tokenizer.end_of_text, "eos_token_id": tokenizer.end_of_text}
+    shape = SHAPES[kind] | {"vocab_size": tokenizer.vocabulary_size, "initializer_range": 0.2} | end
+    with no_complaints():
+        config = transformers.AutoConfig.for_model(kind, **(shape | settings))
+        torch.manual_seed(1)
+        model = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
+        model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes(tokenizer.to_bytes())
+    return model
