@@ -1,4 +1,4 @@
-"""``dupt-peer new``: a manifest from a preset with a tokenizer of its own, or for a task from a model."""
+"""``dupt-peer new``: a manifest from a preset with a tokenizer of its own, or from a model that exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
+from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 from peers import options
 from peers.labelled import TASKS
 from peers.left_out import sentences
@@ -21,11 +21,29 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
 PRESET = "tiny"
+NOT_FROM_A_MODEL = {
+    "preset": "the model has a shape of its own",
+    "size": "the model has a size of its own",
+    "corpus": "the model has its tokenizer, and oracles bring their own texts",
+}
+
+
+def _sizes() -> Iterator[str]:
+    """A phrase for each preset that has several."""
+    for preset in PRESETS:
+        if sizes := sizes_of(preset):
+            yield f"{preset}: {', '.join(sizes)}"
 
 
 @click.command("new")
 @click.argument("manifest", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--preset", type=click.Choice(PRESETS), default=None, help=f"[default: {PRESET}]")
+@click.option(
+    "--size",
+    default=None,
+    metavar="SIZE",
+    help=f"Of the preset. {'; '.join(_sizes())}. [default: the first]",
+)
 @click.option(
     "--corpus",
     default=None,
@@ -40,9 +58,10 @@ PRESET = "tiny"
     type=click.Path(path_type=Path),
     default=None,
     metavar="MODEL",
-    help="Begin with a pretrained model, from `dupt-model pull` or a checkpoint, and teach it a --task.",
+    help="Train a model on that exists: a folder in Hugging Face's format (gpt2, openai-gpt, llama), from "
+    "`dupt-model pull`, or a checkpoint.",
 )
-@click.option("--task", type=click.Choice(TASKS), default=None, help="What --from MODEL is to learn.")
+@click.option("--task", type=click.Choice(TASKS), default=None, help="Teach --from MODEL this, not language.")
 @click.option("--labels", default="", metavar="A,B,…", help="The task's; similarity without: a score.")
 @click.option(
     "--lm-weight",
@@ -56,16 +75,19 @@ PRESET = "tiny"
 def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any) -> None:
     """Write MANIFEST (such as run.toml), and tokenizer.json beside it.
 
-    With --from it is a swarm that fine-tunes a model: its weights go into initial.safetensors beside it, and
-    oracles join with labelled examples of their own.
+    With --from the swarm begins from a model, whose weights go into initial.safetensors beside it; with
+    --task oracles join with labelled examples of their own.
     """
     name = name or manifest.stem
-    if model is not None:
-        from peers.new_task import write_task
-
-        write_task(manifest, model, name=name, **chosen)
+    if model is None:
+        _write_preset(manifest, name=name, **chosen)
         return
-    _write_preset(manifest, name=name, **chosen)
+    for option, reason in NOT_FROM_A_MODEL.items():
+        if chosen[option] is not None:
+            raise UsageError(f"{reason}; leave it out", setting=option)
+    from peers.new_from import Wanted, write_from
+
+    write_from(manifest, model, options.pick(Wanted, chosen, name=name))
 
 
 def check_free(*paths: Path) -> None:
@@ -83,6 +105,7 @@ def _write_preset(
     manifest: Path,
     *,
     preset: str | None,
+    size: str | None,
     corpus: str | None,
     field: str,
     strict: bool,
@@ -105,20 +128,22 @@ def _write_preset(
     preset = preset or PRESET
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
-    manifest_from_preset(preset, name=name, seed=seed, **check)  # type: ignore[arg-type]
+    manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
     from dupt_swarm.learning.left_out import TextFiles
 
     text = TextFiles(corpus, field, strict)
-    written = write(manifest, preset, text, name=name, seed=seed)
+    written = write(manifest, preset, text, name=name, seed=seed, size=size)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
 
 
-def write(path: Path, preset: str, text: TextFiles, *, name: str, seed: int) -> Manifest:
+def write(
+    path: Path, preset: str, text: TextFiles, *, name: str, seed: int, size: str | None = None
+) -> Manifest:
     """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
-    wanted = load_preset(preset)["model"]["vocabulary_size"]
+    wanted = load_preset(preset, size)["model"]["vocabulary_size"]
     tokenizer = train_tokenizer(_read(text), wanted)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
@@ -130,6 +155,7 @@ def write(path: Path, preset: str, text: TextFiles, *, name: str, seed: int) -> 
         preset,
         name=name,
         seed=seed,
+        size=size,
         tokenizer_sha256=tokenizer.sha256,
         vocabulary_size=tokenizer.vocabulary_size,
     )

@@ -7,14 +7,19 @@ from pydantic import ValidationError
 
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.manifest import Inner, Manifest, Model, Schedule
-from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
+from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 
 SHA256 = "0123456789abcdef" * 4
 
 
-def preset(name: str) -> Manifest:
-    size = load_preset(name)["model"]["vocabulary_size"]
-    return manifest_from_preset(name, name="s", seed=7, tokenizer_sha256=SHA256, vocabulary_size=size)
+EVERY_SIZE = [(name, size) for name in PRESETS for size in sizes_of(name) or [None]]
+
+
+def preset(name: str, size: str | None = None) -> Manifest:
+    rows = load_preset(name, size)["model"]["vocabulary_size"]
+    return manifest_from_preset(
+        name, name="s", seed=7, tokenizer_sha256=SHA256, vocabulary_size=rows, size=size
+    )
 
 
 def tables() -> dict:
@@ -44,10 +49,10 @@ def message_of(changed: dict) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_toml_round_trip(name: str) -> None:
+@pytest.mark.parametrize(("name", "size"), EVERY_SIZE)
+def test_toml_round_trip(name: str, size: str | None) -> None:
     """A manifest written as TOML and read back is the same manifest, with the same text and hash."""
-    manifest = preset(name)
+    manifest = preset(name, size)
     read = Manifest.parse(manifest.to_toml())
     assert read == manifest
     assert read.sha256 == manifest.sha256
@@ -101,35 +106,35 @@ def test_hash_ignores_spelling() -> None:
     assert Manifest.parse(spelled).sha256 == manifest.sha256
 
 
+CHANGED = {
+    float: lambda value: value + 0.0625,
+    int: lambda value: value * 2 or 1,
+    bool: lambda value: not value,
+}
+# Where that would be out of range, or no change.
+CHANGED_TO = {
+    ("model", "heads"): 2,
+    ("model", "norm_epsilon"): 1e-3,
+    ("rounds", "tokens_per_step"): 512,
+    **{(name, key): 0.5 for name in ("inner", "outer") for key in ("beta1", "beta2", "momentum")},
+}
+
+
 def test_every_leaf_changes_the_hash() -> None:
     """Each single number, when changed, makes another swarm."""
-    manifest = preset("tiny")
-    other = {
-        float: lambda value: value + 0.0625,
-        int: lambda value: value * 2,
-        bool: lambda value: not value,
-    }
-    hashes = {manifest.sha256}
+    rotary = tables()
+    rotary["model"]["positions"] = "rotary"  # else it has no base
+    hashes = {Manifest.model_validate(rotary).sha256}
     count = 0
-    for name, table in tables().items():
+    for name, table in rotary.items():
         for key, value in table.items() if isinstance(table, dict) else ():
             if isinstance(value, str | list):
                 continue
-            changed = tables()
-            changed[name][key] = other[type(value)](value)
+            changed = deepcopy(rotary)
+            changed[name][key] = CHANGED_TO.get((name, key)) or CHANGED[type(value)](value)
             if key == "vocabulary_size":
                 changed["model"][key] = changed["tokenizer"][key] = changed[name][key]
-            if key in ("tokens_per_step", "heads"):
-                changed[name][key] = value // 2
-            try:
-                hashes.add(Manifest.model_validate(changed).sha256)
-            except ValidationError:
-                assert (name, key) in {
-                    *(("inner", key) for key in ("beta1", "beta2", "momentum")),
-                    *(("outer", key) for key in ("beta1", "beta2")),
-                }
-                changed[name][key] = 0.5
-                hashes.add(Manifest.model_validate(changed).sha256)
+            hashes.add(Manifest.model_validate(changed).sha256)
             count += key != "vocabulary_size"
     assert len(hashes) == 1 + count + 1
 
@@ -170,10 +175,10 @@ def test_gpt1_is_the_papers() -> None:
     assert manifest.rounds.tokens_per_step == 64 * 512
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_leave_time_for_a_round(name: str) -> None:
+@pytest.mark.parametrize(("name", "size"), EVERY_SIZE)
+def test_presets_leave_time_for_a_round(name: str, size: str | None) -> None:
     """In every preset a group can form, and go on without a silent sender, before the time is up."""
-    rounds = preset(name).rounds
+    rounds = preset(name, size).rounds
     assert rounds.matchmaking_seconds + 2 * rounds.chunk_seconds < rounds.max_round_seconds
     assert 2 * rounds.chunk_seconds < rounds.allreduce_seconds
 
@@ -182,7 +187,11 @@ def test_unknown_preset() -> None:
     """An unknown preset is a usage error that lists the known ones."""
     with pytest.raises(UsageError) as caught:
         load_preset("gpt5")
-    assert str(caught.value) == "unknown preset `gpt5`; choose one of tiny, gpt1"
+    assert str(caught.value) == f"unknown preset `gpt5`; choose one of {', '.join(PRESETS)}"
+    with pytest.raises(UsageError, match="no size `7b`; choose one of 160m, tiny, 60m, 1b"):
+        load_preset("llama", "7b")
+    with pytest.raises(UsageError, match="no size `tiny`; it has one only, so give none"):
+        load_preset("gpt1", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -438,3 +447,46 @@ def test_schedule_stays_at_its_end() -> None:
     assert schedule.factor(10) == 0.0
     assert schedule.factor(1e9) == 0.0
     assert Schedule(warmup_updates=0, total_updates=10, final_ratio=0.25).factor(11) == 0.25
+
+
+def test_a_constant_rate_with_a_linear_decay() -> None:
+    """Warm-up, then the peak for as long as it says, then a straight line to the end."""
+    schedule = Schedule(decay="linear", warmup_updates=4, constant_updates=10, total_updates=34)
+    assert [schedule.factor(update) for update in (0, 4, 13.5, 14, 19, 24, 34, 99)] == [
+        *(0.2, 1.0, 1.0, 1.0, 0.75, 0.5, 0.0, 0.0)
+    ]
+    with pytest.raises(ValidationError, match=r"\+ constant_updates = 10 must be less than"):
+        Schedule(warmup_updates=4, constant_updates=10, total_updates=14)
+
+
+def test_the_inverse_square_root_is_the_papers() -> None:
+    """After w - 1 warm-up updates it is √w · min(step^-0.5, step · w^-1.5), for steps from 1 on."""
+    w = 4000
+    schedule = Schedule(decay="inverse_sqrt", warmup_updates=w - 1, total_updates=100_000)
+    for step in (1, 100, 3999, 4000, 4001, 16_000, 10**6):
+        expected = math.sqrt(w) * min(step**-0.5, step * w**-1.5)
+        assert schedule.factor(step - 1) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "pre"}, 'write placement = "pre"'),
+        ({"kv_heads": 3}, "kv_heads = 3 does not divide heads = 4; choose a divisor, or 0"),
+        ({"positions": "rotary", "heads": 256}, "width ÷ heads = 1 is odd"),
+        ({"positions": "sinusoidal", "width": 255, "heads": 5}, "needs an even width"),
+        ({"rotary_base": 500.0}, 'no meaning with positions = "learned"'),
+    ],
+)
+def test_parts_that_do_not_go_together(changes: dict, message: str) -> None:
+    """The message names the key and the remedy."""
+    changed = tables()
+    changed["model"] |= changes
+    assert message in message_of(changed)
+
+
+def test_as_many_key_value_heads_as_heads_is_one_swarm() -> None:
+    """Whether it is written out or not, the manifest is the same."""
+    changed = tables()
+    changed["model"]["kv_heads"] = changed["model"]["heads"]
+    assert Manifest.model_validate(changed).sha256 == preset("tiny").sha256

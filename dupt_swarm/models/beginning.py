@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import FileError, UsageError
+from dupt_swarm.errors import FileError, ManifestError, UsageError
 from dupt_swarm.learning.objectives.special import room
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
-from dupt_swarm.presets import load_finetuning
+from dupt_swarm.presets import load_continuing, load_finetuning
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -43,6 +43,27 @@ def begin_task(
     manifest = _finetuning(task_manifest(base.manifest, objective), name, seed)
     model = begin_from(base.build(torch.device("cpu")), manifest, seed)
     return begin(manifest, list(model.parameters()))
+
+
+def begin_language(base: SavedModel, *, name: str, seed: int) -> tuple[Manifest, ReplicaState]:
+    """The manifest of a swarm that trains ``base`` on, on text, and its state of round 0.
+
+    Args:
+        base: a pretrained model of language.
+        name: of the swarm.
+        seed: of the shuffling.
+
+    Raises:
+        ManifestError: ``base`` has learnt a task, or its manifest does not describe it.
+    """
+    if base.manifest.objective.supervised:
+        raise ManifestError(
+            f"{base.folder}: the model has learnt a task ({base.manifest.objective.kind}); begin from one of "
+            "language, or say which task a swarm is to learn"
+        )
+    preset = load_continuing(base.manifest.model.context_length)
+    manifest = _changed(base.manifest, {**preset, "name": name, "seed": seed, "initial_digest": ""})
+    return begin(manifest, list(base.build(torch.device("cpu")).parameters()))
 
 
 def begin(manifest: Manifest, parameters: Sequence[Tensor]) -> tuple[Manifest, ReplicaState]:
@@ -71,9 +92,7 @@ def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state:
 
 def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
     """``manifest`` with the optimisation of a fine-tuning; it keeps its model, encoding and time limits."""
-    preset = load_finetuning()
-    for key in ("tokens_per_step", "tokens_per_round"):
-        preset["rounds"][key] *= manifest.model.context_length
+    preset = load_finetuning(manifest.model.context_length)
     rounds = manifest.rounds.model_dump() | preset["rounds"]
     return _changed(manifest, {**preset, "rounds": rounds, "name": name, "seed": seed})
 

@@ -1,4 +1,6 @@
-"""Presets: manifests that lack only a name, a seed and a tokenizer; one TOML file each; and fine-tuning.
+"""Presets: manifests that lack only a name, a seed and a tokenizer; one TOML file each.
+
+Two more have no model, since they begin from one that exists: finetune.toml and continue.toml.
 
 A preset's table `sizes` has what its sizes change, the one that it has without them first. What size `tiny`
 of all of them has in common is in cpu.toml.
@@ -52,9 +54,14 @@ def load_preset(preset: str, size: str | None = None) -> dict[str, Any]:
     return tables
 
 
-def load_finetuning() -> dict[str, Any]:
-    """The tables of a fine-tuning's optimisation; its `rounds` count examples instead of tokens."""
-    return _read("finetune")
+def load_finetuning(context_length: int) -> dict[str, Any]:
+    """The tables of a fine-tuning's optimisation, for a model of this context."""
+    return _in_tokens(_read("finetune"), context_length)
+
+
+def load_continuing(context_length: int) -> dict[str, Any]:
+    """The tables of training on from a pretrained model, for a model of this context."""
+    return _in_tokens(_read("continue"), context_length)
 
 
 def manifest_from_preset(
@@ -68,6 +75,13 @@ def manifest_from_preset(
         return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
+
+
+def _in_tokens(tables: dict[str, Any], context_length: int) -> dict[str, Any]:
+    """The preset with tokens in `rounds`, which counts sequences of so many."""
+    for key in ("tokens_per_step", "tokens_per_round"):
+        tables["rounds"][key] *= context_length
+    return tables
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -16,10 +16,10 @@ def load_decoder(path: Path, device: torch.device) -> tuple[SavedModel, GPT]:
     """The model at ``path`` and its decoder on ``device``; that of a task's model reads and writes too.
 
     Raises:
-        CheckpointError, ManifestError: see `SavedModel.load`.
+        CheckpointError, ManifestError: see `load_model`.
     """
     from dupt_swarm.learning.objectives.build import decoder_of
-    from dupt_swarm.models.saved_model import SavedModel
+    from dupt_swarm.models.foreign import load_model
 
-    saved = SavedModel.load(path)
+    saved = load_model(path)
     return saved, decoder_of(saved.build(device))

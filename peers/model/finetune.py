@@ -73,7 +73,7 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
         from dupt_swarm.learning.finetuning.settings import FinetuningSettings
         from dupt_swarm.learning.labelled.files import LabelledFiles
         from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
-        from dupt_swarm.models.saved_model import SavedModel
+        from dupt_swarm.models.foreign import load_model
 
         columns = chosen["columns"]
         task = options.pick(
@@ -87,7 +87,7 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
         )
         settings = options.pick(FinetuningSettings, chosen)
         finetuner = Finetuner(
-            SavedModel.load(model), task, chosen["out"], settings, chosen["device"], chosen["threads"]
+            load_model(model), task, chosen["out"], settings, chosen["device"], chosen["threads"]
         )
         _announce(finetuner, task.kind, log)
         done = _run(finetuner, interruption)

@@ -40,9 +40,10 @@ def about_model(path: Path) -> dict[str, Any]:
     Raises:
         DuptError: there is none, or it is damaged.
     """
-    from dupt_swarm.models.saved_model import SavedModel, find_model
+    from dupt_swarm.models.foreign import load_model
+    from dupt_swarm.models.saved_model import find_model
 
-    model = SavedModel.load(path)
+    model = load_model(path)
     state = model.state
     return {
         "path": str(path),
@@ -83,6 +84,8 @@ def about_manifest(path: Path) -> dict[str, Any]:
 def _kind(path: Path, newest: Path) -> str:
     if newest != path:
         return f"peer's folder, {newest.name}"
+    if (path / "config.json").exists():
+        return "model in Hugging Face's format"
     return "model folder" if (path / "manifest.json").exists() else "checkpoint"
 
 

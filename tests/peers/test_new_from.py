@@ -1,4 +1,4 @@
-"""A swarm that fine-tunes a model, as people begin it, join it and watch it."""
+"""A swarm that begins from a model, as people begin it, join it and watch it."""
 
 import json
 from pathlib import Path
@@ -61,13 +61,14 @@ def test_a_swarm_begins_from_a_model(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "say what the model is to learn (--task)"),
+        (("--labels", "a,b"), "say what the model is to learn (--labels, --task)"),
         (("--task", "classification"), "needs the names of its labels, two at least"),
         (("--task", "entailment", "--labels", "a"), "needs the names of its labels, two at least"),
         (("--task", "entailment", "--labels", "a,a"), "each label needs a name of its own (--labels)"),
         (("--task", "multiple-choice", "--labels", "a,b"), "takes no labels; leave them out (--labels)"),
-        ((*TASK, "--corpus", "text"), "leave the corpus out (--corpus)"),
-        ((*TASK, "--preset", "tiny"), "leave the preset out (--preset)"),
+        ((*TASK, "--corpus", "text"), "leave it out (--corpus)"),
+        ((*TASK, "--preset", "tiny"), "leave it out (--preset)"),
+        (("--size", "tiny"), "leave it out (--size)"),
         ((*TASK, "--name", "two words"), "letters, digits and hyphens"),
     ],
 )
