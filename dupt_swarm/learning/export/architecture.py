@@ -11,7 +11,6 @@ from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
 from dupt_swarm.learning.export.names import Names
 from dupt_swarm.learning.export.tokenizer import write_tokenizer
-from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Model
 
 HEAD = "multiple_choice_head.summary"
@@ -47,10 +46,10 @@ class Architecture:
         elif learned.head is not None:
             write_tensors(folder / "head.safetensors", learned.head.state_dict())
         write_tensors(folder / "model.safetensors", self.names.to_theirs(state))
-        write_json(folder / "config.json", self.config(learned.manifest))
-        end = Tokenizer.end_of_text
-        generation = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
-        write_json(folder / "generation_config.json", generation)
+        begin, end = learned.tokenizer.begin_of_text, learned.tokenizer.end_of_text
+        edges = {"bos_token_id": begin, "eos_token_id": end}
+        write_json(folder / "config.json", self.config(learned.manifest) | edges)
+        write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
         write_tokenizer(folder, learned.tokenizer, learned.manifest)
 
     def has_head(self, manifest: Manifest) -> bool:
@@ -92,8 +91,8 @@ class Architecture:
             "layer_norm_epsilon": 1e-5,  # PyTorch's default
             "initializer_range": model.init_std,
             "tie_word_embeddings": True,
-            "bos_token_id": Tokenizer.end_of_text,
-            "eos_token_id": Tokenizer.end_of_text,
+            "bos_token_id": manifest.tokenizer.end_of_text,  # unless the tokenizer has a template
+            "eos_token_id": manifest.tokenizer.end_of_text,
             "dtype": "float32",
             **_labels(objective.labels),
         }
