@@ -15,6 +15,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -142,6 +143,11 @@ def _save(swarm: Swarm) -> Any:
 
 def _read_tokenizer(path: Path) -> bytes:
     try:
+        if (size := path.stat().st_size) > TOKENIZER_BYTES_MAX:
+            raise ManifestError(
+                f"{path}: it has {size:,} bytes, and {TOKENIZER_BYTES_MAX:,} are the most that others fetch; "
+                "use a model with a smaller tokenizer"
+            )
         return path.read_bytes()
     except OSError as error:
         raise ManifestError(

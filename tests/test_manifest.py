@@ -235,8 +235,7 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         ),
         (
             {"tokenizer": {"vocabulary_size": 5000}},
-            "model.vocabulary_size = 4096 differs from tokenizer.vocabulary_size = 5000; "
-            "give both the latter",
+            "model.vocabulary_size = 4096 is less than tokenizer.vocabulary_size = 5000; use at least that",
         ),
         (
             {"inner": {"optimizer": "none"}},

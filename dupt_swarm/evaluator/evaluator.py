@@ -73,7 +73,7 @@ class Evaluator:
         self.dataset = dataset_name(settings)
         self._swarm, self._settings = swarm, settings
         self._device = choose_device(settings.device)
-        tokenizer = Tokenizer.from_bytes(swarm.tokenizer)
+        tokenizer = Tokenizer.of(manifest, swarm.tokenizer)
         self.objective = open_objective(manifest, tokenizer, settings, swarm.folder.tokens, progress)
         self._model = build_model(manifest).to(self._device)
         self._parameters = list(self._model.parameters())

@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenised corpus, memory-mapped. Each document ends with the tokenizer's `end_of_text`."""
+    """A tokenised corpus, memory-mapped. Each document has the tokenizer's `end_of_text` after it."""
 
     train: Split
     held_out: Split
@@ -84,6 +84,7 @@ class Corpus:
         made_from = {
             "format": FORMAT,
             "tokenizer_sha256": tokenizer.sha256,
+            "end_of_text": tokenizer.end_of_text,
             "context_length": context_length,
             "seed": seed,
             "field": text.field,
@@ -159,11 +160,13 @@ class _Builder:
         documents = text_bytes = 0
         hold = False
         for batch in batches:
-            encoded = self._tokenizer.encode_batch([piece.text for piece in batch])
+            texts, first = [piece.text for piece in batch], [piece.first for piece in batch]
+            encoded = self._tokenizer.encode_batch(texts, first)
             for piece, ids in zip(batch, encoded, strict=True):
                 if piece.last:
                     ids.append(self._tokenizer.end_of_text)
                 if piece.first:
+                    ids = self._tokenizer.prefix + ids
                     hold = self._chosen(piece.text)
                 # A document once refused is trained on to its end.
                 hold = hold and held_out.tokens + len(ids) <= train.tokens * MAX_HELD_OUT_RATIO

@@ -1,9 +1,9 @@
 """The loss on whole documents: every token of a document is predicted once, in windows that slide over it.
 
 The windows are those of EleutherAI's lm-evaluation-harness (`get_rolling_token_windows` in its utils), and so
-is the meaning of the figures: a document begins after `end_of_text`, which is not predicted itself. The first
-window predicts as many tokens as the context holds; each later one predicts the next ``stride`` tokens, the
-last one fewer, and sees as many before them as the context has room for.
+is the meaning of the figures: a document begins after `begin_of_text`, which is not predicted itself. The
+first window predicts as many tokens as the context holds; each later one predicts the next ``stride`` tokens,
+the last one fewer, and sees as many before them as the context has room for.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def evaluate_pieces(
     context = model.config.context_length
     size = sequences_at_once(batch_size, parameter_count(model), context, device) * context
     text = _Encoded(tokenizer, pieces)
-    windows = _windows(text, Sliding(context, context if stride is None else stride, tokenizer.end_of_text))
+    stride = context if stride is None else stride
+    windows = _windows(text, Sliding(context, stride, tokenizer.begin_of_text))
     token_bytes = torch.from_numpy(tokenizer.token_bytes())
     nats, tokens, text_bytes = 0.0, 0, 0
     with evaluating(model):
@@ -98,7 +99,8 @@ def evaluate_pieces(
             nats += len(found) * linear_cross_entropy(h, model.output_weight, found.to(device)).item()
             tokens += len(found)
             text_bytes += int(token_bytes[found].sum())
-    if not text_bytes:
+    text_bytes -= tokenizer.surplus * text.documents
+    if text_bytes <= 0:
         raise CorpusError("there is no text to evaluate on; give some")
     return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
 
@@ -146,19 +148,23 @@ class _Encoded:
 
     Attributes:
         bytes_read: their text so far, in UTF-8.
+        documents: how many of them have tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, pieces: Iterable[Piece]) -> None:
         self._tokenizer, self._pieces = tokenizer, pieces
-        self.bytes_read = 0
+        self.bytes_read = self.documents = 0
+        self._begun = False  # a document, with a token at least
 
     def __iter__(self) -> Iterator[tuple[list[int], bool]]:
         """The tokens of each piece, and whether it ends its document."""
         for batch in self._together():
             texts = [piece.text for piece in batch]
-            encoded = self._tokenizer.encode_batch(texts)
+            encoded = self._tokenizer.encode_batch(texts, [piece.first for piece in batch])
             self.bytes_read += sum(len(text.encode()) for text in texts)
             for piece, ids in zip(batch, encoded, strict=True):
+                self.documents += bool(ids) and not self._begun
+                self._begun = not piece.last and (self._begun or bool(ids))
                 yield ids, piece.last
 
     def _together(self) -> Iterator[list[Piece]]:

@@ -1,13 +1,14 @@
-"""The swarm's tokenizer: byte-level BPE with one special token, `<|endoftext|>`, after each document.
+"""The swarm's tokenizer: our own byte-level BPE, or that of a model which was there before the swarm.
 
-Any Unicode text survives `decode(encode(text))` unchanged, whatever the tokenizer was trained on: all 256
-bytes are in the vocabulary, and `<|endoftext|>` in a text is text like any other.
+Ours has one special token, `<|endoftext|>`, after each document. Any Unicode text survives
+`decode(encode(text))` unchanged, whatever the tokenizer was trained on: all 256 bytes are in the vocabulary.
+Of another model's tokenizer, `Tokenizer.lossy` says whether text survives. With either, what looks like a
+special token in a text is text like any other.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,39 +16,57 @@ from typing import Any, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import trainers
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.learning.tokenizer_json.encoding import encode_pieces, find_template
+from dupt_swarm.learning.tokenizer_json.opening import Opened, open_tokenizer, parse
+from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT, find_difference, untrained
+from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET
+from dupt_swarm.learning.tokenizer_json.trial import try_out
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 
-END_OF_TEXT = "<|endoftext|>"
 MIN_VOCABULARY_SIZE = 1 + 256
 # The most that training reads: more hardly changes the merges, and all distinct words are held in memory.
 TRAINING_CHARACTERS = 1 << 28
-# One character stands for each byte in tokenizer.json, as in GPT-2.
-ALPHABET = frozenset(pre_tokenizers.ByteLevel.alphabet())
-# Bytes that print in Latin-1 are their own characters; the others get those from U+0100 on, in order.
-_PRINTING = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-_OTHERS = (byte for byte in range(0x100) if byte not in _PRINTING)
-_BYTES = {chr(byte): byte for byte in _PRINTING} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer. Made by `train_tokenizer` or `from_bytes`."""
+    """Text to ids and back. Made by `train_tokenizer`, or read by one of the three class methods.
 
-    end_of_text = 0
-    """The id that follows each document."""
+    Attributes:
+        end_of_text: the id that follows each document.
+        begin_of_text: the id that a document begins after: the one that the tokenizer's own template puts
+            before a text, or else `end_of_text`.
+        lossy: why text does not survive unchanged, such as "its normalizer (NFC) rewrites it"; empty: it
+            does. SentencePiece's sign for the space, `▁`, is not counted: in a text it becomes a space.
+        surplus: how many bytes the tokens of a document stand for besides its text: 1 where a space is
+            put before it, or after its last word.
+    """
 
-    def __init__(self, backend: tokenizers.Tokenizer, data: bytes) -> None:
-        # Not part of tokenizer.json, so it must be set each time: text never becomes the special token.
-        backend.encode_special_tokens = True
-        self._backend = backend
-        self._data = data
+    def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0) -> None:
+        self._opened, self._data = opened, data
+        self.end_of_text = end_of_text
+        if end_of_text not in opened.special:
+            for backend in (opened.backend, opened.going_on):
+                backend.add_special_tokens([opened.tokens[end_of_text]])
+        before = find_template(opened.backend)
+        self.begin_of_text = before[-1] if before else end_of_text
+        self._puts_space = self._spelled(self.encode("a")).startswith(b" ")
+        self.surplus = int(self._puts_space or opened.marks_words)
+        self.lossy = ", ".join(self._losses())
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are: bytes, merges and `<|endoftext|>`."""
-        return self._backend.get_vocab_size()
+        """How many ids there are: those of all tokens, added and special ones included."""
+        return len(self._opened.tokens)
+
+    @property
+    def prefix(self) -> list[int]:
+        """What is before a document's own tokens: nothing where documents begin after the end of another."""
+        return [] if self.begin_of_text == self.end_of_text else [self.begin_of_text]
 
     @cached_property
     def sha256(self) -> str:
@@ -55,48 +74,77 @@ class Tokenizer:
         return hashlib.sha256(self._data).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ``text``, without `end_of_text`; the empty text has none.
+        """The ids of ``text``, without `prefix` and `end_of_text`; the empty text has none.
 
         Raises:
             UsageError: the text holds half of a surrogate pair, which is no character.
         """
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], first: Sequence[bool] | None = None) -> list[list[int]]:
         """The ids of each text, computed on all cores.
 
+        Args:
+            texts: documents, or pieces of them.
+            first: for each whether it begins its document; None: all do.
+
         Raises:
-            UsageError: a text holds half of a surrogate pair, which is no character.
+            UsageError: a text holds half of a surrogate pair, which is no character; or a foreign tokenizer
+                fails.
         """
-        try:
-            return [encoding.ids for encoding in self._backend.encode_batch_fast(list(texts))]
-        except TypeError as error:
-            raise UsageError(
-                "the text is not valid Unicode: it holds half of a surrogate pair; replace that character"
-            ) from error
+        return encode_pieces(self._opened, texts, first)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, with `<|endoftext|>` written out; an incomplete character becomes U+FFFD."""
-        return self._backend.decode(list(ids), skip_special_tokens=False)
+        """The text of ``ids``, special tokens written out; an incomplete character becomes U+FFFD."""
+        return b"".join(self.spell(ids)).decode(errors="replace")
 
-    def token_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Shape [vocabulary_size]: the bytes of text that each id stands for, 0 for `end_of_text`."""
-        lengths = np.zeros(self.vocabulary_size, dtype=np.int64)
-        for token, index in self._backend.get_vocab().items():
-            lengths[index] = len(token)
-        lengths[self.end_of_text] = 0
-        return lengths
+    def spell(self, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[bytes]:
+        """The bytes of text of each id, as they come; perhaps parts of characters.
 
-    def bytes_of(self, index: int) -> bytes:
-        """The bytes of text that the id stands for, perhaps parts of characters; see `decode`.
+        Args:
+            ids: a document's, or several documents' with what is between them.
+            before: those before them in the first document, whose text is there already.
 
         Raises:
             UsageError: there is no such id.
         """
-        token = self._backend.id_to_token(index)
-        if token is None:
+        edges = {self.begin_of_text, self.end_of_text}
+        begins = self._puts_space and not before
+        marks_words = self._opened.marks_words
+        held = b" " if marks_words and before and self.bytes_of(before[-1]).endswith(b" ") else b""
+        for index in ids:
+            spelled = self.bytes_of(index)
+            if index in edges:
+                begins, held = self._puts_space, b""
+            elif begins:
+                begins, spelled = False, spelled.removeprefix(b" ")
+            spelled = held + spelled
+            # Whether a word's end is a space shows when another word follows.
+            held = b" " if marks_words and spelled.endswith(b" ") else b""
+            yield spelled.removesuffix(held)
+
+    def token_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Shape [vocabulary_size]: the bytes of text that each id stands for, 0 for special ones.
+
+        A word's end counts as a space. In all the ids of a document they are `surplus` more than its text.
+        """
+        lengths = np.fromiter(map(len, self._opened.spelled), dtype=np.int64, count=self.vocabulary_size)
+        lengths[[*self._opened.special, self.begin_of_text, self.end_of_text]] = 0
+        return lengths
+
+    def bytes_of(self, index: int) -> bytes:
+        """The bytes of text that the id stands for, perhaps parts of characters; see `spell`.
+
+        Raises:
+            UsageError: there is no such id.
+        """
+        if not 0 <= index < self.vocabulary_size:
             raise UsageError(f"there is no token {index}: the tokenizer has {self.vocabulary_size}")
-        return END_OF_TEXT.encode() if index == self.end_of_text else bytes(map(_BYTES.__getitem__, token))
+        return self._opened.spelled[index]
+
+    def name_of(self, index: int) -> str:
+        """What tokenizer.json calls this id, such as ``</s>``."""
+        return self._opened.tokens[index]
 
     def to_bytes(self) -> bytes:
         """The content of tokenizer.json, which Hugging Face's libraries read too."""
@@ -104,21 +152,60 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "the swarm's tokenizer") -> Self:
-        """Read a tokenizer back from the content of tokenizer.json.
+        """Read one of ours back from the content of tokenizer.json.
 
         Raises:
             ManifestError: it is not a tokenizer, or not one like those that `train_tokenizer` makes.
         """
-        try:
-            backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ManifestError(
-                f"{source}: not a tokenizer.json: {error}; `dupt-peer new` writes one"
-            ) from error
-        problem = _find_problem(backend)
-        if problem:
+        backend = _parse(data, source, "`dupt-peer new` writes one")
+        if problem := find_difference(backend):
             raise ManifestError(f"{source}: {problem}; `dupt-peer new` writes a suitable one")
-        return cls(backend, data)
+        return cls(open_tokenizer(backend, data), data)
+
+    @classmethod
+    def from_foreign(cls, data: bytes, end_of_text: int, source: str = "tokenizer.json") -> Self:
+        """Read the tokenizer.json of any model, as it is; ours is the plain case.
+
+        BPE of bytes as in GPT-2 and Llama 3, of SentencePiece's pieces as in Llama 2, and of words as in
+        GPT-1 is supported. What a tokenizer does to text, `lossy` says.
+
+        Args:
+            data: its content.
+            end_of_text: the id that is to follow each document; the model's `eos_token_id`.
+            source: where it comes from.
+
+        Raises:
+            ManifestError: it is not a tokenizer, or of a kind that is not supported; the reason is named.
+        """
+        remedy = "use a model with another tokenizer"
+        backend = _parse(data, source, "use the one that the model came with")
+        try:
+            opened = open_tokenizer(backend, data)
+            if not 0 <= end_of_text < len(opened.tokens):
+                raise ValueError(
+                    f"there is no token {end_of_text} to end a text: it has {len(opened.tokens)}"
+                )
+            found = cls(opened, data, end_of_text)
+            try_out(opened, found.decode, keeps_text=not found.lossy)
+        except Exception as error:  # the library raises bare Exceptions here too
+            raise ManifestError(f"{source}: {error}; {remedy}") from error
+        return found
+
+    @classmethod
+    def of(cls, manifest: Manifest, data: bytes, source: str = "the swarm's tokenizer") -> Self:
+        """The tokenizer that ``manifest`` names.
+
+        Raises:
+            ManifestError: see `from_foreign`; or it has another number of ids.
+        """
+        wanted = manifest.tokenizer
+        found = cls.from_foreign(data, wanted.end_of_text, source)
+        if found.vocabulary_size != wanted.vocabulary_size:
+            raise ManifestError(
+                f"{source}: it has {found.vocabulary_size} ids, but `tokenizer.vocabulary_size` in the "
+                f"manifest is {wanted.vocabulary_size}; give that the former"
+            )
+        return found
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json to ``path`` atomically.
@@ -127,6 +214,26 @@ class Tokenizer:
             FileError: the file cannot be written.
         """
         write_atomically(path, lambda file: file.write_bytes(self._data))
+
+    def _losses(self) -> Iterator[str]:
+        yield from self._opened.losses
+        if self._puts_space and self.encode(" a") == self.encode("a"):
+            yield "a space at its beginning is lost"
+
+    def _spelled(self, ids: Iterable[int]) -> bytes:
+        return b"".join(map(self._opened.spelled.__getitem__, ids))
+
+
+def _parse(data: bytes, source: str, remedy: str) -> tokenizers.Tokenizer:
+    if len(data) > TOKENIZER_BYTES_MAX:
+        raise ManifestError(
+            f"{source}: a tokenizer.json of {len(data):,} bytes, and {TOKENIZER_BYTES_MAX:,} are the most; "
+            f"{remedy}"
+        )
+    try:
+        return parse(data)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ManifestError(f"{source}: not a tokenizer.json: {error}; {remedy}") from error
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
@@ -143,7 +250,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
             f"vocabulary_size = {vocabulary_size} is too small; "
             f"use at least {MIN_VOCABULARY_SIZE}: 256 bytes and {END_OF_TEXT}"
         )
-    backend = _untrained()
+    backend = untrained()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=2,
@@ -153,13 +260,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
     )
     backend.train_from_iterator(_training_texts(texts), trainer)
     return Tokenizer.from_bytes(backend.to_str().encode())
-
-
-def _untrained() -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    backend.decoder = decoders.ByteLevel()
-    return backend
 
 
 def _training_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -175,31 +275,3 @@ def _training_texts(texts: Iterable[str]) -> Iterator[str]:
         remaining -= len(text)
         if remaining <= 0:
             return
-
-
-def _find_problem(backend: tokenizers.Tokenizer) -> str:
-    """Why this tokenizer would lose text or misnumber tokens, or an empty string."""
-    vocabulary = backend.get_vocab()
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
-        return "its ids are not 0, 1, 2, …"
-    if tokens[:1] != [END_OF_TEXT]:
-        return f"id 0 is not {END_OF_TEXT}"
-    if not vocabulary.keys() >= ALPHABET or not ALPHABET.issuperset("".join(tokens[1:])):
-        return "its alphabet is not the 256 bytes"
-    expected = _untrained()
-    expected.add_special_tokens([END_OF_TEXT])
-    # Both as this version of the library writes them, so that a file of another version compares alike.
-    found, wanted = _structure(backend), _structure(expected)
-    differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-    return f"`{differing[0]}` is not that of a byte-level BPE" if differing else ""
-
-
-def _structure(backend: tokenizers.Tokenizer) -> dict[str, Any]:
-    """All of tokenizer.json except the library's version, the vocabulary and the merges."""
-    content: dict[str, Any] = json.loads(backend.to_str())
-    return {
-        **content,
-        "version": None,
-        "model": {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")},
-    }

@@ -71,13 +71,11 @@ class Manifest(Table):
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         rows = self.tokenizer.vocabulary_size + self.objective.special_tokens
-        if self.model.vocabulary_size != rows:
+        if self.model.vocabulary_size < rows:  # some models have more, so that matrices have handy shapes
+            special = f" + {self.objective.special_tokens}" if self.objective.supervised else ""
             raise ValueError(
-                f"model.vocabulary_size = {self.model.vocabulary_size} is not "
-                f"tokenizer.vocabulary_size + {self.objective.special_tokens} = {rows}; make it so"
-                if self.objective.supervised
-                else f"model.vocabulary_size = {self.model.vocabulary_size} differs from "
-                f"tokenizer.vocabulary_size = {rows}; give both the latter"
+                f"model.vocabulary_size = {self.model.vocabulary_size} is less than "
+                f"tokenizer.vocabulary_size{special} = {rows}; use at least that"
             )
         if self.inner.optimizer not in self.strategy.inner_optimizers:
             takes = ", ".join(f"`{name}` takes {traits.inner_choice}" for name, traits in STRATEGIES.items())

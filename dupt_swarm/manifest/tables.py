@@ -11,6 +11,7 @@ from dupt_swarm.schedule.decays import DECAYS
 from dupt_swarm.schedule.growth import LEAST_GROWTH
 
 HASH = re.compile(r"[0-9a-f]{64}")
+TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
 
 
 class Table(BaseModel):
@@ -32,7 +33,8 @@ class Tokenizer(Table):
     """Which tokenizer the swarm uses."""
 
     sha256: str = Field(description="SHA-256 of tokenizer.json, hexadecimal")
-    vocabulary_size: int = Field(ge=257, le=1 << 24, description="bytes, merges and <|endoftext|>")
+    vocabulary_size: int = Field(ge=257, le=1 << 24, description="ids of tokenizer.json, special ones too")
+    end_of_text: int = Field(default=0, ge=0, description="the id after each document; ours has 0")
 
     @field_validator("sha256")
     @classmethod
@@ -41,12 +43,21 @@ class Tokenizer(Table):
             raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
         return value
 
+    @model_validator(mode="after")
+    def _end_is_a_token(self) -> Self:
+        if self.end_of_text >= self.vocabulary_size:
+            raise ValueError(
+                f"end_of_text = {self.end_of_text} is none of the vocabulary_size = {self.vocabulary_size} "
+                "ids; give the tokenizer's own"
+            )
+        return self
+
 
 class Model(Table):
     """The decoder: its shape, and which parts it is made of; docs/models.md has who uses which."""
 
     vocabulary_size: int = Field(
-        ge=257, le=1 << 24, description="rows of W_e; the tokenizer's, and 3 for a task"
+        ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a task, and any that are unused"
     )
     context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
     layers: int = Field(ge=1, le=1024, description="transformer blocks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -64,12 +65,13 @@ class SavedModel:
                 f"{path}: no model there yet (no {REPLICA_FILE}); "
                 "give a folder that `dupt-model pull` wrote, or a checkpoint"
             )
-        tokenizer = Tokenizer.from_bytes(data, str(shared / TOKENIZER_FILE))
-        if tokenizer.sha256 != manifest.tokenizer.sha256:
+        found = hashlib.sha256(data).hexdigest()
+        if found != manifest.tokenizer.sha256:
             raise ManifestError(
-                f"{shared / TOKENIZER_FILE}: its SHA-256 is {tokenizer.sha256[:12]}…, the manifest beside it "
+                f"{shared / TOKENIZER_FILE}: its SHA-256 is {found[:12]}…, the manifest beside it "
                 f"wants {manifest.tokenizer.sha256[:12]}…; take the model from its swarm again"
             )
+        tokenizer = Tokenizer.of(manifest, data, str(shared / TOKENIZER_FILE))
         origin = newest / ORIGIN_FILE
         return cls(
             newest,

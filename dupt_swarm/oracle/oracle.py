@@ -65,7 +65,7 @@ class Oracle:
             CheckpointError: the checkpoint is damaged.
         """
         self._swarm, self._settings = swarm, settings
-        device, tokenizer = choose_device(settings.device), Tokenizer.from_bytes(swarm.tokenizer)
+        device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
         self._threads = Threads(settings.threads)
         self.objective = open_objective(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)

@@ -80,6 +80,9 @@ def command(model: Path, corpus: str, field: str, strict: bool, as_json: bool, *
         )
     for sentence in sentences(text.left_out):
         click.echo(sentence, err=True)
+    if saved.tokenizer.lossy:
+        reason = f"the tokenizer does not keep text as it is: {saved.tokenizer.lossy}"
+        click.echo(f"note: {reason}; bits per byte are of the text that it keeps", err=True)
     show = _print_json if as_json else _print
     show(saved, found, text)
 

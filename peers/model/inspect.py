@@ -49,7 +49,10 @@ def about_model(path: Path) -> dict[str, Any]:
         "path": str(path),
         "kind": _kind(path, find_model(path)),
         **_shape(model.manifest, state.anchor.numel()),
-        "tokenizer": _tokenizer(model.manifest, model.tokenizer.sha256),
+        "tokenizer": {
+            **_tokenizer(model.manifest, model.tokenizer.sha256),
+            "lossy": model.tokenizer.lossy,
+        },
         "bytes": sum(file.stat().st_size for file in _files(model)),
         "round": state.round,
         "tokens": state.swarm_tokens,
@@ -149,6 +152,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         }
     if found.get("custom"):
         facts["parameters"] += ", of a custom model that the manifest does not describe"
+    if tokenizer.get("lossy"):
+        facts["tokenizer"] += f"; it does not keep text as it is: {tokenizer['lossy']}"
     lines = [str(found["path"]), *(f"  {key:<11} {value}" for key, value in facts.items())]
     return lines + _origin_lines(found.get("origin"))
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning import tokenizer as tokenizer_module
-from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT
 
 TEXTS = ["The swarm trains one model; the swarm has no centre.\n", "Æsop's fox: 'naïve' 狐狸 🦊\r\n\t"] * 8
 TOKENIZER = train_tokenizer(TEXTS, 400)

@@ -6,6 +6,7 @@ texts            folders of real text to train on
 tiny             manifests and settings of very small swarms
 contributions    contributions as an oracle sends them
 averages         the average of a round, put together from its parts
+foreign_tokenizers  such as well-known models have
 saved_models     model folders with very small models
 hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart

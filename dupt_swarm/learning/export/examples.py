@@ -83,7 +83,7 @@ answer = torch.stack([score("a context", choice) for choice in ("one choice", "a
 print(answer.softmax(0).tolist())"""
 
 
-def plain(objective: Objective) -> str:
+def plain(objective: Objective, end_of_text: int) -> str:
     """Parameters into a model of ours."""
     build = "TaskModel(shape, objective)" if objective.supervised else "GPT(shape)"
     imports = (
@@ -106,7 +106,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 
 config = json.loads(Path("config.json").read_text())
 {tables}
-tokenizer = Tokenizer.from_bytes(Path("tokenizer.json").read_bytes())
+tokenizer = Tokenizer.from_foreign(Path("tokenizer.json").read_bytes(), end_of_text={end_of_text})
 model = {build}
 model.load_state_dict(load_file("model.safetensors"))
 model.eval()"""

@@ -10,7 +10,6 @@ from dupt_swarm.learning.architectures import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
 from dupt_swarm.learning.export.tokenizer import write_tokenizer
-from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Model
 
 
@@ -37,13 +36,12 @@ class HuggingFace:
             state |= {f"head.{name}": tensor for name, tensor in learned.head.state_dict().items()}
         elif learned.head is not None:
             write_tensors(folder / "head.safetensors", learned.head.state_dict())
-        write_tensors(
-            folder / "model.safetensors", self.architecture.names.to_theirs(state, learned.manifest.model)
-        )
-        write_json(folder / "config.json", self.config(learned.manifest))
-        end = Tokenizer.end_of_text
-        generation = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
-        write_json(folder / "generation_config.json", generation)
+        theirs = self.architecture.names.to_theirs(state, learned.manifest.model)
+        write_tensors(folder / "model.safetensors", theirs)
+        begin, end = learned.tokenizer.begin_of_text, learned.tokenizer.end_of_text
+        edges = {"bos_token_id": begin, "eos_token_id": end}
+        write_json(folder / "config.json", self.config(learned.manifest) | edges)
+        write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
         write_tokenizer(folder, learned.tokenizer, learned.manifest)
 
     def has_head(self, manifest: Manifest) -> bool:
@@ -76,8 +74,8 @@ class HuggingFace:
             "model_type": self.name,
             **self.architecture.settings(model),
             "summary_first_dropout": objective.head_dropout,
-            "bos_token_id": Tokenizer.end_of_text,
-            "eos_token_id": Tokenizer.end_of_text,
+            "bos_token_id": manifest.tokenizer.end_of_text,  # unless the tokenizer has a template
+            "eos_token_id": manifest.tokenizer.end_of_text,
             "dtype": "float32",
             **_labels(objective.labels),
         }

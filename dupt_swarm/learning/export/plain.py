@@ -34,4 +34,4 @@ class Plain:
 
     def example(self, manifest: Manifest) -> str:
         """See `Format.example`."""
-        return examples.plain(manifest.objective)
+        return examples.plain(manifest.objective, manifest.tokenizer.end_of_text)

@@ -2,6 +2,8 @@
 
 `AutoTokenizer` would otherwise choose a class by the model's type, and build another tokenizer from the
 vocabulary. And it would read `<|endoftext|>` in a text as the special token; to us it is text.
+A tokenizer that came with another model goes out as it came in, with the names that its special tokens have
+there. What its template puts before a text, `transformers` puts there too.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import tokenizers
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.export.learned import write_json
-from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
 TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
@@ -29,11 +31,12 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> N
     (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": END_OF_TEXT,  # a document begins after the end of another
-        "eos_token": END_OF_TEXT,
+        # Of ours it is the same: a document begins after the end of another.
+        "bos_token": tokenizer.name_of(tokenizer.begin_of_text),
+        "eos_token": tokenizer.name_of(tokenizer.end_of_text),
         "additional_special_tokens": list(special),
         "split_special_tokens": True,
-        "add_prefix_space": False,
+        **({} if tokenizer.surplus else {"add_prefix_space": False}),
         "clean_up_tokenization_spaces": False,
         # OpenAI GPT would add the embeddings of token_type_ids, as if they were tokens.
         "model_input_names": ["input_ids", "attention_mask"],

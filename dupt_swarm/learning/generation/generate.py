@@ -34,7 +34,7 @@ def generate(
         prompt: at least one token.
         sampling: how to choose tokens, and how many at most.
         end: the token to end before, as `Tokenizer.end_of_text`; it is not among the result. None: none.
-        vocabulary_size: choose among ids below this only: a task's model has more. None: among all.
+        vocabulary_size: choose among ids below this only: W_e may have more rows. None: among all.
 
     Raises:
         UsageError: the prompt is empty, or has tokens that the model does not have.

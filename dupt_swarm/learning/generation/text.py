@@ -22,7 +22,7 @@ def continue_text(
     Args:
         model: see `generate`.
         tokenizer: the model's.
-        prompt: empty: the model begins a document of its own.
+        prompt: how a document begins; empty: the model begins one of its own.
         sampling: how to choose tokens.
         stop: words; from the first of them on, text is never yielded.
 
@@ -31,22 +31,25 @@ def continue_text(
     """
     if not all(stop):
         raise UsageError("a stop word is empty: nothing would be written; leave it out", setting="stop")
-    end = tokenizer.end_of_text
+    encoded, end = tokenizer.encode(prompt), tokenizer.end_of_text
     tokens = generate(
         model,
-        tokenizer.encode(prompt) or [end],
+        tokenizer.prefix + encoded or [end],
         sampling,
         end=end,
         vocabulary_size=tokenizer.vocabulary_size,
     )
-    return until(characters(tokenizer, tokens), stop)
+    return until(characters(tokenizer, tokens, encoded), stop)
 
 
-def characters(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """The text of ``tokens``, as `Tokenizer.decode` gives it, in pieces of whole characters."""
+def characters(tokenizer: Tokenizer, tokens: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
+    """The text of ``tokens``, as `Tokenizer.decode` gives it, in pieces of whole characters.
+
+    ``before`` are the tokens that they follow in their document; their text is there already.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for token in tokens:
-        if text := decoder.decode(tokenizer.bytes_of(token)):
+    for spelled in tokenizer.spell(tokens, before):
+        if text := decoder.decode(spelled):
             yield text
     if rest := decoder.decode(b"", final=True):
         yield rest

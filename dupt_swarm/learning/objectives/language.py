@@ -32,7 +32,6 @@ class Language:
     """
 
     unit = "tokens"
-    notes: Sequence[str] = ()
     uniform = True
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, corpus: Corpus) -> None:
@@ -42,6 +41,14 @@ class Language:
         self._manifest = manifest
         self._context_length = manifest.model.context_length
         self._token_bytes = tokenizer.token_bytes()
+        self.notes: Sequence[str] = (
+            [
+                f"the swarm's tokenizer does not keep text as it is: {tokenizer.lossy}; "
+                "bits per byte are of the text that it keeps"
+            ]
+            if tokenizer.lossy
+            else []
+        )
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:

@@ -11,14 +11,15 @@ from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
-TOKENIZER_SECONDS = 60.0
-TOKENIZER_BYTES_MAX = 1 << 28
+TOKENIZER_SECONDS = 60.0  # and the time for its bytes at the slowest acceptable rate
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,11 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: H
         try:
             digest = next(iter(handshake.hellos.values())).tokenizer_blob
             index = await exchange.fetch_index(digest, peers)
-            if sum(index.sizes) > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
+            size = sum(index.sizes)
+            if size > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
                 raise NodeError("the peers offered a malformed tokenizer")
-            data = bytes((await exchange.fetch(Assembly(index), donors, TOKENIZER_SECONDS)).sections[0])
+            seconds = TOKENIZER_SECONDS + size / BYTES_PER_SECOND_MIN
+            data = bytes((await exchange.fetch(Assembly(index), donors, seconds)).sections[0])
         except NodeError as error:
             raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
     wanted, found = handshake.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.tokenizer import TASK_TOKENS, write_tokenizer
-from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT
 from tests.learning.export.test_agreement import POST, PRE, TOKENIZER, learned_as
 from tests.support.hugging_face import load_tokenizer
 
