@@ -100,13 +100,14 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
         first = GPT(manifest.model)
         first.init_weights(seed)
         curve: list[float] = []
-        rounds = 0
+        rounds, bits = 0, 0.0
 
         def after_round(parameters: Tensor, done: int) -> None:
-            nonlocal rounds
+            nonlocal rounds, bits
             rounds += 1
             while len(curve) < POINTS and done * POINTS >= tokens * (len(curve) + 1):
-                curve.append(held_out_loss(manifest, texts, parameters))
+                loss, bits = held_out(manifest, texts, parameters)
+                curve.append(loss)
                 click.echo(f"seed {seed}, {done} tokens, round {rounds}: {curve[-1]:.4f}", err=True)
 
         began = time.process_time()
@@ -117,7 +118,8 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
         else:
             train_swarm(manifest, start, sources(manifest, texts, 1), tokens, after_round, arm.late)
     seconds = round(time.process_time() - began)
-    return {"curve": curve, "rounds": rounds, "cpu_seconds": seconds, "torch": torch.__version__}
+    about = {"curve": curve, "bits_per_byte": bits, "rounds": rounds}
+    return about | {"cpu_seconds": seconds, "torch": torch.__version__}
 
 
 def build_manifest(tables: dict[str, Any], texts: Texts, seed: int) -> Manifest:
@@ -143,16 +145,18 @@ def sources(manifest: Manifest, texts: Texts, shares: int) -> list[Batches]:
     ]
 
 
-def held_out_loss(manifest: Manifest, texts: Texts, parameters: Tensor) -> float:
-    """The mean of the corpora's losses, nats per token."""
+def held_out(manifest: Manifest, texts: Texts, parameters: Tensor) -> tuple[float, float]:
+    """The means of the corpora's losses, nats per token, and of their bits per byte."""
     model = GPT(manifest.model)
     unflatten(parameters, list(model.parameters()))
     lengths, cpu = texts.tokenizer.token_bytes(), torch.device("cpu")
-    losses = []
+    found = []
     for corpus in texts.corpora.values():
         batches = held_out_batches(corpus.held_out, manifest.model.context_length, 16, HELD_OUT_BLOCKS)
-        losses.append(evaluate(model, batches, lengths, cpu).loss_nats)
-    return statistics.mean(losses)
+        found.append(evaluate(model, batches, lengths, cpu))
+    return statistics.mean(each.loss_nats for each in found), statistics.mean(
+        each.bits_per_byte for each in found
+    )
 
 
 def read(file: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ cli              the program
 lazy_group       imports a command when it runs, so that --help is quick
 model/           `dupt-model`: take the model away
 new              a manifest, and a tokenizer trained for it
-new_task         a manifest for a task, and the weights to begin with
+new_from         a manifest for a model that exists, and its weights to begin with
 bootstrap        the first peer
 join             an oracle
 evaluate         an independent evaluator

@@ -11,7 +11,9 @@ batches         shuffled blocks of tokens, resumable
 epochs          numbers in a new order in each epoch, resumable
 labelled/       examples of a task: tables read, encoded, dealt out
 finetuning/     learning a task from labelled examples, on one machine
-model           the GPT decoder
+decoder/        the GPT decoder: a file per part
+architectures/  which of Hugging Face's architectures it can be: tables for both directions
+importing/      a model from a folder of another program
 objectives/     what is learned: language, or a task besides it
 device          which device, which precision, compiled or not
 trainer         inner steps; the optimizer is handed in

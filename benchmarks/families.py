@@ -1,0 +1,164 @@
+"""Which block learns most: each preset's in a model of about 5 million weights, by tokens and by time.
+
+One process trains each on the four corpora of `convergence.py`: the same tokens in the same order, the same
+tokenizer and optimizer (Muon at 2e-3, as that benchmark's arm `alone-muon`), five blocks of width 256, and
+feed-forward layers as wide as makes the number of weights equal to 1 %. Only the block differs, so this says
+nothing of the papers' optimizers, sizes or data.
+
+    OMP_NUM_THREADS=1 python benchmarks/families.py run --seeds 0,1,2 --file families.jsonl
+    OMP_NUM_THREADS=1 python benchmarks/families.py speed
+    python benchmarks/families.py table families.jsonl
+
+How to read it, a row for a preset's block: held-out loss (nats per token, mean of the corpora) and bits per
+byte at the end; the loss ÷ that of `tiny` with the same seed, at equal tokens; and what `speed` prints, tokens
+per second of processor time ÷ those of `tiny`, medians of slices that take turns. Equal time is their product:
+a block of speed 0.8 is to be compared at 0.8 of the tokens, which `table --speed llama=0.8` does between the
+measured points.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from _arms import Arm
+from convergence import POINTS, mean_of, read, row, run_arm
+
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.manifest import Inner, Model
+from dupt_swarm.presets import load_preset
+
+TOKENS, BATCH, STEPS, SLICES = 819_200, 8, 4, 9
+INNER = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3}
+SHAPE = {"vocabulary_size": 4096, "context_length": 128, "layers": 5, "heads": 4, "width": 256}
+WEIGHTS = 5_028_864  # of `tiny` with five blocks
+FAMILIES = ("tiny", "gpt1", "transformer", "llama", "palm")
+
+
+def shape_of(family: str) -> dict[str, Any]:
+    """The preset's parts in a model of `WEIGHTS` weights, without dropout, which one pass needs not."""
+    preset = load_preset(family, None if family in ("tiny", "gpt1") else "tiny")["model"]
+    tables = preset | SHAPE | {"dropout": 0.0}
+    with torch.device("meta"):
+        counts = [GPT(Model(**(tables | {"hidden_width": width}))).parameter_count() for width in (256, 512)]
+    slope = (counts[1] - counts[0]) / 256
+    return tables | {"hidden_width": 8 * round((256 + (WEIGHTS - counts[0]) / slope) / 8)}
+
+
+@click.group()
+def main() -> None:
+    """Held-out loss and speed of each preset's block, at equal weights and tokens."""
+
+
+@main.command()
+@click.option("--seeds", default="0", show_default=True)
+@click.option("--family", "families", multiple=True, type=click.Choice(FAMILIES), default=FAMILIES)
+@click.option("--file", type=click.Path(path_type=Path), default=Path("families.jsonl"), show_default=True)
+def run(seeds: str, families: tuple[str, ...], file: Path) -> None:
+    """Train each with each seed; a line of JSON each. What FILE has already is not repeated."""
+    for seed in map(int, seeds.split(",")):
+        for family in families:
+            about = {"family": family, "seed": seed}
+            if any(about.items() <= line.items() for line in read(file)):
+                continue
+            shape = shape_of(family)
+            found = run_arm(Arm(INNER | {"model": shape}, alone=True), {}, seed, TOKENS)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(about | {"hidden_width": shape["hidden_width"]} | found) + "\n")
+
+
+@main.command()
+@click.option("--slices", type=click.IntRange(2), default=SLICES, show_default=True)
+def speed(slices: int) -> None:
+    """Tokens per second of processor time ÷ those of `tiny`."""
+    arms = {family: steps_of(family) for family in FAMILIES}
+    seconds: dict[str, list[float]] = {family: [] for family in arms}
+    for number in range(slices + 1):
+        for family, arm in arms.items():
+            began = time.process_time()
+            for _ in range(STEPS):
+                next(arm)
+            if number:  # the first one is for warming up
+                seconds[family].append(time.process_time() - began)
+    for family, times in seconds.items():
+        ratios = [one / other for one, other in zip(seconds["tiny"], times, strict=True)]
+        spread = f"{min(ratios):.2f}–{max(ratios):.2f}"
+        click.echo(f"{family}: {statistics.median(ratios):.2f} ({spread})")
+
+
+def steps_of(family: str) -> Iterator[None]:
+    """Inner steps, for ever."""
+    model = GPT(Model(**shape_of(family)))
+    inner = Inner(optimizer="muon", learning_rate=2e-3)
+    optimizer = build_inner(model.parameters(), inner, block_matrices(model))
+    device = torch.device("cpu")
+    while True:
+        tokens = torch.randint(SHAPE["vocabulary_size"], (BATCH, SHAPE["context_length"] + 1))
+        with autocast(device):
+            loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.option("--speed", "speeds", multiple=True, metavar="FAMILY=RATIO", help="As `speed` printed it.")
+def table(file: Path, speeds: tuple[str, ...]) -> None:
+    """The runs as a Markdown table, each the mean over the seeds."""
+    lines = read(file)
+    reference = {line["seed"]: line["curve"][-1] for line in lines if line["family"] == "tiny"}
+    ratios = {"tiny": 1.0} | {
+        name: float(value) for name, _, value in (each.partition("=") for each in speeds)
+    }
+    head = ["block of", "hidden", "loss", "bits per byte", "÷ `tiny`, equal tokens", "speed ÷ `tiny`"]
+    click.echo(row([*head, "÷ `tiny`, equal time", "seeds"]))
+    click.echo(row(["---"] * (len(head) + 2)))
+    for family in FAMILIES:
+        runs = {line["seed"]: line for line in lines if line["family"] == family}
+        if not runs:
+            continue
+        ratio = ratios.get(family)
+        at_end = [line["curve"][-1] / reference[seed] for seed, line in runs.items() if seed in reference]
+        at_time = [
+            loss_at(line["curve"], ratio) / reference[seed]
+            for seed, line in runs.items()
+            if ratio is not None and ratio <= 1 and seed in reference
+        ]
+        cells = [
+            f"`{family}`",
+            str(next(iter(runs.values()))["hidden_width"]),
+            mean_of([line["curve"][-1] for line in runs.values()]),
+            mean_of([line["bits_per_byte"] for line in runs.values()]),
+            mean_of(
+                [line["curve"][-1] / reference[seed] for seed, line in runs.items() if seed in reference]
+            ),
+            "–" if ratio is None else f"{ratio:.2f}",
+            mean_of(at_time),
+            ", ".join(map(str, sorted(runs))),
+        ]
+        click.echo(row(cells))
+
+
+def loss_at(curve: list[float], fraction: float) -> float:
+    """The loss at a fraction of the tokens, between the measured points linear in the logarithm of tokens."""
+    place = fraction * POINTS
+    before = min(int(place), POINTS - 1)
+    low, high = math.log(before), math.log(before + 1)
+    part = (math.log(place) - low) / (high - low)
+    return curve[before - 1] + part * (curve[before] - curve[before - 1])
+
+
+if __name__ == "__main__":
+    main()
