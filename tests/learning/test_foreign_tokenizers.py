@@ -168,6 +168,12 @@ def test_words() -> None:
     [
         (KINDS["metaspace"]()[0], "a space at its beginning is lost"),
         (KINDS["openai-gpt"]()[0], r"normalizer \(BertNormalizer\) rewrites .*drops white space.* are lost"),
+        (
+            changed(
+                gpt2()[0], pre_tokenizer=json.loads(gpt2()[0])["pre_tokenizer"] | {"add_prefix_space": True}
+            ),
+            "^a space at its beginning is lost$",
+        ),
         (changed(gpt2()[0], normalizer={"type": "NFC"}), r"^its normalizer \(NFC\) rewrites it$"),
         (
             changed(llama2()[0], model={"byte_fallback": False}),

@@ -139,6 +139,23 @@ def test_another_models_tokenizer(kind: str, tmp_path: Path) -> None:
             assert theirs.decode(ids) == text
 
 
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_task_with_another_models_tokenizer(kind: str, tmp_path: Path) -> None:
+    """A task's tokens follow the model's; text alone has our ids."""
+    tokenizer = Tokenizer.from_foreign(*FOREIGN[kind]())
+    size = tokenizer.vocabulary_size
+    task = {"kind": "entailment", "labels": ["no", "yes"]}
+    write_tokenizer(
+        tmp_path,
+        tokenizer,
+        tiny_manifest(vocabulary_size=size, model={"vocabulary_size": size + 3}, objective=task),
+    )
+    theirs = load_tokenizer(tmp_path)
+    assert theirs.convert_tokens_to_ids(list(TASK_TOKENS)) == [size, size + 1, size + 2]
+    for text in ("a", " The bear", f"<s>{TASK_TOKENS[0]}"):
+        assert theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text)
+
+
 def test_a_vocabulary_with_a_task_token(tmp_path: Path) -> None:
     """A vocabulary that somebody gave the name of a task's token is refused: ids would be wrong."""
     content = json.loads(TOKENIZER.to_bytes())
