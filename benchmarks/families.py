@@ -10,10 +10,10 @@ nothing of the papers' optimizers, sizes or data.
     python benchmarks/families.py table families.jsonl
 
 How to read it, a row for a preset's block: held-out loss (nats per token, mean of the corpora) and bits per
-byte at the end; the loss ÷ that of `tiny` with the same seed, at equal tokens; and what `speed` prints: tokens
-per second of processor time ÷ those of `tiny`, medians of slices that take turns. Equal time is their product:
-a block of speed 0.8 is to be compared at 0.8 of the tokens, which `table --speed llama=0.8` does between
-the measured points.
+byte at the end; the loss ÷ that of `tiny` with the same seed, at equal tokens; and what `speed` prints:
+tokens per second of processor time ÷ those of `tiny`, medians of slices that take turns. Equal time is their
+product: a block of speed 0.8 is to be compared at 0.8 of the tokens, which `table --speed llama=0.8` does
+between the measured points.
 """
 
 from __future__ import annotations

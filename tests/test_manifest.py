@@ -238,6 +238,16 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
             "model.vocabulary_size = 4096 is less than tokenizer.vocabulary_size = 5000; use at least that",
         ),
         (
+            {"objective": {"kind": "similarity"}},
+            "model.vocabulary_size = 4096 is less than tokenizer.vocabulary_size + 3 = 4099; "
+            "use at least that",
+        ),
+        (
+            {"tokenizer": {"end_of_text": 4096}},
+            "`tokenizer`: end_of_text = 4096 is none of the vocabulary_size = 4096 ids; "
+            "give the tokenizer's own",
+        ),
+        (
             {"inner": {"optimizer": "none"}},
             'inner.optimizer = "none" does not go with rounds.strategy = "diloco"; '
             '`diloco` takes "adamw" or "sgd" or "muon", `gradient` takes "none"',
@@ -311,6 +321,15 @@ def test_impossible_values(changes: dict, expected: str) -> None:
         else:
             changed[key] = value
     assert message_of(changed) == f"run.toml: {expected}"
+
+
+def test_rows_without_a_token() -> None:
+    """W_e may have more rows than the tokenizer has ids, so that matrices have handy shapes."""
+    changed = tables()
+    changed["model"]["vocabulary_size"] += 64
+    changed["tokenizer"]["end_of_text"] = 2
+    manifest = Manifest.model_validate(changed)
+    assert Manifest.parse(manifest.to_toml()) == manifest
 
 
 def test_missing_key() -> None:

@@ -21,7 +21,7 @@ from tokenizers import trainers
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.tokenizer_json.encoding import encode_pieces, find_template
-from dupt_swarm.learning.tokenizer_json.opening import Opened, open_tokenizer, parse
+from dupt_swarm.learning.tokenizer_json.opening import Opened, ending_with, open_tokenizer, parse
 from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT, find_difference, untrained
 from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET
 from dupt_swarm.learning.tokenizer_json.trial import try_out
@@ -47,11 +47,8 @@ class Tokenizer:
     """
 
     def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0) -> None:
-        self._opened, self._data = opened, data
+        self._opened, self._data = ending_with(opened, end_of_text), data
         self.end_of_text = end_of_text
-        if end_of_text not in opened.special:
-            for backend in (opened.backend, opened.going_on):
-                backend.add_special_tokens([opened.tokens[end_of_text]])
         before = find_template(opened.backend)
         self.begin_of_text = before[-1] if before else end_of_text
         self._puts_space = self._spelled(self.encode("a")).startswith(b" ")
@@ -129,7 +126,7 @@ class Tokenizer:
         A word's end counts as a space. In all the ids of a document they are `surplus` more than its text.
         """
         lengths = np.fromiter(map(len, self._opened.spelled), dtype=np.int64, count=self.vocabulary_size)
-        lengths[[*self._opened.special, self.begin_of_text, self.end_of_text]] = 0
+        lengths[[*self._opened.special, self.begin_of_text]] = 0
         return lengths
 
     def bytes_of(self, index: int) -> bytes:
@@ -186,7 +183,7 @@ class Tokenizer:
                     f"there is no token {end_of_text} to end a text: it has {len(opened.tokens)}"
                 )
             found = cls(opened, data, end_of_text)
-            try_out(opened, found.decode, keeps_text=not found.lossy)
+            try_out(found._opened, found.decode, keeps_text=not found.lossy)
         except Exception as error:  # the library raises bare Exceptions here too
             raise ManifestError(f"{source}: {error}; {remedy}") from error
         return found

@@ -21,6 +21,7 @@ from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.shards import Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from tests.support.foreign_tokenizers import KEEPING
 
 BYTES = train_tokenizer([], 257)  # each token is one byte
 OTHER = train_tokenizer(["swarm swarm"], 260)
@@ -295,3 +296,36 @@ def test_cache_is_private(source: Path, cache: Path) -> None:
     """Only its owner may look into the cache."""
     prepare(source, cache)
     assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_tokenizers_of_other_models(
+    kind: str, source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each document is, whole, between the model's own tokens, however it is cut; none gains a space."""
+    tokenizer = Tokenizer.from_foreign(*KEEPING[kind]())
+    whole = prepare(source, cache, tokenizer)
+    monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 15)
+    cut = prepare(source, cache.with_name("cut"), tokenizer)
+    expected = sorted([*tokenizer.prefix, *tokenizer.encode(text)] for text in DOCUMENTS)
+    for corpus in (whole, cut):
+        ids = [
+            index for split in (corpus.train, corpus.held_out) for index in split.read(0, len(split)).tolist()
+        ]
+        documents, document = [], []
+        for index in ids:
+            if index == tokenizer.end_of_text:
+                documents.append(document)
+                document = []
+            else:
+                document.append(index)
+        assert document == []
+        assert sorted(documents) == expected
+
+
+def test_another_end_of_text(source: Path, cache: Path) -> None:
+    """A cache is built anew for another token at the end of documents."""
+    data, end = KEEPING["llama3"]()
+    for index in (end, end + 1):
+        corpus = prepare(source, cache, Tokenizer.from_foreign(data, index))
+        assert corpus.train.read(0, len(corpus.train))[-1] == index

@@ -16,7 +16,9 @@ from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import characters, continue_text, until
 from dupt_swarm.learning.objectives.build import decoder_of
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
+from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import small_tokenizer, write_model
 
 TOKENIZER = small_tokenizer()
@@ -122,6 +124,25 @@ def test_a_tasks_own_tokens_are_never_written(tmp_path: Path) -> None:
     with torch.no_grad():
         decoder.wte.weight[-3:] *= 100  # unbearably attractive, one way or the other
     assert list(continue_text(decoder, saved.tokenizer, "The", SAMPLING))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prompt", ["", "The bear"])
+def test_tokenizers_of_other_models(kind: str, prompt: str, tmp_path: Path) -> None:
+    """A prompt begins as the model's texts do; what follows joins it as in one text, and no unused row."""
+    tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
+    size = tokenizer.vocabulary_size
+    saved = write_model(tmp_path, tokenizer, model={"vocabulary_size": size + 19})
+    model = decoder_of(saved.build(torch.device("cpu")))
+    with torch.no_grad():
+        model.wte.weight[size:] *= 100  # unbearably attractive, one way or the other
+    encoded, end = tokenizer.encode(prompt), tokenizer.end_of_text
+    begun = [*tokenizer.prefix, *encoded] or [end]
+    tokens = list(generate(model, begun, SAMPLING, end=end, vocabulary_size=size))
+    assert len(tokens) > 5
+    written = "".join(continue_text(model, saved.tokenizer, prompt, SAMPLING))
+    whole = b"".join(tokenizer.spell([*encoded, *tokens])).decode(errors="replace")
+    assert tokenizer.decode(encoded) + written == whole
 
 
 def test_what_makes_no_sense_is_refused(model: GPT, saved: SavedModel) -> None:

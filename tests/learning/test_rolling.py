@@ -18,6 +18,7 @@ from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.rolling import Sliding, Window, evaluate_documents, evaluate_pieces
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Model
+from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import TEXT, small_tokenizer
 
 CPU = torch.device("cpu")
@@ -33,6 +34,10 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer) -> GPT:
+    return model_for(tokenizer)
+
+
+def model_for(tokenizer: Tokenizer) -> GPT:
     return GPT(
         Model(
             vocabulary_size=tokenizer.vocabulary_size,
@@ -95,7 +100,7 @@ def naive(model: GPT, tokenizer: Tokenizer, stride: int) -> tuple[float, int]:
     model.eval()
     nats, count = 0.0, 0
     for document in DOCUMENTS:
-        tokens = [tokenizer.end_of_text, *tokenizer.encode(document)]
+        tokens = [tokenizer.begin_of_text, *tokenizer.encode(document)]
         for position in range(1, len(tokens)):
             # The window that predicts it ends after the first context, then after each stride.
             end = CONTEXT if position <= CONTEXT else CONTEXT + stride * -(-(position - CONTEXT) // stride)
@@ -177,3 +182,35 @@ def test_no_text_is_an_error(model: GPT, tokenizer: Tokenizer) -> None:
     """Without text there is no loss."""
     with pytest.raises(CorpusError, match="there is no text"):
         evaluate_documents(model, tokenizer, ["", ""], stride=None, batch_size=1, device=CPU)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers_of_other_models(kind: str) -> None:
+    """A document begins after the model's own token; bytes are those of the text that the tokenizer keeps."""
+    tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
+    model = model_for(tokenizer)
+    documents = [TEXT, "", "a", " The bear  walks.", "\n \n", "x" * 3 * CONTEXT]
+    whole = evaluate_documents(model, tokenizer, documents, stride=None, batch_size=3, device=CPU)
+    pieces = [
+        Piece(text[start : start + 7], start == 0, start + 7 >= len(text), 0)
+        for text in documents
+        for start in range(0, max(1, len(text)), 7)
+    ]
+    cut = evaluate_pieces(model, tokenizer, iter(pieces), stride=None, batch_size=3, device=CPU)
+    kept = sum(len(tokenizer.decode(tokenizer.encode(text)).encode()) for text in documents)
+    assert whole.bytes == kept
+    if not tokenizer.lossy:
+        assert cut.bytes == kept == sum(len(text.encode()) for text in documents)
+    with pytest.raises(CorpusError, match="there is no text"):
+        evaluate_documents(model, tokenizer, ["", ""], stride=None, batch_size=1, device=CPU)
+
+
+@pytest.mark.parametrize("kind", ["llama2", "openai-gpt"])
+def test_the_loss_with_another_models_tokenizer(kind: str) -> None:
+    """It is that of one prediction at a time."""
+    tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
+    model = model_for(tokenizer)
+    found = measure(model, tokenizer)
+    nats, tokens = naive(model, tokenizer, CONTEXT)
+    assert found.tokens == tokens
+    assert found.loss_nats == pytest.approx(nats / tokens, abs=1e-5)

@@ -13,7 +13,7 @@ from dupt_swarm.models.beginning import begin_task, write_beginning
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE, Swarm
-from tests.support.saved_models import write_model
+from tests.support.saved_models import small_tokenizer, write_model
 from tests.support.tiny import settings
 
 TASK = Objective(kind="classification", labels=["a", "b", "c"])
@@ -35,6 +35,19 @@ def test_a_task_begins_with_the_pretrained_weights(tmp_path: Path) -> None:
     assert (again, same.digest) == (manifest, state.digest)
     _, other = begin_task(base, TASK, name="tuning", seed=8)
     assert other.digest != state.digest
+
+
+def test_rows_that_no_token_uses(tmp_path: Path) -> None:
+    """Start, delimiter and extract are drawn where the model had rows without a token, and those go."""
+    size = small_tokenizer().vocabulary_size
+    base = write_model(tmp_path, model={"vocabulary_size": size + 3})
+    manifest, state = begin_task(base, TASK, name="tuning", seed=7)
+    model = build_model(manifest)
+    unflatten(state.anchor, list(model.parameters()))
+    ours, theirs = decoder_of(model).wte.weight, decoder_of(base.build(torch.device("cpu"))).wte.weight
+    assert manifest.model.vocabulary_size == len(ours) == size + 3
+    assert torch.equal(ours[:size], theirs[:size])
+    assert not torch.isclose(ours[size:], theirs[size:]).any()
 
 
 def test_the_manifest_is_that_of_a_fine_tuning(tmp_path: Path) -> None:

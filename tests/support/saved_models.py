@@ -21,13 +21,14 @@ def small_tokenizer(vocabulary_size: int = 300) -> Tokenizer:
     return train_tokenizer([TEXT], vocabulary_size)
 
 
-def write_model(folder: Path, **changes: Any) -> SavedModel:
+def write_model(folder: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> SavedModel:
     """Write a model folder, with a task if they say so; ``changes`` as in `tiny_manifest`.
 
     Weights are ten times as large as usual, so that the model has preferences without any training.
     """
     changes["model"] = {"init_std": 0.2} | changes.get("model", {})
-    tokenizer = small_tokenizer()
+    tokenizer = tokenizer or small_tokenizer()
+    changes["tokenizer"] = {"end_of_text": tokenizer.end_of_text}
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **changes)
     model = build_model(manifest)
     return write_state(folder, manifest, tokenizer, list(model.parameters()))

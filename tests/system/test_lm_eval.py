@@ -17,6 +17,8 @@ from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.learned import Learned
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.rolling import evaluate_documents
+from dupt_swarm.learning.tokenizer import Tokenizer
+from tests.support.foreign_tokenizers import KEEPING
 from tests.support.saved_models import TEXT, write_model
 
 pytestmark = pytest.mark.system
@@ -61,11 +63,20 @@ def lm_eval() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "model", [{"placement": "post", "hidden_width": 128}, {"placement": "pre"}], ids=["openai-gpt", "gpt2"]
+    ("model", "tokenizer"),
+    [
+        ({"placement": "post", "hidden_width": 128}, None),
+        ({"placement": "pre"}, None),
+        ({"placement": "pre"}, "llama2"),
+    ],
+    ids=["openai-gpt", "gpt2", "llama2's tokenizer"],
 )
-def test_same_bits_per_byte(lm_eval: list[str], model: dict[str, object], tmp_path: Path) -> None:
+def test_same_bits_per_byte(
+    lm_eval: list[str], model: dict[str, object], tokenizer: str | None, tmp_path: Path
+) -> None:
     """Bits per byte of documents of any length and characters agree to 1e-5: no token differs."""
-    saved = write_model(tmp_path / "model", model=model)
+    foreign = Tokenizer.from_foreign(*KEEPING[tokenizer]()) if tokenizer else None
+    saved = write_model(tmp_path / "model", foreign, model=model)
     ours = saved.build(torch.device("cpu"))
     assert isinstance(ours, GPT)
     exported = tmp_path / "exported"

@@ -21,10 +21,14 @@ _TASK = """\
 start, delimiter, extract = tokenizer.convert_tokens_to_ids(["<|start|>", "<|delimiter|>", "<|extract|>"])
 
 
+def encode(text):
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
 def tokens(*texts):
-    ids = [start, *tokenizer.encode(texts[0])]
+    ids = [start, *encode(texts[0])]
     for text in texts[1:]:
-        ids += [delimiter, *tokenizer.encode(text)]
+        ids += [delimiter, *encode(text)]
     return [*ids, extract]
 """
 

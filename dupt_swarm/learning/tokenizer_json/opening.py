@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tokenizers
 
@@ -81,6 +81,15 @@ def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes) -> Opened:
         special,
         tuple(dict.fromkeys(losses(content, spelling, vocabulary))),
     )
+
+
+def ending_with(opened: Opened, index: int) -> Opened:
+    """``opened`` where this token is special too, as what ends a text must be."""
+    if index in opened.special:
+        return opened
+    for backend in (opened.backend, opened.going_on):
+        backend.add_special_tokens([opened.tokens[index]])
+    return replace(opened, special=opened.special | {index})
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def find_problem(
 
 def _misnumbered(added: Sequence[Mapping[str, Any]], vocabulary: Mapping[str, int]) -> str:
     for token in added:
-        if (found := vocabulary[token["content"]]) != token["id"]:
+        if (found := vocabulary.get(token["content"])) != token["id"]:
             return (
                 f"its token {token['content']!r} has the id {token['id']}, but {found} would be the next: "
                 "fill the gap with tokens that are not used"

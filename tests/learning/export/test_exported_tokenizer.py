@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,14 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.tokenizer import TASK_TOKENS, write_tokenizer
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT
 from tests.learning.export.test_agreement import POST, PRE, TOKENIZER, learned_as
+from tests.support.foreign_tokenizers import KEEPING
+from tests.support.foreign_tokenizers import KINDS as FOREIGN
 from tests.support.hugging_face import load_tokenizer
+from tests.support.tiny import tiny_manifest
 
 AWKWARD = [
     *(END_OF_TEXT, "<|", *TASK_TOKENS, "|>", " ", "  ", "\t", "\0", "\x1c", "\r", "\n", "\r\n", "'s", "é"),
@@ -107,6 +112,48 @@ def test_a_language_model_keeps_its_swarms_tokenizer(tmp_path: Path) -> None:
     learned = learned_as(PRE)
     write_tokenizer(tmp_path, TOKENIZER, learned.manifest)
     assert (tmp_path / "tokenizer.json").read_bytes() == TOKENIZER.to_bytes()
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_another_models_tokenizer(kind: str, tmp_path: Path) -> None:
+    """It goes out as it came in; `transformers` gives our ids, begins texts as we do, and ends them so."""
+    data, end = FOREIGN[kind]()
+    tokenizer = Tokenizer.from_foreign(data, end)
+    shape = PRE | {"vocabulary_size": tokenizer.vocabulary_size + 7}
+    manifest = tiny_manifest(
+        tokenizer.sha256, tokenizer.vocabulary_size, model=shape, tokenizer={"end_of_text": end}
+    )
+    learned = replace(learned_as(PRE), manifest=manifest, model=build_model(manifest), tokenizer=tokenizer)
+    export(tmp_path, learned, choose_format(None, manifest.model))
+    assert (tmp_path / "tokenizer.json").read_bytes() == data
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((tmp_path / name).read_text())
+        assert (config["bos_token_id"], config["eos_token_id"]) == (tokenizer.begin_of_text, end)
+    theirs = load_tokenizer(tmp_path)
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (tokenizer.begin_of_text, end)
+    assert len(theirs) == tokenizer.vocabulary_size
+    for text in ("a", " The bear\n walks", f"12 {tokenizer.name_of(end)} 🦊", "".join(AWKWARD)):
+        ids = tokenizer.encode(text)
+        assert theirs(text)["input_ids"] == [*tokenizer.prefix, *ids]
+        if kind in KEEPING:
+            assert theirs.decode(ids) == text
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_task_with_another_models_tokenizer(kind: str, tmp_path: Path) -> None:
+    """A task's tokens follow the model's; text alone has our ids."""
+    tokenizer = Tokenizer.from_foreign(*FOREIGN[kind]())
+    size = tokenizer.vocabulary_size
+    task = {"kind": "entailment", "labels": ["no", "yes"]}
+    write_tokenizer(
+        tmp_path,
+        tokenizer,
+        tiny_manifest(vocabulary_size=size, model={"vocabulary_size": size + 3}, objective=task),
+    )
+    theirs = load_tokenizer(tmp_path)
+    assert theirs.convert_tokens_to_ids(list(TASK_TOKENS)) == [size, size + 1, size + 2]
+    for text in ("a", " The bear", f"<s>{TASK_TOKENS[0]}"):
+        assert theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text)
 
 
 def test_a_vocabulary_with_a_task_token(tmp_path: Path) -> None:

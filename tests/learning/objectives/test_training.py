@@ -15,9 +15,11 @@ from dupt_swarm.learning.objectives.open import check_data, open_objective
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
-from tests.support.saved_models import small_tokenizer
+from tests.support.foreign_tokenizers import KINDS
+from tests.support.saved_models import TEXT, small_tokenizer
 from tests.support.tasks import small_task, two_languages, write_lines
 from tests.support.tiny import tiny_manifest
 
@@ -171,3 +173,17 @@ def test_a_manifest_of_a_task_says_so() -> None:
     manifest, _ = small_task(LANGUAGES)
     assert json.loads(manifest.canonical_bytes())["objective"]["kind"] == "classification"
     assert Manifest.parse(manifest.to_toml()) == manifest
+
+
+@pytest.mark.parametrize(("kind", "notes"), [("llama2", 0), ("openai-gpt", 1)])
+def test_a_tokenizer_that_loses_something(kind: str, notes: int, tmp_path: Path) -> None:
+    """Who brings a text is told what the swarm's tokenizer changes in it, and whose bytes are counted."""
+    tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
+    (tmp_path / "text.txt").write_text(TEXT * 20)
+    manifest = tiny_manifest(vocabulary_size=tokenizer.vocabulary_size)
+    opened = open_objective(manifest, tokenizer, OracleSettings(tmp_path / "text.txt"), tmp_path / "tokens")
+    assert len(opened.notes) == notes
+    assert all("BertNormalizer" in note and "text that it keeps" in note for note in opened.notes)
+    model = build_model(manifest)
+    found = opened.measure_held_out(model, torch.device("cpu"), 4, 1000, no_look)
+    assert found.bits_per_byte is not None and 1 < found.bits_per_byte < 10

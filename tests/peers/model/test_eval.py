@@ -13,8 +13,10 @@ from click.testing import CliRunner, Result
 from dupt_swarm.learning import documents
 from dupt_swarm.learning.objectives.build import decoder_of
 from dupt_swarm.learning.rolling import evaluate_documents
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
+from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import TEXT, small_tokenizer, write_model
 
 CPU = torch.device("cpu")
@@ -113,6 +115,17 @@ def test_a_fine_tuned_model_is_measured_too(tmp_path: Path, corpus: Path) -> Non
     objective = {"kind": "classification", "labels": ["a", "b"]}
     saved = write_model(tmp_path / "task", model={"vocabulary_size": size}, objective=objective)
     assert json.loads(run(saved, corpus, "--json").stdout)["bits_per_byte"] > 0
+
+
+def test_another_models_tokenizer(tmp_path: Path, corpus: Path) -> None:
+    """Bytes are those of the text that it keeps, which is said if it is not all."""
+    for kind, lossy in (("llama2", False), ("openai-gpt", True)):
+        saved = write_model(tmp_path / kind, Tokenizer.from_foreign(*KINDS[kind]()))
+        result = run(saved, corpus, "--json")
+        texts = [*TEXTS.values(), *LINES]
+        kept = sum(len(saved.tokenizer.decode(saved.tokenizer.encode(text)).encode()) for text in texts)
+        assert json.loads(result.stdout)["bytes"] == pytest.approx(kept, abs=9 * lossy)
+        assert ("note: the tokenizer does not keep text as it is: its norm" in result.stderr) == lossy
 
 
 def test_no_text_is_an_error(saved: SavedModel, tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from click.testing import CliRunner
 
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.learning.export.origin import Evaluated, Origin
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import REPLICA_FILE
 from peers.model.inspect import command
+from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import small_tokenizer, write_model
 from tests.support.tiny import tiny_manifest
 
@@ -95,6 +97,16 @@ def test_manifests(model: SavedModel, tmp_path: Path) -> None:
     assert "tokenizer.json is not there" in inspect(run)
     small_tokenizer(290).save(tmp_path / "tokenizer.json")
     assert "tokenizer.json is NOT the manifest's" in inspect(run)
+
+
+def test_another_models_tokenizer(tmp_path: Path) -> None:
+    """What it changes in a text is said."""
+    for kind, lossy in (("llama2", False), ("openai-gpt", True)):
+        tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
+        folder = write_model(tmp_path / kind, tokenizer).folder
+        assert facts(folder)["tokenizer"]["lossy"] == tokenizer.lossy
+        assert facts(folder)["tokenizer"]["end_of_text"] == tokenizer.end_of_text
+        assert ("it does not keep text as it is: its normalizer (Bert" in inspect(folder)) == lossy
 
 
 def test_a_task(tmp_path: Path) -> None:
