@@ -1,32 +1,32 @@
 """Training on one machine: torch, no network.
 
-tokenizer       text to ids: byte-level BPE, trained once per swarm, or another model's
-tokenizer_json/ the file of whatever model: opened, refused, understood
-reading         files that somebody else wrote: compressed, damaged, Parquet
-documents       reads text, JSON lines and Parquet in pieces that fit in memory
-left_out        reads a corpus in spite of files that cannot be read
-shards          token ids on disk, memory-mapped
-corpus          documents to shards, split into training and held-out parts
-batches         shuffled blocks of tokens, resumable
-epochs          numbers in a new order in each epoch, resumable
-labelled/       examples of a task: tables read, encoded, dealt out
-finetuning/     learning a task from labelled examples, on one machine
-decoder/        the GPT decoder: a file per part
-architectures/  which of Hugging Face's architectures it can be: tables for both directions
-importing/      a model from a folder of another program
-objectives/     what is learned: language, or a task besides it
-device          which device, which precision, compiled or not
-trainer         inner steps; the optimizer is handed in
-inner/          the inner optimizer: a file per kind
-generation/     a model continues a text
-strategies/     inner steps and what a round contributes: DiLoCo, gradient
-evaluation      the loss on held-out text
-rolling         the loss on whole documents, in sliding windows
-held_out        when to evaluate
-quality         what is measured of a model: its loss, bits per byte, accuracy
-interruptible   looking into steps and evaluations, and giving them up
-threads         how many threads compute on a CPU that others use too
-stopwatch       how long the phases of a step take
-export/         a model as a folder for other programs
-safe_state      nested structures with tensors in one safetensors file
+tokenizer        text to ids: byte-level BPE, trained once per swarm, or another model's
+tokenizer_json/  the file of whatever model: opened, refused, understood
+reading          files that somebody else wrote: compressed, damaged, Parquet
+documents        reads text, JSON lines and Parquet in pieces that fit in memory
+left_out         reads a corpus in spite of files that cannot be read
+shards           token ids on disk, memory-mapped
+corpus           documents to shards, split into training and held-out parts
+batches          shuffled blocks of tokens, resumable
+epochs           numbers in a new order in each epoch, resumable
+labelled/        examples of a task: tables read, encoded, dealt out
+finetuning/      learning a task from labelled examples, on one machine
+decoder/         the GPT decoder: a file per part
+architectures/   which of Hugging Face's architectures it can be: tables for both directions
+importing/       a model from a folder of another program
+objectives/      what is learned: language, or a task besides it
+device           which device, which precision, compiled or not
+trainer          inner steps; the optimizer is handed in
+inner/           the inner optimizer: a file per kind
+generation/      a model continues a text
+strategies/      inner steps and what a round contributes: DiLoCo, gradient
+evaluation       the loss on held-out text
+rolling          the loss on whole documents, in sliding windows
+held_out         when to evaluate
+quality          what is measured of a model: its loss, bits per byte, accuracy
+interruptible    looking into steps and evaluations, and giving them up
+threads          how many threads compute on a CPU that others use too
+stopwatch        how long the phases of a step take
+export/          a model as a folder for other programs
+safe_state       nested structures with tensors in one safetensors file
 """
