@@ -12,7 +12,7 @@ from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes
 SHA256 = "0123456789abcdef" * 4
 
 
-EVERY_SIZE = [(name, size) for name in PRESETS for size in sizes_of(name) or [None]]
+EVERY_SIZE = [(name, size) for name in PRESETS for size in (None, *sizes_of(name)[1:])]
 
 
 def preset(name: str, size: str | None = None) -> Manifest:

@@ -82,4 +82,4 @@ class Names:
 
 
 def _cut(tensor: Tensor, row: Row, model: Model) -> Iterator[Tensor]:
-    return iter(tensor.split(list(row.rows(model)))) if row.rows else iter((tensor,))
+    return iter(torch.split(tensor, list(row.rows(model)))) if row.rows else iter((tensor,))

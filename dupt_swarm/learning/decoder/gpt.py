@@ -44,7 +44,7 @@ class GPT(nn.Module):
         self.init_weights(0)
 
     @property
-    def output_weight(self) -> nn.Parameter:
+    def output_weight(self) -> Tensor:
         """[V, C], what h_n is multiplied with: W_e, unless embeddings are untied."""
         return self.wte.weight if self.lm_head is None else self.lm_head.weight
 

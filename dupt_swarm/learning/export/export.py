@@ -14,9 +14,8 @@ from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.plain import Plain
 from dupt_swarm.manifest import Model
 
-FORMATS: dict[str, Format] = {
-    form.name: form for form in (*map(HuggingFace, ARCHITECTURES.values()), Plain())
-}
+_FORMATS: tuple[Format, ...] = (*map(HuggingFace, ARCHITECTURES.values()), Plain())
+FORMATS = {form.name: form for form in _FORMATS}
 """The first one that can hold a model fits it best."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.learning.architectures import Architecture
+from dupt_swarm.learning.architectures.architecture import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
 from dupt_swarm.learning.export.tokenizer import write_tokenizer

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.architectures import ARCHITECTURES, Architecture
+from dupt_swarm.learning.architectures import ARCHITECTURES
+from dupt_swarm.learning.architectures.architecture import Architecture
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.manifest import Model
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from dupt_swarm.learning.decoder.block import Block
 from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.decoder.positions import Rotary
 from dupt_swarm.manifest import Model
 
 V, T, C, H, D = 300, 10, 32, 4, 8
@@ -66,7 +68,7 @@ def test_palms_block() -> None:
     gate = n @ w["mlp.c_gate.weight"].T
     hidden = gate * torch.sigmoid(gate) * (n @ w["mlp.c_fc.weight"].T)
     y = x + torch.cat(heads, dim=1) @ w["attn.c_proj.weight"].T + hidden @ w["mlp.c_proj.weight"].T
-    logits = layer_norm(y, model.ln_f.weight) @ model.wte.weight.T
+    logits = layer_norm(y, cast(Tensor, model.ln_f.weight)) @ model.wte.weight.T
     torch.testing.assert_close(model(tokens[None])[0], logits, rtol=0, atol=1e-5)
 
 
@@ -112,6 +114,6 @@ def test_rms_norm_and_qk_norm() -> None:
         for q, k, v in zip(*(part.split(D, dim=1) for part in (query, key, value)), strict=True)
     ]
     attended = torch.cat(heads, dim=1) @ w["attn.c_proj.weight"].T
-    torch.testing.assert_close(
-        model.h[0].attn(rms(x, w["ln_1.weight"])[None], model.wpe.turn(0, T))[0], attended, rtol=0, atol=1e-5
-    )
+    layer, positions = cast(Block, model.h[0]).attn, cast(Rotary, model.wpe)
+    given = layer(rms(x, w["ln_1.weight"])[None], positions.turn(0, T))[0]
+    torch.testing.assert_close(given, attended, rtol=0, atol=1e-5)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
@@ -77,7 +78,7 @@ def test_logits_are_the_last_layer_times_the_embedding(placement: str) -> None:
     model = GPT(small(placement=placement)).eval()
     tokens = random_tokens(2, 5)
     one_hot = F.one_hot(tokens, 300).float()
-    h = one_hot @ model.wte.weight + model.wpe.weight[:5]
+    h = one_hot @ model.wte.weight + cast(Tensor, model.wpe.weight)[:5]
     for block in model.h:
         h = block(h, unturned)
     torch.testing.assert_close(model(tokens), model.ln_f(h) @ model.wte.weight.T)
