@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import tokenizers
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.generation.text import characters
 from dupt_swarm.learning.tokenizer import Tokenizer
-from tests.support.foreign_tokenizers import KEEPING, KINDS, changed, gpt2, llama2, llama3
+from tests.support.foreign_tokenizers import (
+    KEEPING,
+    KINDS,
+    Made,
+    changed,
+    gpt2,
+    llama2,
+    llama3,
+    openai_gpt,
+)
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
 
@@ -37,6 +48,7 @@ PARTS = [
 AWKWARD = st.lists(st.sampled_from(PARTS)).map("".join)
 # The sign for the space is the one character that becomes another.
 TEXT = st.one_of(st.text(), AWKWARD).map(lambda text: text.replace("▁", ""))
+PREFIXED = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_keeping = pytest.mark.parametrize("kind", KEEPING)
@@ -164,26 +176,26 @@ def test_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("make", "changes", "reason"),
     [
-        (KINDS["metaspace"]()[0], "a space at its beginning is lost"),
-        (KINDS["openai-gpt"]()[0], r"normalizer \(BertNormalizer\) rewrites .*drops white space.* are lost"),
-        (
-            changed(
-                gpt2()[0], pre_tokenizer=json.loads(gpt2()[0])["pre_tokenizer"] | {"add_prefix_space": True}
-            ),
-            "^a space at its beginning is lost$",
-        ),
-        (changed(gpt2()[0], normalizer={"type": "NFC"}), r"^its normalizer \(NFC\) rewrites it$"),
-        (
-            changed(llama2()[0], model={"byte_fallback": False}),
-            "^characters that its vocabulary lacks are lost$",
-        ),
+        (KINDS["metaspace"], {}, "a space at its beginning is lost"),
+        (openai_gpt, {}, r"normalizer \(BertNormalizer\) rewrites .*drops white space.* are lost"),
+        (gpt2, {"pre_tokenizer": PREFIXED}, "^a space at its beginning is lost$"),
+        (gpt2, {"normalizer": {"type": "NFC"}}, r"^its normalizer \(NFC\) rewrites it$"),
+        (llama2, {"model": {"byte_fallback": False}}, "^characters that its vocabulary lacks are lost$"),
     ],
 )
-def test_what_is_lost(data: bytes, reason: str) -> None:
+def test_what_is_lost(make: Callable[[], Made], changes: dict[str, Any], reason: str) -> None:
     """A tokenizer that does not keep text says why."""
-    assert re.search(reason, Tokenizer.from_foreign(data, 2).lossy)
+    data, end = make()
+    assert re.search(reason, Tokenizer.from_foreign(changed(data, **changes), end).lossy)
+
+
+def test_an_ordinary_token_ends_no_text() -> None:
+    """What text may contain cannot be what ends it."""
+    data, _ = gpt2()
+    with pytest.raises(ManifestError, match="text that spells its token '#' becomes that special token"):
+        Tokenizer.from_foreign(data, TOKENIZERS["gpt2"].encode("#")[0])
 
 
 def test_a_byte_that_is_not_in_the_vocabulary() -> None:

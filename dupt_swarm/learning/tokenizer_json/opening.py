@@ -89,7 +89,9 @@ def ending_with(opened: Opened, index: int) -> Opened:
         return opened
     for backend in (opened.backend, opened.going_on):
         backend.add_special_tokens([opened.tokens[index]])
-    return replace(opened, special=opened.special | {index})
+    spelled = list(opened.spelled)
+    spelled[index] = opened.tokens[index].encode()
+    return replace(opened, spelled=spelled, special=opened.special | {index})
 
 
 @contextmanager

@@ -22,9 +22,8 @@ def find_problem(
         vocabulary: the id of each token, added ones included.
     """
     model = content["model"]
-    if (
-        model["type"] != "BPE"
-    ):  # WordPiece loses spaces; Unigram finds special tokens in text that spells them
+    # WordPiece loses spaces; Unigram finds special tokens in text that spells them.
+    if model["type"] != "BPE":
         return f"its model is {model['type']}, and only BPE can be used"
     if model.get("dropout"):
         return f"its model leaves out merges at random (dropout = {model['dropout']}); set that to null"
