@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.export.learned import Format
     from dupt_swarm.manifest import Manifest
 
-FORMATS = ("openai-gpt", "gpt2", "llama", "safetensors")  # as `learning.export.export.FORMATS`, which imports torch
+# As `learning.export.export.FORMATS`, which imports torch.
+FORMATS = ("openai-gpt", "gpt2", "llama", "safetensors")
 
 
 @click.command("export")
