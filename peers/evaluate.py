@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -80,7 +79,6 @@ def command(
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.swarm import Swarm
 
-        chosen["name"] = chosen["name"] or socket.gethostname()
         own = options.pick(EvaluatorSettings, chosen)
         check_data(own)
         dataset_name(own)

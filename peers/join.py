@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,6 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
 
         own = options.pick(OracleSettings, chosen)
         check_data(own)
-        chosen["name"] = chosen["name"] or socket.gethostname()
         device = str(choose_device(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
         os.nice(chosen["nice"])  # the node inherits it
@@ -143,7 +141,7 @@ def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) 
     from peers.screen.words import amount
 
     return About(
-        name=settings.name,
+        name=settings.name or f"oracle {swarm.peer_id[-8:]}",
         peer_id=swarm.peer_id,
         manifest=swarm.manifest,
         weights=count_values(swarm.layout),
