@@ -68,7 +68,7 @@ nice = click.option(
     show_default=True,
     help="CPU priority, 0 to 19: 19 yields to everything else.",
 )
-name = click.option("--name", default="", help="Shown to the other peers. [default: none; they see the peer id]")
+name = click.option("--name", default="", help="Shown to the others. [default: none; they see the peer id]")
 max_upload = click.option(
     "--max-upload",
     type=RATE,
