@@ -104,7 +104,7 @@ def _advice(manifest: Manifest, path: Path) -> str:
     if not manifest.objective.supervised:
         return (
             f"note: the learning rate decays over {updates:,} steps of {step:,} tokens, "
-            f"{updates * step / 1e9:.1f} billion of each oracle; {change} if they have others"
+            f"{updates * step:,} of each oracle; {change} if they have others"
         )
     examples = step // manifest.model.context_length
     return (

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from dupt_swarm.manifest import Manifest
     from dupt_swarm.models.saved_model import SavedModel
 
+FOREIGN = "model in Hugging Face's format"
+
 
 @click.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
 @options.as_json
 @command_errors
 def command(path: Path, as_json: bool) -> None:
-    """Say what PATH is: a model folder, a checkpoint, a peer's folder, or a manifest.
+    """Say what PATH is: a model folder, ours or Hugging Face's, a checkpoint, a peer's folder, or a manifest.
 
     Its state is read and checked against its digest, its tokenizer against the manifest.
     """
@@ -88,7 +90,7 @@ def _kind(path: Path, newest: Path) -> str:
     if newest != path:
         return f"peer's folder, {newest.name}"
     if (path / "config.json").exists():
-        return "model in Hugging Face's format"
+        return FOREIGN
     return "model folder" if (path / "manifest.json").exists() else "checkpoint"
 
 
@@ -146,6 +148,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         "on disk": f"{found['bytes']:,} bytes",
     }
     if "digest" in found:
+        facts |= {"swarm": f"{found['swarm_id']}, if one trains it on"} if found["kind"] == FOREIGN else {}
         facts |= {
             "round": f"{found['round']}, {found['tokens']:,} tokens",
             "digest": f"{found['digest']} (verified)",

@@ -15,6 +15,7 @@ from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import REPLICA_FILE
 from peers.model.inspect import command
+from tests.support.foreign_models import write_foreign
 from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import small_tokenizer, write_model
 from tests.support.tiny import tiny_manifest
@@ -138,3 +139,11 @@ def test_damage(model: SavedModel, tmp_path: Path) -> None:
         result = CliRunner().invoke(command, [str(path)])
         assert (result.exit_code, said in result.stderr) == (code, True), (path, result.output)
         assert result.stdout == ""
+
+
+def test_a_folder_in_hugging_faces_format(tmp_path: Path) -> None:
+    """Its architecture is told by its parts; it belongs to no swarm yet."""
+    write_foreign(tmp_path / "Llama-2")
+    said = inspect(tmp_path / "Llama-2")
+    assert "model in Hugging Face's format" in said and ", if one trains it on" in said
+    assert "pre rms norm, rotary positions, swiglu, 2 key-value heads, no biases" in said
