@@ -1,7 +1,7 @@
 """Training on one machine: torch, no network.
 
 tokenizer       text to ids: byte-level BPE, trained once per swarm, or another model's
-tokenizer_json/ the file of whatever model: opened, refused, understood
+tokenizer_json/  the file of whatever model: opened, refused, understood
 reading         files that somebody else wrote: compressed, damaged, Parquet
 documents       reads text, JSON lines and Parquet in pieces that fit in memory
 left_out        reads a corpus in spite of files that cannot be read

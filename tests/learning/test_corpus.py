@@ -312,7 +312,8 @@ def test_tokenizers_of_other_models(
         ids = [
             index for split in (corpus.train, corpus.held_out) for index in split.read(0, len(split)).tolist()
         ]
-        documents, document = [], []
+        documents: list[list[int]] = []
+        document: list[int] = []
         for index in ids:
             if index == tokenizer.end_of_text:
                 documents.append(document)

@@ -222,7 +222,7 @@ def test_ours_is_the_plain_case() -> None:
 
 def test_settings_of_whoever_saved_it() -> None:
     """Truncation and padding that a file carries change no ids."""
-    padding = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
+    padding: dict[str, Any] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
     truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     data, end = gpt2()

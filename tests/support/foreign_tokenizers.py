@@ -45,7 +45,7 @@ def smollm() -> Made:
     """Byte-level BPE that cuts digits, with several special tokens, the end of a text first."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>"]
     digits = pre_tokenizers.Digits(individual_digits=True)
-    cut = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])  # type: ignore[list-item]
+    cut = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     return _file(_byte_level(cut, special), "<|endoftext|>")
 
 
@@ -54,7 +54,7 @@ def llama3() -> Made:
     """Byte-level BPE that cuts by a pattern; a template puts a token before each text."""
     split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made = _byte_level(pre_tokenizers.Sequence([split, bytes_only]), [])  # type: ignore[list-item]
+    made = _byte_level(pre_tokenizers.Sequence([split, bytes_only]), [])
     made.model.ignore_merges = True
     made.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"])
     made.post_processor = processors.Sequence(
@@ -96,7 +96,7 @@ def unigram() -> Made:
     made = Tokenizer(models.Unigram())
     made.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme="always")
     made.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Metaspace("▁", prepend_scheme="always")]  # type: ignore[list-item]
+        [decoders.ByteFallback(), decoders.Metaspace("▁", prepend_scheme="always")]
     )
     special = ["<unk>", "<s>", "</s>"]
     made.train_from_iterator(
@@ -155,7 +155,7 @@ def _byte_level(cut: Any, special: list[str]) -> Tokenizer:
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=300 + len(special),
-        special_tokens=special,  # type: ignore[arg-type]
+        special_tokens=special,
         initial_alphabet=ALPHABET,
         show_progress=False,
     )
@@ -189,7 +189,7 @@ def _pieces(more: list[str] | None = None) -> Tokenizer:
             decoders.Replace("▁", " "),
             decoders.ByteFallback(),
             decoders.Fuse(),
-            decoders.Strip(" ", left=1),  # type: ignore[list-item]
+            decoders.Strip(" ", left=1),
         ]
     )
     return made

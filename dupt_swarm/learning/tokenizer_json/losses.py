@@ -34,7 +34,7 @@ def is_first_space(normalizer: dict[str, Any], spelling: Spelling) -> bool:
 
 def _keeps_text(normalizer: dict[str, Any], spelling: Spelling) -> bool:
     if normalizer["type"] == "Replace":
-        return normalizer["pattern"] == {"String": " "} and normalizer["content"] == spelling.space
+        return (normalizer["pattern"], normalizer["content"]) == ({"String": " "}, spelling.space)
     return is_first_space(normalizer, spelling)
 
 
