@@ -222,14 +222,9 @@ def test_ours_is_the_plain_case() -> None:
 
 def test_settings_of_whoever_saved_it() -> None:
     """Truncation and padding that a file carries change no ids."""
-    padding: dict[str, object] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
+    padding: dict[str, Any] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None}
     padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
-    truncation: dict[str, object] = {
-        "direction": "Right",
-        "max_length": 2,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     data, end = gpt2()
     tokenizer = Tokenizer.from_foreign(changed(data, padding=padding, truncation=truncation), end)
     for text in ("The", "The bear walks over the bridge"):

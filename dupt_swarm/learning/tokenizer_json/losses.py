@@ -29,12 +29,12 @@ def losses(content: dict[str, Any], spelling: Spelling, vocabulary: Collection[s
 
 def is_first_space(normalizer: dict[str, Any], spelling: Spelling) -> bool:
     """Whether it puts a space before a text, as SentencePiece's models expect."""
-    return bool(normalizer["type"] == "Prepend" and normalizer["prepend"] in (spelling.space, " "))
+    return normalizer["type"] == "Prepend" and normalizer["prepend"] in (spelling.space, " ")
 
 
 def _keeps_text(normalizer: dict[str, Any], spelling: Spelling) -> bool:
     if normalizer["type"] == "Replace":
-        return bool(normalizer["pattern"] == {"String": " "} and normalizer["content"] == spelling.space)
+        return (normalizer["pattern"], normalizer["content"]) == ({"String": " "}, spelling.space)
     return is_first_space(normalizer, spelling)
 
 
