@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,15 +27,14 @@ def write_task(
     seed: int,
     preset: str | None,
     corpus: str | None,
-    field: str,
-    strict: bool,
+    **of_corpus: Any,
 ) -> None:
     """Write the manifest, its tokenizer and the state of round 0.
 
     Raises:
         DuptError: the options do not go together, or not with the model.
     """
-    del field, strict
+    del of_corpus
     if preset is not None:
         raise UsageError("the model has a shape of its own; leave the preset out", setting="preset")
     if corpus is not None:
