@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dupt_swarm.errors import UsageError
 from dupt_swarm.timing.hours import ALWAYS, Hours
 
 Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
@@ -59,13 +61,41 @@ class NodeSettings:
 
 
 @dataclass(frozen=True)
+class WeightedCorpus:
+    """One corpus among several.
+
+    Attributes:
+        path: a file, a folder or a glob of text.
+        weight: a token of it is seen so many times as often as one of a corpus of weight 1, however large
+            both are: with equal weights, several corpora are trained on as if they were one.
+    """
+
+    path: Path
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: the weight is no positive number."""
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise UsageError(
+                f"{self.path}: a corpus cannot have the weight {self.weight:g}; "
+                "give a positive number such as 0.3, or leave the corpus out",
+                setting="corpus",
+            )
+
+    def __str__(self) -> str:
+        """As on a command line."""
+        return f"{self.path}" if self.weight == 1 else f"{self.path}:{self.weight:g}"
+
+
+@dataclass(frozen=True)
 class OracleSettings:
     """How an oracle trains on this machine.
 
     Attributes:
-        corpus: a file, a folder or a glob of text; for a task a table of labelled examples, or a folder of
-            tables.
+        corpus: a file, a folder or a glob of text; or several, each with a weight. For a task a table of
+            labelled examples, or a folder of tables.
         field: the key of .jsonl and the column of .parquet that hold the text.
+        language: of the dumps of Wikipedia there, read only those in this one; None: all.
         columns: of labelled examples: what a column is called there, by what it is, as in
             ``{"text": "review"}``; for those with other names.
         device: ``auto``, or a torch device such as ``cuda:1``.
@@ -79,7 +109,7 @@ class OracleSettings:
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
-    corpus: Path
+    corpus: Path | Sequence[WeightedCorpus]
     field: str = "text"
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
@@ -90,7 +120,13 @@ class OracleSettings:
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
     strict: bool = False
+    language: str | None = None
     threads: int | None = None
+
+    @property
+    def corpora(self) -> Sequence[WeightedCorpus]:
+        """All of them."""
+        return [WeightedCorpus(Path(self.corpus))] if isinstance(self.corpus, str | Path) else self.corpus
 
 
 @dataclass(frozen=True)
@@ -101,6 +137,7 @@ class EvaluatorSettings:
         corpus: as an oracle's; all of it is measured on, nothing trained.
         dataset: what the others see it called; empty: the name of the file or folder.
         field: as an oracle's.
+        language: likewise.
         columns: likewise.
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once.
@@ -118,5 +155,11 @@ class EvaluatorSettings:
     batch_size: int = 16
     blocks: int | None = None
     strict: bool = False
+    language: str | None = None
     prompt: str | None = None
     sample_tokens: int = 64
+
+    @property
+    def corpora(self) -> Sequence[WeightedCorpus]:
+        """The only one, as an oracle's are given."""
+        return [WeightedCorpus(Path(self.corpus))]

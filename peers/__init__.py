@@ -20,6 +20,7 @@ demo_model       the model that it leaves behind
 options          options that several commands share
 address_options  where a peer listens, and which addresses it announces
 byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
+corpora          `--corpus PATH:WEIGHT` as an option
 labelled         tasks, and `--column text=review` as an option
 interruption     Ctrl-C and SIGTERM
 left_out         what is said of files that a corpus lacks

@@ -22,8 +22,9 @@ from peers.checks.report import Check
 @click.command("check")
 @options.initial_peers_if_any
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
-@click.option("--corpus", default=None, metavar="PATH", help="What `join` would train on.")
+@options.corpora("What `join` would train on.", required=False)
 @options.field
+@options.language
 @options.columns
 @options.strict
 @options.device
@@ -55,18 +56,13 @@ def run_checks(
     host_maddrs: tuple[str, ...],
     manifest: Path | None,
     swarm_id: str,
-    corpus: str | None,
-    field: str,
-    columns: dict[str, str],
-    strict: bool,
-    **machine: Any,
+    **of_machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
     from dupt_swarm.node.node import Node
     from peers.checks import initial_peers as swarm
 
     own, misread = _read_manifest(manifest)
-    data = OracleSettings(Path(corpus), field, columns, strict=strict) if corpus else None
     with Node() as node:
         checkup = node.check(
             NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs, swarm_id=swarm_id)
@@ -77,7 +73,7 @@ def run_checks(
         *swarm.check_network(checkup),
         *swarm.check_peers(answers),
         misread or about_manifest,
-        *_check_machine(known, data, **machine),
+        *_check_machine(known, **of_machine),
     ]
 
 
@@ -90,26 +86,21 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 
 
 def _check_machine(
-    manifest: Manifest | None,
-    data: OracleSettings | None,
-    *,
-    device: str,
-    batch_size: int,
-    max_disk: int | None,
-    state_dir: Path | None,
+    manifest: Manifest | None, max_disk: int | None, state_dir: Path | None, **of_oracle: Any
 ) -> list[Check]:
     from peers.checks import machine
     from peers.checks.footprint import estimate_footprint
 
-    about_device, kind = machine.check_device(device)
+    oracle = options.pick(OracleSettings, of_oracle)
+    about_device, kind = machine.check_device(oracle.device)
     checks, needed = [about_device], None
-    footprint = estimate_footprint(manifest, batch_size, kind or "cpu") if manifest else None
+    footprint = estimate_footprint(manifest, oracle.batch_size, kind or "cpu") if manifest else None
     if kind:
-        checks += machine.check_memory(kind, device, footprint)
+        checks += machine.check_memory(kind, oracle.device, footprint)
     text_bytes = 0
-    if data is not None:
-        about_corpus, text_bytes = machine.check_data(data, manifest)
-        checks.append(about_corpus)
+    if oracle.corpora:
+        about_corpora, text_bytes = machine.check_data(oracle, manifest)
+        checks += about_corpora
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)
     swarm_id = manifest.swarm_id if manifest else ""

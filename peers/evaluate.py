@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
 @options.field
+@options.language
 @options.columns
 @options.strict
 @options.device

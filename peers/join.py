@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings, WeightedCorpus
 from dupt_swarm.timing.hours import Hours
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -32,14 +33,12 @@ if TYPE_CHECKING:
 
 @click.command("join")
 @options.initial_peers
-@click.option(
-    "--corpus",
-    required=True,
-    metavar="PATH",
-    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz; for a task labelled examples in "
-    ".csv .jsonl .parquet. It never leaves this machine.",
+@options.corpora(
+    "File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; for a task "
+    "labelled examples in .csv .jsonl .parquet. It never leaves this machine."
 )
 @options.field
+@options.language
 @options.columns
 @options.strict
 @options.device
@@ -133,7 +132,9 @@ def _begin(screen: Screen, about: About, objective: TrainingObjective) -> None:
     screen.begin(about)
 
 
-def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) -> About:
+def describe(
+    swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpora: Sequence[WeightedCorpus]
+) -> About:
     """What the screen shows of this peer from beginning to end."""
     from dupt_swarm.replica.state import count_values
     from peers.checks.machine import describe_device
@@ -146,7 +147,7 @@ def describe(swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpus: str) 
         manifest=swarm.manifest,
         weights=count_values(swarm.layout),
         device=describe_device(settings.device),
-        corpus=f"{corpus}: {amount(oracle.objective.size)} {oracle.objective.unit}",
+        corpus=f"{', '.join(map(str, corpora))}: {amount(oracle.objective.size)} {oracle.objective.unit}",
         max_upload=settings.max_upload,
         max_download=settings.max_download,
     )

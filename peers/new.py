@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.left_out import LeftOut, TextFiles
 
 PRESET = "tiny"
+OF_TASKS = ("task", "labels", "lm_weight")
 NOT_FROM_A_MODEL = {
     "preset": "the model has a shape of its own",
     "size": "the model has a size of its own",
@@ -51,6 +52,7 @@ def _sizes() -> Iterator[str]:
     help="File, folder or glob of text that the tokenizer learns from. Not with --from.",
 )
 @options.field
+@options.language
 @options.strict
 @click.option(
     "--from",
@@ -107,15 +109,13 @@ def _write_preset(
     preset: str | None,
     size: str | None,
     corpus: str | None,
-    field: str,
-    strict: bool,
     name: str,
     seed: int,
-    **of_tasks: Any,
+    **chosen: Any,
 ) -> None:
     """A swarm that learns language from random weights."""
-    for option, value in of_tasks.items():
-        if value not in (None, ""):
+    for option in OF_TASKS:
+        if chosen[option] not in (None, ""):
             raise UsageError(
                 "a task is learnt by a pretrained model; give one too", setting=(option, "model")
             )
@@ -131,7 +131,7 @@ def _write_preset(
     manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
     from dupt_swarm.learning.left_out import TextFiles
 
-    text = TextFiles(corpus, field, strict)
+    text = options.pick(TextFiles, chosen, path=corpus)
     written = write(manifest, preset, text, name=name, seed=seed, size=size)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
     click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)

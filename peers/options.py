@@ -11,6 +11,7 @@ import click
 
 from dupt_swarm.settings import NodeSettings
 from peers.byte_sizes import BYTES, RATE
+from peers.corpora import CORPUS
 from peers.labelled import parse_columns
 
 Settings = TypeVar("Settings")
@@ -31,6 +32,12 @@ initial_peers = _initial_peers(required=True)
 initial_peers_if_any = _initial_peers(required=False)
 field = click.option(
     "--field", default="text", show_default=True, help="Key of .jsonl, column of .parquet with the text."
+)
+language = click.option(
+    "--language",
+    default=None,
+    metavar="CODE",
+    help="Of Wikipedia's dumps read only those in this language, such as de. [default: all]",
 )
 strict = click.option(
     "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
@@ -118,6 +125,19 @@ local_role = click.option(
     help="The peer of this machine with this role. [default: any]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+def corpora(help: str, *, required: bool = True) -> Decorator:
+    """``--corpus``, repeatable."""
+    return click.option(
+        "--corpus",
+        type=CORPUS,
+        multiple=True,
+        required=required,
+        metavar="PATH[:WEIGHT]",
+        help=f"{help} Repeatable: a token of PATH:0.3 is seen 0.3 times as often as one of a corpus without "
+        "weight, however large both are. In DUPT_PEER_…_CORPUS several are separated by `;`.",
+    )
 
 
 def host_maddrs(default: tuple[str, ...]) -> Decorator:

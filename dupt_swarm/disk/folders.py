@@ -10,7 +10,7 @@ one of each may run on the same state folder. In each there is
                        peers.json      addresses of peers met before
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
-                       tokens/         the tokenised corpus
+                       tokens/         the tokenised corpus, or corpora, a folder each
                        control         the socket by which its owner controls it, while it runs
 """
 
@@ -105,7 +105,7 @@ class SwarmFolder:
 
     @property
     def tokens(self) -> Path:
-        """The tokenised corpus."""
+        """The tokenised corpora."""
         return self.path / "tokens"
 
     def save_shared(self, manifest: bytes, tokenizer: bytes) -> None:
@@ -193,15 +193,14 @@ def _try_lock(lock: IO[str]) -> bool:
 def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:
     """A progress callback for tokenising that enforces the disk limit.
 
-    It is called with the bytes of text done and in total; what is on disk by then predicts the rest.
+    It is called with the bytes of a corpus done and in total; what is on disk by then predicts the rest.
 
     Raises:
         CorpusError: when called, if the tokens will not have room.
     """
-    building = folder.tokens.with_name(f"{folder.tokens.name}.building")
 
     def watch(done: int, total: int) -> None:
-        tokens = folder_bytes(building)
+        tokens = sum(map(folder_bytes, folder.tokens.glob("*.building")))
         if problem := folder.disk.problem(
             round(tokens * (total / max(done, 1) - 1)), "the rest of the tokens"
         ):

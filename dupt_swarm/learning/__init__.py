@@ -3,11 +3,14 @@
 tokenizer        text to ids: byte-level BPE, trained once per swarm, or another model's
 tokenizer_json/  the file of whatever model: opened, refused, understood
 reading          files that somebody else wrote: compressed, damaged, Parquet
-documents        reads text, JSON lines and Parquet in pieces that fit in memory
+wikipedia/       dumps of MediaWiki: articles without their markup
+documents        reads text, JSON lines, Parquet and dumps in pieces that fit in memory
 left_out         reads a corpus in spite of files that cannot be read
 shards           token ids on disk, memory-mapped
 corpus           documents to shards, split into training and held-out parts
+mixture          several corpora, each with a weight
 batches          shuffled blocks of tokens, resumable
+mixed_batches    the same of several corpora
 epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out
 finetuning/      learning a task from labelled examples, on one machine
@@ -25,6 +28,7 @@ rolling          the loss on whole documents, in sliding windows
 held_out         when to evaluate
 quality          what is measured of a model: its loss, bits per byte, accuracy
 interruptible    looking into steps and evaluations, and giving them up
+cores            how many this process may use
 threads          how many threads compute on a CPU that others use too
 stopwatch        how long the phases of a step take
 export/          a model as a folder for other programs

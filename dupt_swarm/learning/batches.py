@@ -45,7 +45,8 @@ class Batches(EpochBatches[Blocks]):
 
     def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        return _read_batch(self._split, self._epochs.take(self._batch_size), self._context_length)
+        blocks = [(self._split, block) for block in self._epochs.take(self._batch_size)]
+        return read_blocks(blocks, self._context_length)
 
 
 def held_out_batches(
@@ -59,7 +60,9 @@ def held_out_batches(
     blocks = count_blocks(split, context_length)
     blocks = blocks if max_blocks is None else min(blocks, max_blocks)
     return (
-        _read_batch(split, range(start, min(start + batch_size, blocks)), context_length)
+        read_blocks(
+            [(split, block) for block in range(start, min(start + batch_size, blocks))], context_length
+        )
         for start in range(0, blocks, batch_size)
     )
 
@@ -83,9 +86,10 @@ def count_blocks(split: Split, context_length: int) -> int:
     return blocks
 
 
-def _read_batch(split: Split, blocks: Sequence[int], context_length: int) -> Blocks:
+def read_blocks(blocks: Sequence[tuple[Split, int]], context_length: int) -> Blocks:
+    """``(inputs, targets)``, int64 [blocks, k] each: of each block its split and its number there."""
     tokens = np.empty((len(blocks), context_length + 1), dtype=np.int64)
-    for row, block in zip(tokens, blocks, strict=True):
+    for row, (split, block) in zip(tokens, blocks, strict=True):
         start = block * context_length
         row[:] = split.read(start, start + context_length + 1)
     batch = torch.from_numpy(tokens)

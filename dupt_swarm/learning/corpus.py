@@ -126,7 +126,7 @@ class _Builder:
             SplitWriter(folder, HELD_OUT, self._dtype) as held_out,
         ):
             documents, text_bytes = self._write(self._batches(text, sources), train, held_out)
-            train_tokens = self._hold_out_tail(train, held_out)
+            train_tokens = self._hold_out_tail(text.path, train, held_out)
         index = {
             "made_from": made_from,
             "dtype": self._dtype,
@@ -142,13 +142,18 @@ class _Builder:
         """Batches of pieces; reports progress after each."""
         total = sum(source.size for source in sources)
         batch: list[Piece] = []
-        characters = 0
-        for piece in text.read(sources, self._left_out.append):
+        characters = read = 0
+
+        def look() -> None:  # a sign of life while a long file is looked through
+            self._progress(read, total)
+
+        for piece in text.read(sources, self._left_out.append, look):
             batch.append(piece)
+            read = piece.bytes_read
             characters += len(piece.text)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
                 yield batch
-                self._progress(piece.bytes_read, total)
+                self._progress(read, total)
                 batch, characters = [], 0
         yield batch
         self._progress(total, total)
@@ -179,12 +184,12 @@ class _Builder:
         digest = hashlib.sha256(f"{self._seed}\n{beginning}".encode()).digest()
         return int.from_bytes(digest[:8], "big") < HELD_OUT_FRACTION * 2**64
 
-    def _hold_out_tail(self, train: SplitWriter, held_out: SplitWriter) -> int:
+    def _hold_out_tail(self, path: Path | str, train: SplitWriter, held_out: SplitWriter) -> int:
         """Hold out the end of the training tokens if that is needed; how many remain to train on."""
         tokens = train.tokens + held_out.tokens
         if tokens < 2 * self._block:
             raise CorpusError(
-                f"the corpus holds {tokens} tokens, but {2 * self._block} are needed: "
+                f"{path}: the corpus holds {tokens} tokens, but {2 * self._block} are needed: "
                 f"{self._block} to train on and {self._block} held out; give more text"
             )
         if held_out.tokens >= max(self._block, train.tokens * MIN_HELD_OUT_RATIO):
@@ -214,7 +219,7 @@ def _open(cache: Path, made_from: dict[str, Any]) -> Corpus | None:
             Split.open(cache, name, index["tokens"][name], index["shard_tokens"], index["dtype"])
             for name in (TRAIN, HELD_OUT)
         )
-        left_out = tuple(LeftOut(path, reason) for path, reason in index.get("left_out", ()))
+        left_out = tuple(LeftOut(*one) for one in index.get("left_out", ()))
         return Corpus(train, held_out, index["documents"], index["text_bytes"], left_out)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -225,10 +230,10 @@ def _is_outdated(left_out: Sequence[LeftOut], sources: Sequence[Source], text: T
 
     Size and time of a file do not tell of its permissions.
     """
-    paths = {path for path, _ in left_out}
-    return any(
-        text.strict or problem_with(source, text.field) is None for source in sources if source.path in paths
-    )
+    if text.strict and left_out:
+        return True
+    again = {one.path for one in left_out if not one.lasting}
+    return any(problem_with(source, text.field) is None for source in sources if source.path in again)
 
 
 def _replace(cache: Path, build: Callable[[Path], None]) -> None:

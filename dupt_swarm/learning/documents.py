@@ -1,7 +1,8 @@
-"""Reads the documents of a corpus: text files, JSON lines and Parquet, in pieces that fit in memory.
+"""Reads the documents of a corpus: text files, JSON lines, Parquet and dumps of Wikipedia, in pieces.
 
-A text file is one document, and so is each line of a .jsonl and each row of a .parquet. However long a
-document is, it arrives in pieces of at most `PIECE_CHARACTERS`, which joined give its exact text.
+A text file is one document, and so is each line of a .jsonl, each row of a .parquet and each article of a
+dump. However long a document is, it arrives in pieces of at most `PIECE_CHARACTERS`, which fit in memory and
+joined give its exact text.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.reading import decompressed, not_utf8, read_parquet_rows, reported, well_formed
+from dupt_swarm.learning.wikipedia.articles import Article, read_articles, skim_articles
+from dupt_swarm.learning.wikipedia.names import is_dump, language_of, normalised
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
 COMPRESSIBLE_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl")
-SUPPORTED = f"{', '.join(COMPRESSIBLE_SUFFIXES)} (each also with .gz) and .parquet"
+DUMP = ".xml"
+SUPPORTED = (
+    f"{', '.join(COMPRESSIBLE_SUFFIXES)} (each also with .gz), .parquet and *-pages-articles*.xml (also .bz2)"
+)
 PIECE_CHARACTERS = 1 << 18
 
 
@@ -58,6 +64,25 @@ def find_sources(path: Path | str) -> list[Source]:
     return sources
 
 
+def in_language(sources: Sequence[Source], language: str, path: Path | str) -> list[Source]:
+    """``sources`` of the corpus ``path`` without the dumps of other languages; text of no dump stays.
+
+    Raises:
+        CorpusError: there is no dump in this language.
+    """
+    spoken = {source: language_of(Path(source.path).name) for source in sources}
+    dumps = {source for source in sources if is_dump(Path(source.path).name)}
+    wanted = normalised(language)
+    if wanted not in spoken.values():
+        found = sorted({language for language in spoken.values() if language})
+        remedy = f"choose one of {', '.join(found)}" if found else "leave the language out"
+        raise CorpusError(
+            f"{path}: there is no dump of Wikipedia in the language `{language}`; {remedy}",
+            setting="language",
+        )
+    return [source for source in sources if source not in dumps or spoken[source] == wanted]
+
+
 def _find(path: Path) -> list[Path]:
     if path.is_dir():
         return list(_walk(path))
@@ -78,12 +103,25 @@ def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piec
 
     Raises:
         CorpusError: a file cannot be read or is not what its name says, a line lacks the field, or
-            pyarrow is missing; file, line and remedy are named.
+            a library is missing; file, line and remedy are named.
     """
+    return _read_sources(sources, field, _READERS)
+
+
+def skim_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piece]:
+    """As `read_pieces`, but the articles of a dump keep their markup, which takes very long to remove.
+
+    Raises:
+        CorpusError: as there.
+    """
+    return _read_sources(sources, field, _SKIMMERS)
+
+
+def _read_sources(sources: Sequence[Source], field: str, readers: Mapping[str, _Reader]) -> Iterator[Piece]:
     before = 0
     for source in sources:
         path = Path(source.path)
-        read = _READERS.get(_kind(path), _read_folder)
+        read = readers.get(_kind(path), _read_folder)
         with reported(path):
             for piece in _pieces(read(path, field)):
                 # A file that grows meanwhile must not count for more than its size at the start.
@@ -172,11 +210,27 @@ def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
         yield from _chunks(text, size * number // total)
 
 
-_READERS = {
+def _read_dump(path: Path, _field: str) -> Iterator[_Chunk]:
+    return _articles(read_articles(path))
+
+
+def _skim_dump(path: Path, _field: str) -> Iterator[_Chunk]:
+    return _articles(skim_articles(path))
+
+
+def _articles(articles: Iterable[Article]) -> Iterator[_Chunk]:
+    for article in articles:
+        yield from _chunks(article.text, article.position)
+
+
+_Reader = Callable[[Path, str], Iterator[_Chunk]]
+_READERS: dict[str, _Reader] = {
     **dict.fromkeys(TEXT_SUFFIXES, _read_text),
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
+    DUMP: _read_dump,
 }
+_SKIMMERS = _READERS | {DUMP: _skim_dump}
 
 
 def _chunks(text: str, position: int) -> Iterator[_Chunk]:
@@ -199,11 +253,13 @@ def _text_of(value: Any, field: str, where: str) -> str:
 
 def _kind(path: Path) -> str:
     """The suffix that says how to read ``path``, without .gz; empty if it is not supported."""
+    if is_dump(path.name):
+        return DUMP
     suffix = path.suffix.lower()
     if suffix == ".gz":
         suffix = Path(path.stem).suffix.lower()
         return suffix if suffix in COMPRESSIBLE_SUFFIXES else ""
-    return suffix if suffix in _READERS else ""
+    return suffix if suffix in _READERS and suffix != DUMP else ""
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.documents import Piece, Source, find_sources, read_pieces
-from dupt_swarm.learning.reading import MissingLibraryError
+from dupt_swarm.learning.documents import (
+    Piece,
+    Source,
+    find_sources,
+    in_language,
+    read_pieces,
+    skim_pieces,
+)
+from dupt_swarm.learning.reading import InaccessibleError, MissingLibraryError
+
+LOOK_CHARACTERS = 1 << 24  # half a second of a dump, which may take an hour to be looked through
 
 
 class LeftOut(NamedTuple):
@@ -17,6 +27,7 @@ class LeftOut(NamedTuple):
 
     path: str
     reason: str  # a sentence that names file and remedy
+    lasting: bool = False  # as long as the file does not change
 
 
 @dataclass(frozen=True)
@@ -27,21 +38,29 @@ class TextFiles:
         path: a file, a folder or a glob; see `find_sources`.
         field: JSON key or Parquet column of the text.
         strict: refuse the text if a file cannot be read; otherwise such files are left out.
+        language: of the dumps of Wikipedia there, read only those in this one; None: all.
     """
 
     path: Path | str
     field: str = "text"
     strict: bool = False
+    language: str | None = None
 
     def find(self) -> list[Source]:
-        """The files; see `find_sources`."""
-        return find_sources(self.path)
+        """The files; see `find_sources` and `in_language`."""
+        sources = find_sources(self.path)
+        return sources if self.language is None else in_language(sources, self.language, self.path)
 
-    def read(self, sources: Sequence[Source], leave_out: Callable[[LeftOut], None]) -> Iterator[Piece]:
+    def read(
+        self,
+        sources: Sequence[Source],
+        leave_out: Callable[[LeftOut], object],
+        look: Callable[[], object] = lambda: None,
+    ) -> Iterator[Piece]:
         """Their text; see `read_pieces` and `read_readable`."""
         if self.strict:
             return read_pieces(sources, self.field)
-        return read_readable(sources, self.field, leave_out)
+        return read_readable(sources, self.field, leave_out, look)
 
     def check(self) -> None:
         """Find out quickly what can be known without a tokenizer; does not read on after the first text.
@@ -53,7 +72,7 @@ class TextFiles:
         problem = CorpusError(f"{self.path}: there is no text in it; give some")
         for source in self.find():
             try:
-                if next(read_pieces([source], self.field), None) is not None:
+                if next(skim_pieces([source], self.field), None) is not None:
                     return
             except CorpusError as error:
                 problem = error
@@ -61,9 +80,26 @@ class TextFiles:
                     break
         raise problem
 
+    def check_all(self, leave_out: Callable[[LeftOut], object]) -> list[Source]:
+        """Look through all files, and give those that can be read to their end.
+
+        Raises:
+            CorpusError: none can be, or there is no text; if strict, also if one cannot be.
+        """
+        self.check()
+        sources = self.find()
+        if not self.strict:
+            return list(readable(sources, self.field, leave_out))
+        for _ in skim_pieces(sources, self.field):
+            pass
+        return sources
+
 
 def read_readable(
-    sources: Sequence[Source], field: str, leave_out: Callable[[LeftOut], None]
+    sources: Sequence[Source],
+    field: str,
+    leave_out: Callable[[LeftOut], object],
+    look: Callable[[], object] = lambda: None,
 ) -> Iterator[Piece]:
     """As `read_pieces`, but files that cannot be read to their end are left out as a whole.
 
@@ -73,36 +109,52 @@ def read_readable(
         sources: from `find_sources`.
         field: the JSON key or the Parquet column that holds the text.
         leave_out: told of each file that is left out.
+        look: called now and then while a file is looked through.
 
     Raises:
         CorpusError: no file is left, or a library is missing.
     """
-    before, first, left_out = 0, None, 0
+    starts = dict(zip(sources, accumulate((source.size for source in sources), initial=0), strict=False))
+    for source in readable(sources, field, leave_out, look):
+        for piece in read_pieces([source], field):
+            yield piece._replace(bytes_read=starts[source] + piece.bytes_read)
+
+
+def readable(
+    sources: Sequence[Source],
+    field: str,
+    leave_out: Callable[[LeftOut], object],
+    look: Callable[[], object] = lambda: None,
+) -> Iterator[Source]:
+    """Those of ``sources`` that can be read to their end; for arguments and errors see `read_readable`."""
+    first, left_out = None, 0
     for source in sources:
-        if error := problem_with(source, field):
+        if error := problem_with(source, field, look):
             if len(sources) == 1:
                 raise error
             first, left_out = first or error, left_out + 1
-            leave_out(LeftOut(source.path, str(error)))
+            leave_out(LeftOut(source.path, str(error), not isinstance(error, InaccessibleError)))
         else:
-            for piece in read_pieces([source], field):
-                yield piece._replace(bytes_read=before + piece.bytes_read)
-        before += source.size
+            yield source
     if first is not None and left_out == len(sources):
         raise CorpusError(
             f"none of the {left_out} files can be read; the first: {first}", setting=first.settings
         )
 
 
-def problem_with(source: Source, field: str) -> CorpusError | None:
-    """Why it cannot be read to its end, if so.
+def problem_with(source: Source, field: str, look: Callable[[], object] = lambda: None) -> CorpusError | None:
+    """Why it cannot be read to its end, if so; ``look`` is called now and then.
 
     Raises:
         MissingLibraryError: it might be read on a machine that has more installed.
     """
+    characters = 0
     try:
-        for _ in read_pieces([source], field):
-            pass
+        for piece in skim_pieces([source], field):
+            characters += len(piece.text)
+            if characters >= LOOK_CHARACTERS:
+                characters = 0
+                look()
     except MissingLibraryError:
         raise
     except CorpusError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,15 @@ from typing import IO, Any, NamedTuple
 from dupt_swarm.errors import CorpusError
 
 PARQUET_ROWS = 256
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2"}
 
 
 class MissingLibraryError(CorpusError):
     """A library that reads files of this kind is not installed."""
+
+
+class InaccessibleError(CorpusError):
+    """The file cannot be read now, for reasons that are none of its content: permissions, or the disk."""
 
 
 @contextmanager
@@ -29,10 +35,14 @@ def reported(path: Path) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{path}: damaged gzip file: {error}; fetch it again or remove it") from error
+    except (EOFError, zlib.error) as error:
+        raise _damaged(path, error) from error
     except OSError as error:
-        raise CorpusError(
+        if (
+            error.errno is None and path.suffix.lower() in COMPRESSIONS
+        ):  # from what unpacks it, not the system
+            raise _damaged(path, error) from error
+        raise InaccessibleError(
             f"{error.filename or path}: cannot be read: {error.strerror or error}; "
             "check its permissions and the disk, or leave it out"
         ) from error
@@ -43,9 +53,22 @@ def not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
     return CorpusError(f"{where}: not UTF-8 text: {error.reason}; convert it to UTF-8 or remove it")
 
 
+def _damaged(path: Path, error: Exception) -> CorpusError:
+    kind = COMPRESSIONS.get(path.suffix.lower(), "compressed")
+    return CorpusError(f"{path}: damaged {kind} file: {error}; fetch it again or remove it")
+
+
 def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    """The content of the open file ``raw``, unpacked if its name ends in .gz."""
-    return gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[return-value]
+    """The content of the open file ``raw``, unpacked if its name ends in .gz or .bz2.
+
+    Files that were compressed one by one and then joined, as Wikipedia's multistream dumps, are one content.
+    """
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+        case ".bz2":
+            return bz2.BZ2File(raw)
+    return raw
 
 
 class ParquetRow(NamedTuple):

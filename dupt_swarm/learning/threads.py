@@ -14,10 +14,11 @@ import os
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import torch
+
+from dupt_swarm.learning.cores import quota
 
 LOOK_SECONDS = 1.0
 CROWDED_SECONDS = 2.0  # a burst of a second, as at the end of a round, is no reason to give way
@@ -25,7 +26,6 @@ FIRST_QUIET_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 QUIET_SECONDS_MAX = 320.0
 LASTING_SECONDS = 30.0
-CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class ThreadRule:
@@ -88,7 +88,7 @@ class Threads:
 
     def __init__(self, fixed: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """``fixed``: always so many; None: PyTorch's own number (or OMP_NUM_THREADS) at most."""
-        most = fixed or min(torch.get_num_threads(), _quota())
+        most = fixed or min(torch.get_num_threads(), quota())
         self._clock = clock
         self._looked, self._others = clock(), _used_by_others()[0]
         self._rule = ThreadRule(most, self._looked) if fixed is None and most > 1 else None
@@ -114,7 +114,7 @@ class Threads:
 
 def threads_to_spare() -> int:
     """How many threads the machine has room for, judged by the next second: for who must keep to a number."""
-    most = min(torch.get_num_threads(), _quota())
+    most = min(torch.get_num_threads(), quota())
     if most == 1:
         return 1
     before, _ = _used_by_others()
@@ -136,12 +136,3 @@ def _used_by_others() -> tuple[float, int]:
     unused = ("idle", "iowait", "guest", "guest_nice")
     used = sum(value for core in cores for name, value in core._asdict().items() if name not in unused)
     return used - time.process_time(), len(cores)
-
-
-def _quota() -> int:
-    """How many cores a container's limit on CPU time amounts to, rounded up; where there is none, many."""
-    try:
-        quota, period = CGROUP_QUOTA.read_text().split()
-        return max(1, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):  # no control groups of version 2, or "max"
-        return 1 << 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,23 +97,33 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
     return Check("disk", True, detail)
 
 
-def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[Check, int]:
+def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[list[Check], int]:
     """Whether a trainer can use the data, and how many bytes of text are to be tokenised onto the disk."""
-    from dupt_swarm.learning.left_out import TextFiles
+    from dupt_swarm.learning.mixture import texts_of
 
-    if manifest is None or not manifest.objective.supervised:
-        return check_corpus(TextFiles(data.corpus, data.field, data.strict))
-    return check_examples(data, manifest), 0
+    if manifest is not None and manifest.objective.supervised:
+        return [check_examples(data, manifest)], 0
+    try:
+        texts = texts_of(data)
+    except UsageError as error:
+        return [Check("corpus", False, message(error))], 0
+    checks, sizes = zip(*(check_corpus(text.files) for text in texts), strict=True)
+    if len(texts) == 1:
+        return list(checks), sum(sizes)
+    named = [
+        replace(check, name=f"corpus {text.files.path}") for check, text in zip(checks, texts, strict=True)
+    ]
+    return named, sum(sizes)
 
 
 def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
     """Whether labelled examples are there for the swarm's task; reads the first."""
-    from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.objectives.open import check_data
+    from dupt_swarm.learning.objectives.task import tables_of
 
     try:
         check_data(data, manifest)
-        files = LabelledFiles(data.corpus, data.columns).find()
+        files = tables_of(data).find()
     except (CorpusError, UsageError) as error:
         return Check("corpus", False, message(error))
     size = sum(file.stat().st_size for file in files)
@@ -122,20 +133,17 @@ def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
 
 
 def check_corpus(text: TextFiles) -> tuple[Check, int]:
-    """Whether the corpus can be read, and how many bytes of text it has; reads all of it."""
+    """Whether the corpus can be read, and how many bytes of text it has; looks through all of it."""
     from peers.left_out import sentences
 
     left_out: list[LeftOut] = []
     try:
-        sources = text.find()
-        if not sum(1 for _ in text.read(sources, left_out.append)):
-            return Check("corpus", False, f"{text.path} holds no text", "give one that does"), 0
+        sources = text.check_all(left_out.append)
     except CorpusError as error:
         return Check("corpus", False, message(error)), 0
-    without = {path for path, _ in left_out}
-    sizes = [source.size for source in sources if source.path not in without]
-    detail = "; ".join([f"{len(sizes)} files, {format_bytes(sum(sizes))}", *sentences(left_out)])
-    return Check("corpus", None if left_out else True, detail), sum(sizes)
+    size = sum(source.size for source in sources)
+    detail = "; ".join([f"{len(sources)} files, {format_bytes(size)}", *sentences(left_out)])
+    return Check("corpus", None if left_out else True, detail), size
 
 
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--corpus",
     required=True,
     metavar="PATH",
-    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz.",
+    help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia.",
 )
 @click.option(
     "--stride",
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     "[default: the context's length]",
 )
 @options.field
+@options.language
 @options.strict
 @options.batch_size
 @options.device
 @options.threads
 @options.as_json
 @command_errors
-def command(model: Path, corpus: str, field: str, strict: bool, as_json: bool, **chosen: Any) -> None:
+def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
     """Measure MODEL on a text: bits per byte, nats per token, perplexity.
 
     Each document begins anew, and each of its tokens is predicted once, in windows of the context's length
@@ -58,7 +59,7 @@ def command(model: Path, corpus: str, field: str, strict: bool, as_json: bool, *
     from dupt_swarm.learning.threads import Threads
     from peers.model.decoder import load_decoder
 
-    text = Text(TextFiles(corpus, field, strict))
+    text = Text(options.pick(TextFiles, chosen, path=corpus))
     device = choose_device(chosen["device"])
     saved, decoder = load_decoder(model, device)
     threads = Threads(chosen["threads"])

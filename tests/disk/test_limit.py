@@ -78,8 +78,8 @@ def test_a_checkpoint_without_room_leaves_the_one_before(swarm_folder: SwarmFold
 
 def test_tokens_that_will_not_have_room_are_seen_early(swarm_folder: SwarmFolder) -> None:
     """After a tenth of the text the whole is known to be too much; what fits goes on, and is reported."""
-    building = swarm_folder.path / "tokens.building"
-    building.mkdir()
+    building = swarm_folder.tokens / "one.building"
+    building.mkdir(parents=True)
     (building / "train-00000.bin").write_bytes(bytes(1000))
     calls = []
     progress = limited(swarm_folder, lambda done, total: calls.append((done, total)))

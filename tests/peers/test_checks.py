@@ -8,7 +8,7 @@ import pytest
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import Answer, Checkup
-from dupt_swarm.settings import OracleSettings
+from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from dupt_swarm.version import VERSION
 from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
@@ -203,10 +203,32 @@ def test_examples_are_checked_for_the_task(tmp_path: Path) -> None:
     """A table with the task's columns is fine; one without is a failure that names the column."""
     manifest, _ = small_task(Objective(kind="classification", labels=["de", "en"]))
     table = write_lines(tmp_path / "rows.jsonl", two_languages(3, seed=1))
-    found, text_bytes = machine.check_data(OracleSettings(table), manifest)
+    [found], text_bytes = machine.check_data(OracleSettings(table), manifest)
     assert (found.ok, text_bytes) == (True, 0)
     assert found.detail.startswith("1 table for classification, ")
-    without, _ = machine.check_data(OracleSettings(table, columns={"text": "review"}), manifest)
+    [without], _ = machine.check_data(OracleSettings(table, columns={"text": "review"}), manifest)
     assert without.ok is False
     assert "no column `review`" in without.detail
-    assert machine.check_data(OracleSettings(table, field="label"), MANIFEST)[0].ok is True
+    [as_text], _ = machine.check_data(OracleSettings(table, field="label"), MANIFEST)
+    assert as_text.ok is True
+
+
+def test_each_of_several_corpora_is_checked(tmp_path: Path) -> None:
+    """Under its own name; for a task, and twice the same, they are a failure."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text("some text")
+    (tmp_path / "b" / "bad.txt").write_bytes(b"\xff")
+    both = [WeightedCorpus(tmp_path / name) for name in "ab"]
+    checks, text_bytes = machine.check_data(OracleSettings(both), None)
+    assert [(check.name, check.ok) for check in checks] == [
+        (f"corpus {tmp_path / 'a'}", True),
+        (f"corpus {tmp_path / 'b'}", None),
+    ]
+    assert text_bytes == 18
+    assert "1 unreadable file left out" in checks[1].detail
+    [twice], _ = machine.check_data(OracleSettings([both[0], both[0]]), None)
+    assert twice.ok is False and "given twice" in twice.detail
+    manifest, _ = small_task(Objective(kind="classification", labels=["de", "en"]))
+    [of_task], _ = machine.check_data(OracleSettings(both), manifest)
+    assert of_task.ok is False and "put the tables into one folder" in of_task.detail

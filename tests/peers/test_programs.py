@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 
@@ -139,13 +140,16 @@ def test_two_oracles_train_and_status_shows_them(
 def test_an_oracle_stops_after_the_rounds_asked_for(
     bootstrap: dict[str, Any], text: Path, tmp_path: Path
 ) -> None:
-    """`--rounds 4` ends by itself, exit code 0, with a summary that shows what was learnt."""
+    """`--rounds 4` ends by itself, exit code 0, with a summary that shows what was learnt of all corpora."""
+    wiki = tmp_path / "dewiki-20260101-pages-articles.xml.bz2"
+    write_dump(wiki, *(page(path.stem, path.read_text()) for path in text.iterdir()))
     done = dupt_peer(
-        *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
-        *("--state-dir", str(tmp_path / "oracle"), "--rounds", "4", "--json"),
+        *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), "--corpus", f"{wiki}:0.3"),
+        *(*LISTEN, "--state-dir", str(tmp_path / "oracle"), "--rounds", "4", "--json"),
     )
     assert done.returncode == 0, done.stderr
     assert "fetching the state: 100 %" in done.stderr
+    assert f"{text}, {wiki}:0.3: " in done.stderr
     summary = json.loads(done.stdout)
     assert summary["rounds"] == 4
     assert summary["heldout_loss_after"] < summary["heldout_loss_before"]

@@ -3,6 +3,7 @@
 waiting          wait until something holds
 loopback         addresses of this machine, free ports, an address where nobody is
 texts            folders of real text to train on
+dumps            small dumps of wikis
 tiny             manifests and settings of very small swarms
 contributions    contributions as an oracle sends them
 averages         the average of a round, put together from its parts

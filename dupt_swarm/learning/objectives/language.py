@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
@@ -13,31 +13,35 @@ from torch import nn
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
-from dupt_swarm.learning.corpus import Corpus, Progress
-from dupt_swarm.learning.evaluation import evaluate
+from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.left_out import LeftOut, TextFiles
+from dupt_swarm.learning.left_out import LeftOut
+from dupt_swarm.learning.mixed_batches import MixedBatches
+from dupt_swarm.learning.mixture import Mixture, texts_of
 from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
+Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each
+
 
 class Language:
     """Text to learn language from. See `TrainingObjective`.
 
     Attributes:
-        corpus: the tokenised text.
+        mixture: the tokenised text, of one corpus or several.
     """
 
     unit = "tokens"
     uniform = True
 
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self.size = len(corpus.train)
-        self.left_out: Sequence[LeftOut] = corpus.left_out
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
+        self.mixture = mixture
+        self.size = mixture.train_tokens
+        self.left_out: Sequence[LeftOut] = mixture.left_out
         self._manifest = manifest
         self._context_length = manifest.model.context_length
         self._token_bytes = tokenizer.token_bytes()
@@ -59,7 +63,8 @@ class Language:
                 "leave the columns out",
                 setting="columns",
             )
-        TextFiles(settings.corpus, settings.field, settings.strict).check()
+        for text in texts_of(settings):
+            text.files.check()
 
     @classmethod
     def open(
@@ -71,54 +76,67 @@ class Language:
         progress: Progress | None,
     ) -> Self:
         """See `TrainingObjective`."""
-        corpus = Corpus.prepare(
-            TextFiles(settings.corpus, settings.field, settings.strict),
+        mixture = Mixture.prepare(
+            texts_of(settings),
             tokenizer,
             cache,
             context_length=manifest.model.context_length,
             seed=manifest.seed,
             progress=progress,
         )
-        return cls(manifest, tokenizer, corpus)
+        return cls(manifest, tokenizer, mixture)
 
-    def batches(self, sequences: int, peer: str) -> tuple[Batches, int]:
+    def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches, int]:
         """See `TrainingObjective`."""
         batch_size, micro_batches = cut_step(self._manifest, sequences)
-        source = Batches(self.corpus.train, self._context_length, batch_size, self._manifest.seed, peer)
-        return source, micro_batches
+        splits = [corpus.train for corpus in self.mixture.corpora]
+        order = (self._context_length, batch_size, self._manifest.seed, peer)
+        if len(splits) == 1:
+            return Batches(splits[0], *order), micro_batches
+        return MixedBatches(splits, self.mixture.weights, *order), micro_batches
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
     ) -> Quality:
-        """See `TrainingObjective`."""
+        """See `TrainingObjective`. Each corpus counts for its share of the training."""
         most = held_out_sequences(most, parameter_count(model), self._context_length, device)
-        blocks = count_blocks(self.corpus.held_out, self._context_length)
-        return self._measure(model, device, sequences, [(self.corpus.held_out, min(most, blocks))], look)
+        splits, shares = [corpus.held_out for corpus in self.mixture.corpora], self.mixture.shares
+        parts = [
+            [(split, min(max(1, round(most * share)), self._blocks(split)))]
+            for split, share in zip(splits, shares, strict=True)
+        ]
+        found = self._measure(model, device, sequences, parts, look)
+        return _quality(mixed(found, shares))
 
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
-        """See `TrainingObjective`."""
-        parts, left = [], sys.maxsize if most is None else most
-        for split in (self.corpus.train, self.corpus.held_out):
-            blocks = min(left, count_blocks(split, self._context_length))
-            parts.append((split, blocks))
-            left -= blocks
-        return self._measure(model, device, sequences, parts, look)
+        """See `TrainingObjective`. Each token counts the same."""
+        part, left = [], sys.maxsize if most is None else most
+        for corpus in self.mixture.corpora:
+            for split in (corpus.train, corpus.held_out):
+                blocks = min(left, self._blocks(split))
+                part.append((split, blocks))
+                left -= blocks
+        [found] = self._measure(model, device, sequences, [part], look)
+        return _quality(found)
 
     def _measure(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        sequences: int,
-        parts: Sequence[tuple[Split, int]],
-        look: Look,
-    ) -> Quality:
-        """The loss on the first blocks of each part."""
+        self, model: nn.Module, device: torch.device, sequences: int, parts: Sequence[Part], look: Look
+    ) -> list[Evaluation]:
+        """The loss on the first blocks of each part's splits."""
+        counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
         batches = chain.from_iterable(
-            held_out_batches(split, self._context_length, sequences, blocks) for split, blocks in parts
+            held_out_batches(split, self._context_length, sequences, blocks)
+            for split, blocks in chain.from_iterable(parts)
         )
-        count = sum(-(-blocks // sequences) for _, blocks in parts)
-        found = evaluate(model, watched(batches, count, look), self._token_bytes, device)
-        counts = {"tokens": found.tokens, "bytes": found.bytes}
-        return Quality(found.loss_nats, counts, bits_per_byte=found.bits_per_byte)
+        looked = watched(batches, sum(counts), look)
+        return [evaluate(model, islice(looked, count), self._token_bytes, device) for count in counts]
+
+    def _blocks(self, split: Split) -> int:
+        return count_blocks(split, self._context_length)
+
+
+def _quality(found: Evaluation) -> Quality:
+    counts = {"tokens": found.tokens, "bytes": found.bytes}
+    return Quality(found.loss_nats, counts, bits_per_byte=found.bits_per_byte)

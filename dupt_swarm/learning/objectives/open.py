@@ -7,7 +7,7 @@ from pathlib import Path
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
@@ -40,16 +40,16 @@ def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None
 
     Raises:
         CorpusError: they are not.
-        UsageError: the settings do not go with the manifest.
+        UsageError: the settings do not go with the manifest, or name a corpus twice.
     """
     if manifest is not None:
         kind_of(manifest).check(manifest, settings)
         return
-    text = TextFiles(settings.corpus, settings.field, settings.strict)
-    try:
-        text.check()
-    except CorpusError as error:
+    for text in texts_of(settings):
         try:
-            LabelledFiles(settings.corpus, settings.columns).find()
-        except CorpusError:
-            raise error from None
+            text.files.check()
+        except CorpusError as error:
+            try:
+                LabelledFiles(Path(text.files.path), settings.columns).find()
+            except CorpusError:
+                raise error from None

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
@@ -28,6 +28,19 @@ from dupt_swarm.manifest import Manifest
 
 # An answer tells less of a model than the many tokens of a block of text.
 EXAMPLES_PER_BLOCK = 16
+
+
+def tables_of(settings: DataSettings) -> LabelledFiles:
+    """The labelled examples that the settings name.
+
+    Raises:
+        UsageError: there are several corpora, for which only text has a mixture.
+    """
+    if len(settings.corpora) != 1:
+        raise UsageError(
+            "a task has one corpus of labelled examples; put the tables into one folder", setting="corpus"
+        )
+    return LabelledFiles(settings.corpora[0].path, settings.columns)
 
 
 class SupervisedTask:
@@ -53,11 +66,11 @@ class SupervisedTask:
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         """See `TrainingObjective`."""
-        files = LabelledFiles(settings.corpus, settings.columns)
+        files = tables_of(settings)
         columns = TASKS[manifest.objective.kind].columns
         files.check_names(columns)
         if next(files.rows([*columns, LABEL]), None) is None:
-            raise CorpusError(f"{settings.corpus}: there are no rows; give some examples")
+            raise CorpusError(f"{files.path}: there are no rows; give some examples")
 
     @classmethod
     def open(
@@ -71,7 +84,7 @@ class SupervisedTask:
         """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
         del cache, progress
         cls.check(manifest, settings)
-        files = LabelledFiles(settings.corpus, settings.columns)
+        files = tables_of(settings)
         context_length = manifest.model.context_length
         return cls(manifest, load_examples(files, manifest.objective, tokenizer, context_length))
 

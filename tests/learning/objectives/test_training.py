@@ -1,6 +1,7 @@
 """What an oracle is handed: an objective with this machine's data."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.interruptible import Abandoned
+from dupt_swarm.learning.mixed_batches import MixedBatches
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.open import check_data, open_objective
@@ -17,7 +20,7 @@ from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
-from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from dupt_swarm.settings import EvaluatorSettings, OracleSettings, WeightedCorpus
 from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import TEXT, small_tokenizer
 from tests.support.tasks import small_task, two_languages, write_lines
@@ -137,6 +140,13 @@ def test_data_are_checked_before_anything_is_fetched(tmp_path: Path) -> None:
     check_data(OracleSettings(text), of_language)
     with pytest.raises(CorpusError, match="no such file"):
         check_data(OracleSettings(tmp_path / "nothing"))
+    both = OracleSettings([WeightedCorpus(text), WeightedCorpus(table, 0.3)])
+    check_data(both)
+    for settings in (both, OracleSettings([WeightedCorpus(text), WeightedCorpus(tmp_path / "nothing")])):
+        with pytest.raises(CorpusError, match=r"(rows\.csv|nothing): "):
+            check_data(settings, of_language)
+    with pytest.raises(UsageError, match="a task has one corpus of labelled examples"):
+        check_data(both, of_task)
     with pytest.raises(CorpusError, match="unsupported file type"):
         check_data(OracleSettings(text), of_task)
     with pytest.raises(CorpusError, match="unsupported file type"):
@@ -163,7 +173,8 @@ def test_language_is_measured_as_before(tmp_path: Path) -> None:
     assert found.bits_per_byte is not None
     looks: list[tuple[int, int]] = []
     every = opened.measure_all(model, CPU, 4, None, lambda *look: looks.append(look))
-    blocks = (len(opened.corpus.train) - 1) // 16 + (len(opened.corpus.held_out) - 1) // 16
+    [corpus] = opened.mixture.corpora
+    blocks = (len(corpus.train) - 1) // 16 + (len(corpus.held_out) - 1) // 16
     assert every.counts["tokens"] == 16 * blocks
     assert [done for done, _ in looks] == list(range(looks[0][1]))
 
@@ -187,3 +198,74 @@ def test_a_tokenizer_that_loses_something(kind: str, notes: int, tmp_path: Path)
     model = build_model(manifest)
     found = opened.measure_held_out(model, torch.device("cpu"), 4, 1000, no_look)
     assert found.bits_per_byte is not None and 1 < found.bits_per_byte < 10
+
+
+@pytest.fixture
+def two_texts(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders of documents; those of the second one are of other words, and twice as many."""
+    folders = tmp_path / "walks", tmp_path / "sleeps"
+    for folder, count in zip(folders, (40, 80), strict=True):
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"{number}.txt").write_text(f"{number}: the bear {folder.name}. " * 8)
+    return folders
+
+
+def language_of(folder: Path, *corpora: WeightedCorpus) -> Language:
+    opened = open_objective(tiny_manifest(), small_tokenizer(), OracleSettings(corpora), folder / "tokens")
+    assert isinstance(opened, Language)
+    return opened
+
+
+def test_a_corpus_alone_is_dealt_out_as_ever(two_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its weight says nothing, and the order is that of its blocks."""
+    opened = language_of(tmp_path, WeightedCorpus(two_texts[0], 0.3))
+    [corpus] = opened.mixture.corpora
+    batches, _ = opened.batches(2, "peer")
+    expected = Batches(corpus.train, 16, 2, 1, "peer")
+    for _ in range(50):
+        assert all(map(torch.equal, next(batches), next(expected)))
+
+
+def test_several_corpora_are_mixed_by_their_weights(two_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """What is trained on is all of the one and part of the other; the size is that of both."""
+    opened = language_of(tmp_path, WeightedCorpus(two_texts[0]), WeightedCorpus(two_texts[1], 0.25))
+    first, second = (len(corpus.train) for corpus in opened.mixture.corpora)
+    batches, _ = opened.batches(2, "peer")
+    assert isinstance(batches, MixedBatches)
+    assert batches.blocks == [(first - 1) // 16, round((second - 1) // 16 / 4)]
+    assert (opened.size, opened.unit) == (first + second, "tokens")
+
+
+def test_held_out_loss_is_of_the_mixture(two_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """Each corpus counts for its share of the training, however many blocks of it are measured."""
+    opened = language_of(tmp_path, WeightedCorpus(two_texts[0]), WeightedCorpus(two_texts[1], 0.1))
+    model = build_model(tiny_manifest())
+    alone = [
+        language_of(tmp_path / path.name, WeightedCorpus(path)).measure_held_out(model, CPU, 4, 1000, no_look)
+        for path in two_texts
+    ]
+    looks: list[tuple[int, int]] = []
+    found = opened.measure_held_out(model, CPU, 4, 1000, lambda *done: looks.append(done))
+    shares = opened.mixture.shares
+    assert found.loss_nats == pytest.approx(
+        sum(s * one.loss_nats for s, one in zip(shares, alone, strict=True))
+    )
+    assert found.counts["tokens"] == sum(one.counts["tokens"] for one in alone)
+    bytes_per_token = sum(
+        s * one.counts["bytes"] / one.counts["tokens"] for s, one in zip(shares, alone, strict=True)
+    )
+    assert found.bits_per_byte == pytest.approx(found.loss_nats / math.log(2) / bytes_per_token)
+    assert looks == [(number, len(looks)) for number in range(len(looks))]
+    few = opened.measure_held_out(model, CPU, 4, 2, no_look)
+    assert few.counts["tokens"] == 3 * 16  # two of the one, and of the other not none
+
+
+def test_all_of_several_corpora_is_measured_alike(two_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """Who trains on nothing has no weights."""
+    opened = language_of(tmp_path, WeightedCorpus(two_texts[0]), WeightedCorpus(two_texts[1], 0.1))
+    model = build_model(tiny_manifest())
+    every = opened.measure_all(model, CPU, 8, None, no_look)
+    splits = [split for corpus in opened.mixture.corpora for split in (corpus.train, corpus.held_out)]
+    assert every.counts["tokens"] == sum((len(split) - 1) // 16 * 16 for split in splits)
+    assert opened.measure_all(model, CPU, 8, 3, no_look).counts["tokens"] == 3 * 16

@@ -1,0 +1,132 @@
+"""Several corpora, each with a weight: their tokens, and how much of the training each of them is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.corpus import Corpus, Progress
+from dupt_swarm.learning.left_out import LeftOut, TextFiles
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+
+# A corpus' tokens, and beside them its lock, or what is being written.
+CACHE = re.compile(r"([0-9a-f]{16})(\.lock|\.building)?")
+
+
+@dataclass(frozen=True)
+class WeightedText:
+    """One corpus among several; for ``weight`` see `WeightedCorpus`."""
+
+    files: TextFiles
+    weight: float = 1.0
+
+    @property
+    def cache(self) -> str:
+        """What the folder of its tokens is called: it follows from the path alone, not from the weight."""
+        return hashlib.sha256(os.fsencode(_place(self.files.path))).hexdigest()[:16]
+
+
+def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]:
+    """The corpora that the settings name.
+
+    Raises:
+        UsageError: there is none, or one is there twice.
+    """
+    texts = [
+        WeightedText(TextFiles(one.path, settings.field, settings.strict, settings.language), one.weight)
+        for one in settings.corpora
+    ]
+    if not texts:
+        raise UsageError("there is no corpus to train on; give one", setting="corpus")
+    places = [_place(text.files.path) for text in texts]
+    for number, text in enumerate(texts):
+        if places[number] in places[:number]:
+            raise UsageError(
+                f"{text.files.path} is given twice; give it once, with the weight that it should have",
+                setting="corpus",
+            )
+    return texts
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Tokenised corpora.
+
+    Attributes:
+        corpora: one or more.
+        weights: of each.
+    """
+
+    corpora: Sequence[Corpus]
+    weights: Sequence[float]
+
+    @classmethod
+    def prepare(
+        cls,
+        texts: Sequence[WeightedText],
+        tokenizer: Tokenizer,
+        cache_dir: Path,
+        *,
+        context_length: int,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Open the tokenised corpora, each in a folder of its own in ``cache_dir``, or build them there.
+
+        Tokens of corpora that are not among them any more are removed. For arguments and errors see
+        `Corpus.prepare`; progress is that of one corpus after the other.
+        """
+        _remove_others(cache_dir, {text.cache for text in texts})
+        corpora = [
+            Corpus.prepare(
+                text.files,
+                tokenizer,
+                cache_dir / text.cache,
+                context_length=context_length,
+                seed=seed,
+                progress=progress,
+            )
+            for text in texts
+        ]
+        return cls(corpora, [text.weight for text in texts])
+
+    @property
+    def train_tokens(self) -> int:
+        """How many there are to train on."""
+        return sum(len(corpus.train) for corpus in self.corpora)
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """Files that could not be read."""
+        return [one for corpus in self.corpora for one in corpus.left_out]
+
+    @property
+    def shares(self) -> list[float]:
+        """How much of the training each corpus is; together 1."""
+        # The greatest weight is 1: no product grows beyond what a float can hold.
+        scaled = [weight / max(self.weights) for weight in self.weights]
+        amounts = [len(corpus.train) * weight for corpus, weight in zip(self.corpora, scaled, strict=True)]
+        return [amount / sum(amounts) for amount in amounts]
+
+
+def _place(path: Path | str) -> Path:
+    return Path(path).expanduser().resolve()
+
+
+def _remove_others(folder: Path, names: set[str]) -> None:
+    """Remove the tokens of corpora that are not given any more, which would fill the disk for nothing."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = CACHE.fullmatch(path.name)
+        if match and match[1] not in names:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

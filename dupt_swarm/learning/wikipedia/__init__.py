@@ -1,0 +1,8 @@
+"""Wikipedia's dumps as text.
+
+names           which files are dumps, and of which language
+export          MediaWiki's XML, page by page
+markup          an article without its markup; also the program that a worker runs
+workers         a process per core that removes markup
+articles        all of it: a dump to the text of its articles
+"""

@@ -1,0 +1,78 @@
+"""The articles of a dump as text: each begins with its title."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.reading import MissingLibraryError
+from dupt_swarm.learning.wikipedia.export import Page, read_pages
+from dupt_swarm.learning.wikipedia.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+
+class Article(NamedTuple):
+    """The text of an article, and how many bytes of the file had been read with it."""
+
+    text: str
+    position: int
+
+
+def read_articles(path: Path) -> Iterator[Article]:
+    """The articles of a dump without their markup; those without any text are passed over.
+
+    So are those that cannot be read, with a warning at the end.
+
+    Raises:
+        CorpusError: it is no export of MediaWiki, is damaged or ends too early, or nothing in it can be read.
+        MissingLibraryError: mwparserfromhell is not installed.
+        OSError, EOFError: it cannot be read or unpacked.
+    """
+    _need_library(path)
+    pages = unreadable = 0
+    with Workers() as workers, closing(_requests(path)) as requests:
+        for page, text in workers.map(requests):
+            pages, unreadable = pages + 1, unreadable + (text is None)
+            if text:
+                yield Article(text, page.position)
+    if pages and unreadable == pages:
+        raise CorpusError(
+            f"{path}: the markup of none of its {pages} articles can be read; is it another wiki's?"
+        )
+    if unreadable:
+        logger.warning("%s: %d of %d articles cannot be read, and are passed over", path, unreadable, pages)
+
+
+def skim_articles(path: Path) -> Iterator[Article]:
+    """The same with all markup, which takes a fraction of the time: to see whether a dump can be read.
+
+    Raises:
+        CorpusError, MissingLibraryError, OSError, EOFError: as above.
+    """
+    _need_library(path)
+    with closing(read_pages(path, {})) as pages:
+        for page in pages:
+            yield Article(page.wikitext, page.position)
+
+
+def _requests(path: Path) -> Generator[tuple[Page, dict[str, Any]], None, None]:
+    """Pages, and what a worker is to be asked of each."""
+    namespaces: dict[str, str] = {}
+    with closing(read_pages(path, namespaces)) as pages:
+        for page in pages:
+            names = list(namespaces.values())
+            yield page, {"title": page.title, "wikitext": page.wikitext, "namespaces": names}
+
+
+def _need_library(path: Path) -> None:
+    try:
+        import mwparserfromhell  # noqa: F401
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"{path}: reading a dump of Wikipedia needs mwparserfromhell; `pip install dupt_swarm[wikipedia]`"
+        ) from error
