@@ -44,6 +44,7 @@ class Architecture:
         parts: fields of `Model` that all its models have alike.
         fixed: keys of config.json of which we have some values only; the first one is what they are if they
             are absent, and what we write.
+        end: the token that ends a text where config.json names none; empty: it must.
         dropouts: the keys of config.json that are our dropout; all must be alike.
         tidy: brings what other versions write into the form of these tables.
         more: what config.json says besides, of a model.
@@ -57,6 +58,7 @@ class Architecture:
     keys: Mapping[str, str]
     parts: Mapping[str, Any]
     fixed: Mapping[str, tuple[Any, ...]]
+    end: str = ""
     dropouts: tuple[str, ...] = ()
     tidy: Callable[[Config], dict[str, Any]] = field(default=as_it_is)
     more: Callable[[Model], dict[str, Any]] = field(default=no_more)

@@ -49,6 +49,7 @@ OPENAI_GPT = Architecture(
     keys=GPT_KEYS,
     parts=GPT_PARTS | {"placement": "post"},
     fixed={"afn": ("gelu",), "tie_word_embeddings": (True,)},  # its name there for GELU's tanh form
+    end="\n</w>",  # in the published vocabulary; its encoding never gives it
     dropouts=GPT_DROPOUTS,
     tidy=tidy,
     too_odd=too_odd,

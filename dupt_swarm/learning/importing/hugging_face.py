@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -75,13 +76,21 @@ def read_hugging_face(folder: Path) -> Imported:
         shapes = {name: tuple(parameter.shape) for name, parameter in GPT(model).named_parameters()}
     with open_weights(folder) as weights:
         parameters = weights.read(architecture.names, model, shapes)
-    end = _end_of_text(config, model)
+    tokenizer = read_json(folder, TOKENIZER) or {}
+    said = config.get("eos_token_id")
+    end = _end_of_text(_id_of(architecture.end, tokenizer) if said is None else said, model)
     return Imported(kind, model, list(parameters.values()), read_bytes(path), end)
 
 
-def _end_of_text(config: dict[str, object], model: Model) -> int:
+def _id_of(token: str, tokenizer: dict[str, Any]) -> object:
+    """The id that tokenizer.json gives a token; None if it does not have it."""
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    return vocabulary.get(token) if isinstance(vocabulary, dict) else None
+
+
+def _end_of_text(said: object, model: Model) -> int:
     """The first, where there are several."""
-    said = config.get("eos_token_id")
     end = said[0] if isinstance(said, list) and said else said
     if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < model.vocabulary_size:
         raise ManifestError(

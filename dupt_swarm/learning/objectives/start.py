@@ -12,6 +12,7 @@ from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
 
 NAME_LENGTH_MAX = 40
+TOKEN_ROWS = ("wte.weight", "lm_head.weight")  # parameters with a row for each token
 
 
 def task_manifest(base: Manifest, objective: Objective) -> Manifest:
@@ -44,11 +45,11 @@ def begin_from(base: nn.Module, manifest: Manifest, seed: int) -> nn.Module:
     model = build_model(manifest)
     model.init_weights(seed)  # type: ignore[operator]
     weights = dict(decoder_of(base).named_parameters())
-    # Of W_e base may lack some rows, or have some that no token uses.
+    # Of the rows for tokens base may lack some, or have some that no token uses.
     learnt = manifest.tokenizer.vocabulary_size
     learnt += base.objective.special_tokens if isinstance(base, TaskModel) else 0
     for name, parameter in decoder_of(model).named_parameters():
-        rows = min(len(parameter), learnt if name == "wte.weight" else len(weights[name]))
+        rows = min(len(parameter), learnt if name in TOKEN_ROWS else len(weights[name]))
         parameter[:rows] = weights[name][:rows]
     if isinstance(base, TaskModel) and isinstance(model, TaskModel) and _same_answers(base, model):
         model.head.load_state_dict(base.head.state_dict())

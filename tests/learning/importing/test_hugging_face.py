@@ -16,6 +16,7 @@ from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.importing.hugging_face import Imported, read_hugging_face
 from dupt_swarm.learning.strategies.flat import unflatten
 from tests.support.foreign_models import CONTEXT, SHAPES, write_foreign
+from tests.support.foreign_tokenizers import openai_gpt
 from tests.support.saved_models import small_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -78,6 +79,17 @@ def test_names_of_old_files(tmp_path: Path) -> None:
     }
     save_file(tensors | {"h.0.attn.bias": torch.ones(1, 1, CONTEXT, CONTEXT)}, tmp_path / WEIGHTS)
     torch.testing.assert_close(logits(built(read_hugging_face(tmp_path))), logits(theirs), rtol=0, atol=1e-5)
+
+
+def test_gpt1_names_no_end_of_a_text(tmp_path: Path) -> None:
+    """As published, config.json has no `eos_token_id`; the end of a line is a token that text never has."""
+    write_foreign(tmp_path, "openai-gpt", vocab_size=1000)
+    change(tmp_path, eos_token_id=None)
+    with pytest.raises(DuptError, match="eos_token_id = None"):
+        read_hugging_face(tmp_path)
+    data, end = openai_gpt()
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    assert read_hugging_face(tmp_path).end_of_text == end
 
 
 def test_a_folder_of_hugging_faces_cache(tmp_path: Path) -> None:
