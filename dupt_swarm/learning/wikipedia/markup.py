@@ -50,7 +50,7 @@ def plain_text(title: str, wikitext: str, namespaces: Iterable[str] = ()) -> str
 def _sections(wikitext: str) -> Iterator[str]:
     """``wikitext`` in parts that end before a heading, and in no template or table.
 
-    The parser's time grows with the square of the length: a long article's sections take a tenth of the whole's.
+    The parser's time grows with the square of the length: sections of a long article take a tenth of it.
     """
     section = ""
     for part in SECTION.split(COMMENT.sub("", wikitext)):
