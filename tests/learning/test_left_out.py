@@ -10,8 +10,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning import corpus as corpus_module
+from dupt_swarm.learning import left_out as left_out_module
 from dupt_swarm.learning.corpus import Corpus
-from dupt_swarm.learning.documents import find_sources
+from dupt_swarm.learning.documents import Source, find_sources
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, read_readable
 from dupt_swarm.learning.tokenizer import train_tokenizer
 
@@ -59,6 +61,21 @@ def test_bytes_read_count_what_was_left_out(tmp_path: Path) -> None:
     sources = find_sources(tmp_path)
     pieces = list(read_readable(sources, "text", lambda _: None))
     assert pieces[-1].bytes_read == sum(source.size for source in sources)
+
+
+def test_long_files_are_looked_through_with_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first of their text comes."""
+    monkeypatch.setattr(left_out_module, "LOOK_CHARACTERS", 1000)
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text((json.dumps({"text": TEXT}) + "\n") * 5)
+    looks: list[None] = []
+    pieces = read_readable(find_sources(tmp_path), "text", lambda _: None, lambda: looks.append(None))
+    next(pieces)
+    assert len(looks) == 2
+    assert len(list(pieces)) == 9
+    assert len(looks) == 4
 
 
 def test_nothing_left_is_an_error(tmp_path: Path) -> None:
@@ -141,3 +158,17 @@ def test_a_file_that_can_be_read_again_is_taken_in(folder: Path) -> None:
     bad.write_text(TEXT)
     corpus = prepare(folder)
     assert (corpus.text_bytes, len(corpus.left_out)) == (2 * len(TEXT), 2)
+
+
+def test_what_is_damaged_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as it does not change: only access may come back without a trace in the file."""
+    prepare(folder)
+    asked: list[str] = []
+
+    def problem_with(source: Source, field: str) -> CorpusError | None:
+        asked.append(Path(source.path).name)
+        return left_out_module.problem_with(source, field)
+
+    monkeypatch.setattr(corpus_module, "problem_with", problem_with)
+    assert len(prepare(folder).left_out) == 3
+    assert asked == ["bad2.txt"]  # the link to nothing

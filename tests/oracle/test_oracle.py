@@ -18,7 +18,7 @@ from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
-from dupt_swarm.settings import OracleSettings
+from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
@@ -66,9 +66,15 @@ def swarm_files(corpus: Path, **encoding: Any) -> tuple[Manifest, bytes]:
 
 
 def train(
-    folder: Path, corpus: Path, sessions: list[int], identity: Path, **encoding: Any
+    folder: Path, corpus: Path, sessions: list[int], identity: Path, *, mixed: bool = False, **encoding: Any
 ) -> tuple[list[float], Status]:
-    """A single oracle that is stopped and started again after each number of steps."""
+    """A single oracle that is stopped and started again after each number of steps.
+
+    ``mixed``: half of the files are a corpus of their own, with less weight.
+    """
+    own_corpus = (
+        [WeightedCorpus(corpus / "?.txt"), WeightedCorpus(corpus / "1?.txt", 0.3)] if mixed else corpus
+    )
     manifest, tokenizer = swarm_files(corpus, **encoding)
     losses: list[float] = []
     own = folder / "oracle" / manifest.swarm_id
@@ -79,7 +85,7 @@ def train(
     with Swarm.create(manifest, tokenizer, parameters, folder / "first", settings("bootstrap")) as first:
         for steps in sessions:
             with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
-                oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2))
+                oracle = Oracle(swarm, OracleSettings(own_corpus, device="cpu", held_out_blocks=2))
                 recorder = Recorder(oracle, steps)
                 oracle.run(lambda _status: None)
                 losses += recorder.losses
@@ -90,17 +96,17 @@ def train(
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
-    "encoding",
-    [{}, {"contribution": "two_bit", "average": "int4", "feedback": 0.9}],
-    ids=["plain", "two_bit"],
+    "how",
+    [{}, {"contribution": "two_bit", "average": "int4", "feedback": 0.9, "mixed": True}],
+    ids=["plain", "two_bit of a mixture"],
 )
 def test_a_stopped_oracle_goes_on_as_if_never_stopped(
-    tmp_path: Path, corpus: Path, encoding: dict[str, Any]
+    tmp_path: Path, corpus: Path, how: dict[str, Any]
 ) -> None:
     """The losses of a single oracle are the same bits, whether it was stopped in between or not."""
     identity = tmp_path / "identity"
-    whole, once = train(tmp_path / "a", corpus, [17], identity, **encoding)
-    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity, **encoding)
+    whole, once = train(tmp_path / "a", corpus, [17], identity, **how)
+    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity, **how)
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)

@@ -11,14 +11,14 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import mwparserfromhell
 from mwparserfromhell.nodes import Heading, Tag, Template, Text, Wikilink
 
-# What one article may take; beyond that the process ends. The longest real ones take two seconds and 500 MB,
-# but for text made to that end the parser's time grows with the square of its length.
-ARTICLE_SECONDS = 30  # of processor time
+# What one article may take; beyond that the process ends. Real ones take seconds and 100 MB at most, but for
+# text made to that end the parser's time grows with the square of its length, and faster.
+ARTICLE_SECONDS = 60  # of processor time
 ARTICLE_BYTES = 2 << 30
 # What is no running text. Formulas, galleries and maps are left out by the library.
 NO_TEXT = {"table", "ref", "references", "ce", "chem", "hiero", "indicator", "style", "templatestyles"}
@@ -26,6 +26,9 @@ FILE = re.compile(r"[^:\[\]|]+:.*\.(jpe?g|png|gif|svg|webp|tiff?|xcf|og[agv]|web
 STYLE = re.compile(r"'{2,}")  # bold and italic
 SWITCH = re.compile(r"__[^\W\d_]+(?:_[^\W\d_]+)*__")  # such as __NOTOC__, translated in each language
 HOLLOW = re.compile(r"\s*[(（]\s*[,;:、，；：]*\s*[)）]")  # brackets around a template that is gone
+COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+SECTION = re.compile(r"^(?===[^=])", re.MULTILINE)
+BRACKETS = (("{{", "}}"), ("\n{|", "\n|}"))
 MARK = "\N{START OF HEADING}"  # as many as a heading's level, in front of it
 
 
@@ -40,7 +43,27 @@ def plain_text(title: str, wikitext: str, namespaces: Iterable[str] = ()) -> str
         namespaces: the wiki's own names for files and categories; the English ones are known everywhere.
     """
     unseen = {"file", "image", "category", *(name.lower() for name in namespaces)}
-    code = mwparserfromhell.parse(wikitext, skip_style_tags=True)
+    body = _tidy("\n".join(_strip(section, unseen) for section in _sections(wikitext)))
+    return f"{title}\n\n{body}" if body else ""
+
+
+def _sections(wikitext: str) -> Iterator[str]:
+    """``wikitext`` in parts that end before a heading, and in no template or table.
+
+    The parser's time grows with the square of the length: sections of a long article take a tenth of it.
+    """
+    section = ""
+    for part in SECTION.split(COMMENT.sub("", wikitext)):
+        section += part
+        if all(section.count(opening) <= section.count(closing) for opening, closing in BRACKETS):
+            yield section
+            section = ""
+    yield section
+
+
+def _strip(section: str, unseen: set[str]) -> str:
+    """The text of a section, each heading behind its marks."""
+    code = mwparserfromhell.parse(section, skip_style_tags=True)
     for node in code.ifilter():
         if isinstance(node, Template):
             node.params.clear()  # not to be looked through
@@ -53,8 +76,7 @@ def plain_text(title: str, wikitext: str, namespaces: Iterable[str] = ()) -> str
             name = str(node.tag).strip().lower()
             if name in NO_TEXT or name == "br":
                 node.contents = " " if name == "br" else ""
-    body = _tidy(code.strip_code())
-    return f"{title}\n\n{body}" if body else ""
+    return code.strip_code()
 
 
 def _is_unseen(target: str, namespaces: set[str]) -> bool:

@@ -36,6 +36,9 @@ def body(wikitext: str) -> str:
         ("[[Datei:a.jpg|mini|A [[bear]]]]text[[Category:X]][[kategorie:Y]]", "text"),
         ("[[Fichier:un ours.JPG|vignette|Un ours]]text", "text"),
         ("text [[bear", "text [[bear"),
+        ("one\n== A ==\ntwo {{x|\n== B ==\nthree }} four\n== C ==\nfive", "one\n\nA\ntwo four\n\nC\nfive"),
+        ("one\n{|\n| two\n== A ==\n|}\nthree", "one\n\nthree"),
+        ("one <!--\n== A ==\ntwo --> three <!-- four", "one three"),
     ],
 )
 def test_markup_is_removed(wikitext: str, text: str) -> None:

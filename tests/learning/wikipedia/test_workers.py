@@ -58,8 +58,9 @@ def test_an_article_that_takes_too_long_ends_its_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The real program limits its own processor time; here to next to nothing."""
-    source = workers_module.PROGRAM.read_text().replace("ARTICLE_SECONDS = 30", "ARTICLE_SECONDS = 0.05")
-    (tmp_path / "program.py").write_text(source)
+    source = workers_module.PROGRAM.read_text()
+    assert "ARTICLE_SECONDS = 60 " in source
+    (tmp_path / "program.py").write_text(source.replace("ARTICLE_SECONDS = 60 ", "ARTICLE_SECONDS = 0.05 "))
     monkeypatch.setattr(workers_module, "PROGRAM", tmp_path / "program.py")
     with Workers() as workers:
         found = list(workers.map(enumerate(map(request, ["{{a|b=" * 5000, "a"]))))
