@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
@@ -38,6 +38,13 @@ JSON_VALUES = st.recursive(
     ),
     max_leaves=6,
 )
+# Another value of the same type comes further than one of another.
+ALIKE: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
+    int: lambda number: st.sampled_from([0, -1, number + 1, 1 << 31, 1 << 62, (1 << 63) - 1]),
+    float: lambda number: st.sampled_from([0.0, -0.0, -1.0, number * 2, 5e-324, 1e308, 1e11]),
+    str: lambda text: st.sampled_from([text[1:], text + text[:1], text.upper(), text[::-1], f"{text} ", ""]),
+    bytes: lambda data: st.sampled_from([data[1:], data + data[:1], data[::-1], bytes(len(data)), b""]),
+}
 NESTED = st.sampled_from([20, 400, 990]).map(lambda depth: _nested(depth))
 MSGPACK_LEAVES = st.one_of(
     LEAVES.filter(lambda leaf: leaf != "\ud800"),
@@ -65,7 +72,7 @@ def _nested(depth: int) -> list[Any]:
 def changed_bytes(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
     """One of ``seeds`` with up to four places overwritten, cut out or repeated."""
     data = bytearray(draw(st.sampled_from(seeds)))
-    for _ in range(draw(st.integers(0, 4))):
+    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 4]))):
         start = draw(st.integers(0, len(data)))
         stop = min(len(data), start + draw(st.sampled_from([0, 1, 2, 8, 64, 1 << 20])))
         change = draw(st.sampled_from(["token", "bytes", "cut", "twice", "bit"]))
@@ -92,6 +99,9 @@ def changed_tree(draw: st.DrawFn, seed: Tree, values: st.SearchStrategy[Any]) ->
 
 
 def _changed(draw: st.DrawFn, node: Tree, values: st.SearchStrategy[Any]) -> Tree:
+    alike = ALIKE.get(type(node))
+    if alike is not None and draw(st.integers(0, 3)):
+        return draw(alike(node))
     if not isinstance(node, dict | list | tuple) or not node or draw(st.integers(0, 9)) == 0:
         return draw(values)
     if isinstance(node, dict):
@@ -114,15 +124,14 @@ def json_of(seed: Tree) -> st.SearchStrategy[bytes]:
     """JSON nearly as ``seed``: changed as a tree, or as bytes."""
     valid = _to_json(seed)
     trees = changed_tree(seed, st.one_of(JSON_VALUES, NESTED)).map(_to_json)
-    return st.one_of(trees, trees, changed_bytes([valid]))
+    return st.sampled_from([trees, trees, changed_bytes([valid])]).flatmap(lambda chosen: chosen)
 
 
 def msgpack_of(seed: Tree) -> st.SearchStrategy[bytes]:
     """msgpack nearly as ``seed``: changed as a tree, or as bytes."""
-    trees = changed_tree(seed, st.one_of(MSGPACK_VALUES, st.sampled_from([20, 400]).map(_nested))).map(
-        _to_msgpack
-    )
-    return st.one_of(trees, trees, changed_bytes([_to_msgpack(seed)]))
+    values = st.one_of(MSGPACK_VALUES, st.sampled_from([20, 400]).map(_nested))
+    trees = changed_tree(seed, values).map(_to_msgpack)
+    return st.sampled_from([trees, trees, changed_bytes([_to_msgpack(seed)])]).flatmap(lambda chosen: chosen)
 
 
 def _to_json(tree: Tree) -> bytes:

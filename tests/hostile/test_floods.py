@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import psutil
 import pytest
@@ -61,16 +64,23 @@ def resident(peer) -> int:
     return psutil.Process().memory_info().rss + daemon.memory_info().rss
 
 
-async def open_idle(p2p: P2P, address: str, handler: str, count: int) -> list:
-    """Streams on which nothing is sent; each as reader and writer."""
+@asynccontextmanager
+async def idle_streams(p2p: P2P, address: str, handler: str, count: int) -> AsyncIterator[list[Any]]:
+    """Streams on which nothing is sent, each as reader and writer."""
 
-    async def open_one():
+    async def open_one() -> tuple[Any, Any] | None:
         with contextlib.suppress(Exception):  # libp2p may refuse some itself
             _, reader, writer = await p2p.call_binary_stream_handler(peer_id_in(address), handler)
             return reader, writer
+        return None
 
-    opened = [await asyncio.gather(*(open_one() for _ in range(20))) for _ in range(count // 20)]
-    return [stream for batch in opened for stream in batch if stream is not None]
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for _ in range(count // 20):
+            for stream in filter(None, await asyncio.gather(*(open_one() for _ in range(20)))):
+                stack.enter_context(contextlib.closing(stream[1]))
+                streams.append(stream)
+        yield streams
 
 
 def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> None:
@@ -118,16 +128,14 @@ def test_idle_streams_by_one_peer(stations, make_manifest, monkeypatch) -> None:
         async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
             await served(peer)
             before = resident(peer)
-            streams = await open_idle(p2p, peer.address, "Exchange.rpc_chunks", STREAMS)
-            assert await downloads(other, peer)
-            assert await keeps_records(peer, other)
-            ends = await asyncio.gather(*(reader.read() for reader, _ in streams))
+            async with idle_streams(p2p, peer.address, "Exchange.rpc_chunks", STREAMS) as streams:
+                assert await downloads(other, peer)
+                assert await keeps_records(peer, other)
+                ends = await asyncio.gather(*(reader.read() for reader, _ in streams))
             told = [end for end in ends if b"at once are open" in end]
             assert peer.p2p.refused["open"] >= len(told) > 0
             assert peer.p2p.refused["slow"] == limits.STRANGER.open_streams
             assert resident(peer) - before < GROWTH_BYTES_MAX
-            for _, writer in streams:
-                writer.close()
 
     run(scenario)
 
@@ -167,17 +175,15 @@ def test_strangers_take_no_places_of_members(stations, monkeypatch) -> None:
             await connect(member.p2p, [peer.address])
             await served(peer)
             peer.p2p.limits.members = {str(member.p2p.peer_id)}
-            streams = [
-                *await open_idle(first, peer.address, "Exchange.rpc_chunks", 20),
-                *await open_idle(second, peer.address, "Exchange.rpc_chunks", 20),
-            ]
-            assert await downloads(member, peer)
-            assert peer.p2p.refused["strangers"] > 0
-            peer.p2p.limits.members = frozenset()
-            with pytest.raises(NodeError, match="at once are open"):
-                await downloads(member, peer)
-            for _, writer in streams:
-                writer.close()
+            async with (
+                idle_streams(first, peer.address, "Exchange.rpc_chunks", 20),
+                idle_streams(second, peer.address, "Exchange.rpc_chunks", 20),
+            ):
+                assert await downloads(member, peer)
+                assert peer.p2p.refused["strangers"] > 0
+                peer.p2p.limits.members = frozenset()
+                with pytest.raises(NodeError):
+                    await downloads(member, peer)
 
     run(scenario)
 
@@ -188,19 +194,17 @@ def test_a_call_that_drips(stations, make_manifest) -> None:
     async def scenario() -> None:
         async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
             before = resident(peer)
-            dripping = await open_idle(p2p, peer.address, "DHTProtocol.rpc_find", 60)
-            for _, writer in dripping:
-                writer.write(b"\xff\xff\xff\x01")  # the length of what follows, in libp2p's manner
-            for _ in range(10):
-                for _, writer in dripping:
-                    writer.write(b"\x0a")
-                await asyncio.sleep(0.02)
-            assert await keeps_records(peer, other)
-            stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
-            assert (await stub.rpc_ping(dht_pb2.PingRequest(), timeout=5)).dht_time > 0
-            assert resident(peer) - before < 4 * GROWTH_BYTES_MAX
-            for _, writer in dripping:
-                writer.close()
+            async with idle_streams(p2p, peer.address, "DHTProtocol.rpc_find", 60) as streams:
+                for _, writer in streams:
+                    writer.write(b"\xff\xff\xff\x01")  # the length of what follows, in libp2p's manner
+                for _ in range(10):
+                    for _, writer in streams:
+                        writer.write(b"\x0a")
+                    await asyncio.sleep(0.02)  # a drip has pauses
+                assert await keeps_records(peer, other)
+                stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+                assert (await stub.rpc_ping(dht_pb2.PingRequest(), timeout=5)).dht_time > 0
+                assert resident(peer) - before < 4 * GROWTH_BYTES_MAX
 
     run(scenario)
 

@@ -66,6 +66,10 @@ async def enter_dht(
         initial_peers=[f"/p2p/{Address.of_peer(address).peer_id}" for address in reached] or None,
         client_mode=client_mode,
         record_validator=record_validator,
+        # What is cached hides what expires before it, and nobody takes copies of what others have not signed.
+        cache_locally=False,
+        cache_nearest=0,
+        cache_on_store=False,
     )
     sieve_dictionaries(node)
     return node
