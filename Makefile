@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # what they start; the long ones of chaos/ come first.
 WORKERS ?= 3
 
-.PHONY: demo test test-system lint bench bench-links dashboards clean
+.PHONY: demo test test-system fuzz lint bench bench-links dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ test: $(VENV)/installed
 test-system: $(VENV)/installed
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then .ci/install-tools; fi
 	$(BIN)/pytest -m system
+
+# Ten minutes of a core, with other inputs each time; `make test` has some hundred of each kind.
+fuzz: $(VENV)/installed
+	$(BIN)/python -m tests.hostile.fuzz --minutes 10
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.compression import Float16Compression
 from hivemind.dht.node import DHTNode
+from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, encode_parts, part_sizes
@@ -129,7 +131,8 @@ class Ours:
         stack.push_async_callback(p2p.shutdown)
         if initial_peers:
             await connect(p2p, initial_peers)
-        node = await DHTNode.create(p2p=p2p, initial_peers=list(initial_peers) or None)
+        place = DHTID.from_bytes(place_of(p2p.peer_id.to_bytes()))
+        node = await DHTNode.create(p2p=p2p, node_id=place, initial_peers=list(initial_peers) or None)
         stack.push_async_callback(node.shutdown)
         blobs = Exchange(p2p)
         await blobs.start()

@@ -100,6 +100,12 @@ NETWORK_TRANSMIT = _peer(
     "Payload bytes of all messages sent to peers since the node's start, without the overhead of libp2p "
     "and the layers below it.",
 )
+REFUSED_MESSAGES = _peer(
+    "refused_messages_total",
+    "counter",
+    "What this peer refused of others' messages since the node's start: whole messages, entries, calls.",
+    "reason",
+)
 ROUND_RECEIVE = _peer(
     "round_receive_bytes",
     "gauge",
@@ -167,6 +173,7 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     DOWNLOADS_FAILED,
     NETWORK_RECEIVE,
     NETWORK_TRANSMIT,
+    REFUSED_MESSAGES,
     ROUND_RECEIVE,
     ROUND_TRANSMIT,
     UTILIZATION,

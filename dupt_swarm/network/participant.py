@@ -178,7 +178,7 @@ class Participant:
         elif self.store.is_behind(view, self.connection.membership.peer_id):
             self.rounds.overtaken()
         self.host.tell(view)
-        self.host.tell(self.connection.p2p.traffic.read())
+        self.host.tell(self.connection.p2p.counts)
 
     async def _on_newer_state(self) -> None:
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.

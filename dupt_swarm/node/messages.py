@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dupt_swarm.node.view import View
@@ -133,10 +134,12 @@ class Traffic:
     Attributes:
         received: bytes, without the overhead of libp2p and below.
         sent: likewise.
+        refused: what of others' messages was refused, by reason; see `REFUSED_MESSAGES`.
     """
 
     received: int
     sent: int
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

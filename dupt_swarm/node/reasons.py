@@ -34,6 +34,16 @@ REFUSALS = (
     "content",  # not a plausible record
     "time",  # from the future, or for longer than records live
 )
+REFUSED_MESSAGES = (
+    "size",  # longer than any honest one
+    "form",  # malformed
+    "place",  # of a peer that stands elsewhere in the DHT than its id says
+    "owner",  # an unsigned word about another peer
+    "rate",  # too many calls or bytes of one peer
+    "open",  # too many calls or streams of one peer at once
+    "strangers",  # either of both, of all peers together whose records are not known
+    "slow",  # a call, or the beginning of a stream, that took too long
+)
 COUNT_MAX = (1 << 32) - 1
 
 

@@ -19,6 +19,7 @@ import numpy as np
 CHUNK_BYTES = 1 << 20
 # A unary libp2p response holds at most 2 MiB: enough for 30,000 chunks.
 INDEX_BYTES_MAX = 2 << 20
+SECTIONS_MAX = 64  # a replica state has one, and one for each buffer of the outer optimizer
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,13 @@ class Index:
             sizes = tuple(int(size) for size in tree["sizes"])
             chunks = tuple(bytes.fromhex(text) for text in tree["chunks"])
             index = cls(dict(tree["header"]), sizes, chunks)
+            canonical = index.data == data
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a blob index: {error}") from error
-        if index.data != data or any(size < 0 for size in sizes):
+        if not canonical or any(size < 0 for size in sizes):
             raise ValueError("not a blob index in canonical form")
+        if len(sizes) > SECTIONS_MAX:
+            raise ValueError(f"a blob index of {len(sizes):,} sections")
         if sum(-(-size // CHUNK_BYTES) for size in sizes) != len(chunks):
             raise ValueError("the blob index names too many or too few chunks")
         return index

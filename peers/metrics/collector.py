@@ -106,6 +106,7 @@ class PeerMetrics(Collector):
         yield names.DOWNLOADS_FAILED, _one(self._downloads.failed)
         yield names.NETWORK_RECEIVE, _one(swarm.traffic.received)
         yield names.NETWORK_TRANSMIT, _one(swarm.traffic.sent)
+        yield names.REFUSED_MESSAGES, _counted(swarm.traffic.refused)
         yield names.NODE_RESTARTS, _counted(swarm.restarts)
         checkpoint = swarm.folder.checkpoint
         yield names.CHECKPOINT_SAVED, _one(checkpoint.stat().st_mtime if checkpoint else None)

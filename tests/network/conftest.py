@@ -15,6 +15,7 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.joining.entry import enter_dht
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
@@ -66,10 +67,11 @@ def stations(
                 if manifest is not None:
                     if number:
                         await connect(p2p, [station.address for station in started[:-1]])
-                    started[-1].dht = await DHTNode.create(
-                        p2p=p2p,
-                        initial_peers=[started[0].address] if number else None,
-                        record_validator=build_validator(manifest, load_identity(identities[number])),
+                    started[-1].dht = await enter_dht(
+                        p2p,
+                        [started[0].address] if number else [],
+                        build_validator(manifest, load_identity(identities[number])),
+                        client_mode=False,
                     )
             yield started
         finally:

@@ -111,7 +111,10 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
     key = load_identity(identities[3])
 
     async def scenario() -> None:
-        async with stations(2, manifest) as started, stranger_beside(started[0].address) as p2p:
+        async with (
+            stations(2, manifest) as started,
+            stranger_beside(started[0].address, identity=identities[3]) as p2p,
+        ):
             validator = RSASignatureValidator(key)
             async with plain_node(p2p, started[0].address, validator=validator) as node:
                 mine, theirs = await make_peers(started)
@@ -142,7 +145,10 @@ def test_a_joiner_tries_the_next_candidate(stations, manifest, make_peers, ident
     key = load_identity(identities[3])
 
     async def scenario() -> None:
-        async with stations(2, manifest) as started, stranger_beside(started[0].address) as p2p:
+        async with (
+            stations(2, manifest) as started,
+            stranger_beside(started[0].address, identity=identities[3]) as p2p,
+        ):
             validator = RSASignatureValidator(key)
             async with plain_node(p2p, started[0].address, validator=validator) as node:
                 mine, theirs = await make_peers(started)
@@ -160,7 +166,10 @@ def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_pe
     now = state_of(2)
 
     async def scenario() -> None:
-        async with stations(2, manifest) as started, stranger_beside(started[0].address) as p2p:
+        async with (
+            stations(2, manifest) as started,
+            stranger_beside(started[0].address, identity=identities[3]) as p2p,
+        ):
             keys = [load_identity(path) for path in identities[2:]]
             mine, theirs = await make_peers(started)
             await theirs.hold(now)

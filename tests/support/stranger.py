@@ -44,12 +44,19 @@ async def stranger_beside(*addresses: str, identity: Path | None = None) -> Asyn
         await p2p.shutdown()
 
 
+def place_of(p2p: P2P) -> DHTID:
+    """Where it must stand in the DHT, or nobody asks it for anything."""
+    return DHTID.generate(source=p2p.peer_id.to_bytes())
+
+
 @asynccontextmanager
 async def plain_node(
     p2p: P2P, *addresses: str, validator: RecordValidatorBase | None = None
 ) -> AsyncIterator[DHTNode]:
     """hivemind's DHT node on that daemon."""
-    node = await DHTNode.create(p2p=p2p, initial_peers=list(addresses), record_validator=validator)
+    node = await DHTNode.create(
+        p2p=p2p, node_id=place_of(p2p), initial_peers=list(addresses), record_validator=validator
+    )
     try:
         yield node
     finally:
@@ -57,7 +64,10 @@ async def plain_node(
 
 
 async def answer_finds(p2p: P2P, find: Callable[[Any], Any], *addresses: str) -> DHTProtocol:
-    """A DHT protocol that those at ``addresses`` will ask; it answers with ``find(request)``."""
+    """A DHT protocol that those at ``addresses`` will ask; it answers with ``find(request)``.
+
+    ``p2p`` has an RSA key.
+    """
 
     async def rpc_find(
         self: DHTProtocol, request: dht_pb2.FindRequest, context: object
@@ -68,7 +78,7 @@ async def answer_finds(p2p: P2P, find: Callable[[Any], Any], *addresses: str) ->
         return response
 
     hostile: Any = type("DHTProtocol", (DHTProtocol,), {"rpc_find": rpc_find})
-    protocol = await hostile.create(p2p, DHTID.generate(), 20, 5, 5, 10.0)
+    protocol = await hostile.create(p2p, place_of(p2p), 20, 5, 5, 10.0)
     for address in addresses:
         await protocol.call_ping(peer_id_in(address))
     return protocol

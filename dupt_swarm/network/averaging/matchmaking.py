@@ -17,14 +17,15 @@ from hivemind.p2p import P2P, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.members.identity import is_peer_id
 from dupt_swarm.network.p2p.guard import RefusedError
 from dupt_swarm.network.p2p.hivemind_internals import OpenMatchmaking
+from dupt_swarm.network.p2p.ids import is_rsa_id
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 MEMBER_BYTES_MAX = 2048  # most of it is a signed statement
 MEMBER_TYPES = ([int, float], [int, float, bytes])
 GROUP_SIZE_MAX = 1024
+GROUP_ID_BYTES = 20
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,8 @@ class RoundMatchmaking(OpenMatchmaking):
             RefusedError: no honest leader would announce it.
         """
         try:
+            if len(msg.group_id) != GROUP_ID_BYTES:
+                raise ValueError("its id has another length")
             self._check_group(leader, list(msg.ordered_peer_ids), list(msg.gathered))
         except ValueError as error:
             raise RefusedError(f"{leader} announced an impossible group: {error}") from error
@@ -183,7 +186,7 @@ class RoundMatchmaking(OpenMatchmaking):
     def _check_group(self, leader: PeerID, peer_ids: list[bytes], told: list[bytes]) -> None:
         if not len(peer_ids) == len(set(peer_ids)) == len(told) <= GROUP_SIZE_MAX:
             raise ValueError("a peer is missing or there twice, or there are too many")
-        if not all(map(is_peer_id, peer_ids)):
+        if not all(map(is_rsa_id, peer_ids)):
             raise ValueError("a malformed peer id")
         by_id = dict(zip(peer_ids, told, strict=True))
         if by_id.get(self.peer_id.to_bytes()) != self.step_control.data_for_gather:

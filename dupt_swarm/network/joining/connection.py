@@ -83,7 +83,7 @@ async def connect_to_swarm(
     stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
     bandwidth = Bandwidth.of(settings)
-    exchange = Exchange(p2p, bandwidth)
+    exchange = Exchange(p2p, bandwidth, p2p.limits.is_member)
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)

@@ -12,7 +12,15 @@ from hivemind.proto import crypto_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.hivemind_internals import owner_in, private_key_of, public_der
+from dupt_swarm.network.p2p.hivemind_internals import private_key_of, public_der
+
+# How each key of 2048 bits with the exponent 65537 begins in OpenSSH's format, and how long all are.
+KEY_BEGINNINGS, KEY_BYTES = (
+    tuple(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ" + last for last in (b"C", b"D")),
+    380,
+)
+TAG_BEGIN, TAG_END = RSASignatureValidator.PUBLIC_KEY_FORMAT.split(b"_key_")
+TAG_BYTES = len(TAG_BEGIN) + KEY_BYTES + len(TAG_END)
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
@@ -33,32 +41,59 @@ def owner_tag(key: RSAPrivateKey) -> bytes:
     return bytes(RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public))
 
 
-def is_peer_id(data: bytes) -> bool:
-    """Whether these bytes can be the peer id of an RSA key: the multihash of a SHA-256."""
-    return len(data) == 34 and data.startswith(b"\x12\x20")
-
-
 def peer_id_of(tag: bytes) -> str:
     """The peer id that belongs to an owner tag.
 
     Raises:
         ValueError: it is not an owner tag.
     """
-    public = owner_in(tag)
-    if public is None:
+    return peer_id_of_key(key_in(tag))
+
+
+def key_in(tag: bytes) -> bytes:
+    """The RSA key in an owner tag, in OpenSSH's format.
+
+    Raises:
+        ValueError: it is not an owner tag.
+    """
+    if not is_owner_tag(tag):
         raise ValueError("not an owner tag")
-    return peer_id_of_key(public)
+    return tag[len(TAG_BEGIN) : -len(TAG_END)]
 
 
-def peer_id_of_key(public: bytes) -> str:
+def is_owner_tag(data: object) -> bool:
+    """Whether ``data`` has the form of an owner tag."""
+    return (
+        isinstance(data, bytes)
+        and len(data) == TAG_BYTES
+        and data.startswith(TAG_BEGIN)
+        and data.endswith(TAG_END)
+        and data.startswith(KEY_BEGINNINGS, len(TAG_BEGIN))
+        and data.count(TAG_END) == 1
+    )
+
+
+def public_key(openssh: bytes) -> RSAPublicKey:
+    """An RSA key of 2048 bits in OpenSSH's format: a longer one, or one with another exponent, takes longer.
+
+    Raises:
+        ValueError: it is not such a key.
+    """
+    if len(openssh) != KEY_BYTES or not openssh.startswith(KEY_BEGINNINGS):
+        raise ValueError("not a public key of 2048 bits")
+    key = RSAPublicKey.from_bytes(openssh)
+    if key.to_bytes() != openssh:  # a comment after the key would give one peer many tags
+        raise ValueError("not a public key in canonical form")
+    return key
+
+
+def peer_id_of_key(openssh: bytes) -> str:
     """The peer id that belongs to an RSA key in OpenSSH's format.
 
     Raises:
         ValueError: it is not such a key.
     """
-    key = RSAPublicKey.from_bytes(public)
-    if key.to_bytes() != public:  # a comment after the key would give one peer many tags
-        raise ValueError("not a public key in canonical form")
-    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=public_der(key)).SerializeToString()
+    der = public_der(public_key(openssh))
+    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()
     digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
     return str(PeerID(digest).to_base58())

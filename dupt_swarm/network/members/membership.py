@@ -102,6 +102,7 @@ class Membership:
         for tag, record in (await self._replicas.read()).items():
             with contextlib.suppress(ValueError):
                 peers.append(Peer(*parse_record(tag, record)))
+        self._node.p2p.limits.members = frozenset(peer.peer_id for peer in peers)
         alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view

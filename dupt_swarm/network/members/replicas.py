@@ -104,7 +104,7 @@ class Replicas:
         known = node.protocol.routing_table.get_nearest_neighbors(
             self._key, node.protocol.bucket_size, exclude=node.node_id
         )
-        # A place is what a node says of itself: who has answered at it keeps it, and nobody has two.
+        # Who has answered at a place keeps it, and nobody has two.
         candidates = {**dict(known), **self._answered}
         usable = {place: peer for place, peer in candidates.items() if place not in self._avoided_now()}
         nearest: dict[PeerID, DHTID] = {}

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 import msgpack
-from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.members.identity import peer_id_of_key
+from dupt_swarm.network.members.identity import peer_id_of_key, public_key
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 # 256 members' ids and digests; the longest is the list on which a group agreed.
 SIGNED_BYTES_MAX = 24_000
-KEY_BYTES_MAX = 1024
 
 
 def sign(key: RSAPrivateKey, kind: str, content: dict[str, Any]) -> bytes:
@@ -34,20 +33,16 @@ def read_signed(data: bytes, kind: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(fields, list) or [type(each) for each in fields] != [bytes, bytes, bytes]:
         raise ValueError("a signed message is malformed")
     text, public, signature = fields
-    if len(public) > KEY_BYTES_MAX:
-        raise ValueError("the key of a signed message is too long")
     try:
-        signer = peer_id_of_key(public)
-        proved = RSAPublicKey.from_bytes(public).verify(text, signature)
+        if not public_key(public).verify(text, signature):
+            raise ValueError("the signature is wrong")
         content = json.loads(text)
+        if not isinstance(content, dict) or content.pop("kind", None) != kind or _text(kind, content) != text:
+            raise ValueError("it is of another kind")
     except Exception as error:
         # cryptography has errors of its own, and JSON may be nested too deep.
         raise ValueError(f"a signed message is malformed: {error!r}") from error
-    if not proved:
-        raise ValueError("the signature of a message is wrong")
-    if not isinstance(content, dict) or content.pop("kind", None) != kind or _text(kind, content) != text:
-        raise ValueError("a signed message is of another kind")
-    return signer, content
+    return peer_id_of_key(public), content
 
 
 def _text(kind: str, content: dict[str, Any]) -> bytes:

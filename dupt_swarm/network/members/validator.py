@@ -18,12 +18,14 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.identity import is_peer_id, peer_id_of
-from dupt_swarm.network.p2p.guard import KEY_BYTES, SUBKEY_BYTES_MAX
+from dupt_swarm.network.members.identity import is_owner_tag, peer_id_of
+from dupt_swarm.network.p2p.dht_messages import KEY_BYTES, SUBKEY_BYTES_MAX
+from dupt_swarm.network.p2p.ids import is_rsa_id
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.node.record import PeerRecord
 
-SIGNATURE_BYTES_MAX = 1024
+SIGNATURE_BEGIN, SIGNATURE_END = RSASignatureValidator.SIGNATURE_FORMAT.split(b"_value_")
+SIGNATURE_BYTES = len(SIGNATURE_BEGIN) + 344 + len(SIGNATURE_END)
 RECORD_BYTES_MAX = 1536  # an honest one has 300 to 950; 2700 of the largest fit into one answer of the DHT
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
@@ -46,7 +48,7 @@ def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
 
 
 class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
-    """Accepts signed, bounded peer records and matchmaking's booleans, and nothing else."""
+    """Accepts bounded peer records and matchmaking's booleans, and nothing else."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._peers_key: bytes = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
@@ -75,7 +77,7 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
         if not isinstance(subkey, bytes):
             return "content"
         if record.key != self._peers_key:
-            if not isinstance(value, bool) or not is_peer_id(subkey):
+            if not isinstance(value, bool) or not is_rsa_id(subkey):
                 return "content"
             return "" if left <= self._matchmaking else "time"
         _, parsed = parse_record(subkey, value)
@@ -84,7 +86,7 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
 
 
 class SwarmValidator(CompositeValidator):  # type: ignore[misc]
-    """Lengths first, then the signature (which is searched for in quadratic time), then content.
+    """Lengths first, then forms, then the signature (hivemind searches in quadratic time), then content.
 
     Attributes:
         refused: how many records were rejected, by reason.
@@ -106,16 +108,32 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
         if (
             len(record.key) != KEY_BYTES
             or len(record.subkey) > SUBKEY_BYTES_MAX
-            or len(record.value) > RECORD_BYTES_MAX + SIGNATURE_BYTES_MAX
+            or len(record.value) > RECORD_BYTES_MAX + SIGNATURE_BYTES
         ):
             return "size"
+        try:
+            if not is_owner_tag(unpack(record.subkey)):
+                return self._content.objection(record)
+            body = _without_signature(record.value)
+            if body is None:
+                return "signature"
+            unpack(body)
+        except ValueError:
+            return "content"
         try:
             if not self._signature.validate(record):
                 return "signature"
         except Exception:
             # A malformed key raises in cryptography.
             return "signature"
-        return self._content.objection(replace(record, value=self._signature.strip_value(record)))
+        return self._content.objection(replace(record, value=body))
+
+
+def _without_signature(value: bytes) -> bytes | None:
+    """What was signed; None where there is not one signature, at the end, of the length that all have."""
+    body, signature = value[:-SIGNATURE_BYTES], value[-SIGNATURE_BYTES:]
+    formed = signature.startswith(SIGNATURE_BEGIN) and signature.endswith(SIGNATURE_END)
+    return body if body and formed and value.count(SIGNATURE_BEGIN) == 1 else None
 
 
 def build_validator(manifest: Manifest, key: RSAPrivateKey) -> SwarmValidator:

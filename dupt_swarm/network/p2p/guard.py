@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, closing, suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
-from hivemind.dht.protocol import DHTProtocol
-from hivemind.p2p import P2PHandlerError, PeerID
+from hivemind.p2p import P2P, P2PHandlerError, PeerID
 from hivemind.proto import dht_pb2
+from hivemind.proto.p2pd_pb2 import RPCError
 
+from dupt_swarm.network.p2p.dht_messages import check_dht_message, join_stored, split_store
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
-from dupt_swarm.network.p2p.plain_msgpack import unpack, unpack_extension
+from dupt_swarm.network.p2p.lengths import lengths_of
+from dupt_swarm.network.p2p.limits import Kind, LimitError, PeerLimits
 from dupt_swarm.network.p2p.traffic import MeteredP2P
+from dupt_swarm.node.messages import Traffic
 
-# The largest honest frame of a stream is a chunk of a blob: 1 MiB and a few bytes.
-FRAME_BYTES_MAX = 2 << 20
 DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
 LINGER_SECONDS = 2.0
 READ_BYTES = 1 << 16
-KEY_BYTES = 20
-SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
-DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
+# How long a call may take, how long the one request of a stream, and how long the first of several.
+CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 60.0
+READS_PER_FRAME = 3  # a mark, the length, and what it says
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -36,22 +38,44 @@ class RefusedError(P2PHandlerError):  # type: ignore[misc]
 class FrameReader:
     """The reader of a stream, which refuses a frame that is announced too long before it reads it."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: asyncio.StreamReader, check: Callable[[int], None]) -> None:
+        """``check`` raises `RefusedError` before so many bytes are read."""
+        self._reader, self._check = reader, check
         self._one_at_a_time = asyncio.Lock()
         self._refused = False
+        self._awaited = 0  # reads until nobody is impatient any more
+
+    @contextmanager
+    def impatient(self, frames: int, seconds: float, late: Callable[[], RefusedError]) -> Iterator[None]:
+        """Within the block the first ``frames`` must come in time, or reading raises what ``late`` gives."""
+
+        def give_up() -> None:
+            if self._awaited > 0:
+                self._refused = True
+                self._reader.set_exception(late())
+
+        self._awaited = frames * READS_PER_FRAME
+        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def readexactly(self, count: int) -> bytes:
         """As of `asyncio.StreamReader`.
 
         Raises:
-            RefusedError: more than `FRAME_BYTES_MAX`.
+            RefusedError: more than a frame may have, or too late.
         """
-        if count > FRAME_BYTES_MAX:
+        try:
+            self._check(count)
+        except RefusedError:
             self._refused = True
-            raise RefusedError(f"a frame of {count:,} bytes was announced")
+            raise
         async with self._one_at_a_time:
-            return await self._reader.readexactly(count)
+            data = await self._reader.readexactly(count)
+        self._awaited -= 1
+        return data
 
     async def until_hung_up(self) -> None:
         """Read on until the other side hangs up; at once if it has been refused."""
@@ -73,25 +97,53 @@ class HeldOpen:
 class GuardedP2P(MeteredP2P):
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
 
-    Frames of streams are limited in length, and the messages of the DHT are checked by `check_message`.
+    Messages are limited in length, and those of the DHT are mended by `dht_messages`. How much a peer may ask
+    is in `limits`.
 
     The caller of a stream hangs up first: when a handler closes its end, p2pd closes the stream for reading
     and then for writing, and between the two its other half may wake up, find the stream closed, and reset
     it; the caller then loses what it has not read. So a stream lingers, and callers stop reading when they
     have what they want.
+
+    Attributes:
+        limits: of what each peer may ask.
+        refused: how much of what others sent was refused, by reason; see `REFUSED_MESSAGES`.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = PeerLimits()
+        self.refused: Counter[str] = Counter()
+        self._single_requests: set[str] = set()  # names of streams with one request, and many replies
+
+    @property
+    def counts(self) -> Traffic:
+        """What has passed so far, and what was refused."""
+        return replace(self.traffic.read(), refused=dict(self.refused))
 
     async def add_protobuf_handler(
         self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
     ) -> None:
         """As inherited."""
-        streams = kind.get("stream_input") and kind.get("stream_output")
+        longest = lengths_of(name).request
 
-        def guarded(request: Any, context: Any) -> Any:
-            check_message(request)
-            reply = handler(request, context)
-            return _then_drain(reply, request) if streams else reply
+        def streams(requests: Any, context: Any) -> Any:
+            return _then_drain(handler(requests, context), requests)
 
+        def replies(request: Any, context: Any) -> Any:
+            self._check(request, context.remote_id, longest)
+            return handler(request, context)
+
+        async def answer(request: Any, context: Any) -> Any:
+            with self._admitted(context.remote_id, "call"):
+                self._count(context.remote_id, size=request.ByteSize())
+                self._check(request, context.remote_id, longest)
+                async with self._time_limit():
+                    return await self._store_or(handler, request, context)
+
+        if kind.get("stream_output") and not kind.get("stream_input"):
+            self._single_requests.add(name)
+        guarded = streams if kind.get("stream_input") else replies if kind.get("stream_output") else answer
         await super().add_protobuf_handler(name, guarded, input_protobuf_type, **kind)
 
     async def call_protobuf_handler(
@@ -99,18 +151,31 @@ class GuardedP2P(MeteredP2P):
     ) -> Any:
         """As inherited."""
         reply = await super().call_protobuf_handler(peer_id, name, input, output_protobuf_type)
-        check_message(reply)
+        self._check(reply, peer_id, lengths_of(name).reply)
         return reply
 
     async def add_binary_stream_handler(
         self, name: str, handler: StreamHandler, balanced: bool = False
     ) -> None:
         """As inherited."""
+        longest = lengths_of(name).request
+        # Who sends one request says at once that it sends no more.
+        frames_due, seconds = (2, REQUEST_SECONDS) if name in self._single_requests else (1, FIRST_SECONDS)
 
         async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            frames = FrameReader(reader)
-            with closing(writer):
-                await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
+            def check(count: int) -> None:
+                self._check_length(count, longest)
+                self._count(info.peer_id, size=count)
+
+            frames = FrameReader(reader, check)
+            with closing(writer), ExitStack() as admitted:
+                try:
+                    admitted.enter_context(self._admitted(info.peer_id, "stream"))
+                except RefusedError as error:
+                    await P2P.send_protobuf(RPCError(message=str(error)), writer)
+                    return
+                with frames.impatient(frames_due, seconds, lambda: self._refusal("slow", "nothing came")):
+                    await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
                 with suppress(TimeoutError, ConnectionError):
                     async with asyncio.timeout(LINGER_SECONDS):
                         await frames.until_hung_up()
@@ -122,7 +187,62 @@ class GuardedP2P(MeteredP2P):
     ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
         """As inherited."""
         info, reader, writer = await open_stream(self, peer_id, handler_name)
-        return info, FrameReader(reader), writer
+        longest = lengths_of(handler_name).reply
+        return info, FrameReader(reader, lambda count: self._check_length(count, longest)), writer
+
+    async def _store_or(self, handler: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
+        if not isinstance(request, dht_pb2.StoreRequest):
+            return await handler(request, context)
+        with self._refusing():
+            groups = split_store(request, context.remote_id.to_bytes(), self.refused)
+        self._count(context.remote_id, calls=len(request.keys))
+        response = await handler(request, context)
+        join_stored(response, groups)
+        return response
+
+    def _check(self, message: Any, sender: PeerID, longest: int) -> None:
+        self._check_length(message.ByteSize(), longest)
+        with self._refusing():
+            check_dht_message(message, sender.to_bytes(), self.refused)
+
+    def _check_length(self, count: int, longest: int) -> None:
+        if count > longest:
+            raise self._refusal("size", f"a message of {count:,} bytes")
+
+    def _count(self, peer: PeerID, *, calls: int = 0, size: int = 0) -> None:
+        with self._refusing():
+            self.limits.count(str(peer), calls=calls, size=size)
+
+    @contextmanager
+    def _admitted(self, peer: PeerID, kind: Kind) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._refusing():
+                stack.enter_context(self.limits.open(str(peer), kind))
+            yield
+
+    @asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(CALL_SECONDS) as limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise self._refusal("slow", "the call took too long") from error
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What is found malformed, or is too much, is refused."""
+        try:
+            yield
+        except LimitError as error:
+            raise self._refusal(error.reason, str(error)) from error
+        except ValueError as error:
+            raise self._refusal("form", str(error)) from error
+
+    def _refusal(self, reason: str, message: str) -> RefusedError:
+        self.refused[reason] += 1
+        return RefusedError(message)
 
 
 async def _then_drain(
@@ -141,64 +261,3 @@ async def _then_drain(
             async with asyncio.timeout(DRAIN_SECONDS), aclosing(requests):
                 async for _ in requests:
                     pass
-
-
-def check_message(message: Any) -> None:
-    """Refuse a message of the DHT in which hivemind would trip.
-
-    Raises:
-        RefusedError: says why.
-    """
-    try:
-        if isinstance(message, dht_pb2.StoreRequest):
-            _check_store(message)
-            # Who asks is answered from the cache when that expires later: one value would hide all others.
-            message.in_cache[:] = [False] * len(message.in_cache)
-        elif isinstance(message, dht_pb2.FindResponse):
-            _check_found(message)
-    except ValueError as error:
-        raise RefusedError(str(error)) from error
-
-
-def _check_store(request: Any) -> None:
-    if any(len(key) != KEY_BYTES for key in request.keys):
-        raise ValueError("a DHT key of another length")
-    for subkey, value in zip(request.subkeys, request.values, strict=True):
-        if subkey == DHTProtocol.IS_DICTIONARY:
-            _check_dictionary(value)
-        elif len(subkey) > SUBKEY_BYTES_MAX:
-            raise ValueError(f"a DHT subkey of {len(subkey):,} bytes")
-        else:
-            unpack(subkey)
-
-
-def _check_found(response: Any) -> None:
-    for result in response.results:
-        if result.type == dht_pb2.FOUND_DICTIONARY:
-            _check_dictionary(result.value)
-        # What never expires would be kept, and nobody asked again.
-        if not math.isfinite(result.expiration_time):
-            raise ValueError("a DHT value that never expires")
-
-
-def _check_dictionary(data: bytes) -> None:
-    """Refuse what is not the form of hivemind's `DictionaryDHTValue` with subkeys that are bytes."""
-    most, latest, items = _fields(unpack(unpack_extension(data, DICTIONARY_CODE)), 3)
-    if not _is_number(most) or not _is_number(latest) or not isinstance(items, list):
-        raise ValueError("a malformed DHT dictionary")
-    for item in items:
-        subkey, value, expiration = _fields(item, 3)
-        if not (isinstance(subkey, bytes) and isinstance(value, bytes) and _is_number(expiration)):
-            raise ValueError("a malformed entry of a DHT dictionary")
-        if len(subkey) > SUBKEY_BYTES_MAX or not math.isfinite(expiration):
-            raise ValueError("an implausible entry of a DHT dictionary")
-
-
-def _fields(value: object, count: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) != count:
-        raise ValueError("a malformed DHT dictionary")
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

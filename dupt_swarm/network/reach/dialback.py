@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from google.protobuf.wrappers_pb2 import StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
+from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.node.addresses import Address
 
 ASK_SECONDS = 15.0
@@ -25,6 +26,7 @@ TCP_SECONDS = 4.0
 ADDRESSES_MAX = 8
 ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
+TEXT_BYTES_MAX = 1000
 # The greeting with which libp2p answers every connection.
 GREETING = b"\x13/multistream/1.0.0\n"
 CALLS_SECONDS = 60.0
@@ -53,13 +55,16 @@ class Answer:
             ValueError: it is not one.
         """
         try:
-            tree = json.loads(text)
+            tree = load(text)
             observed, reasons, relays = tree["observed"], tree["reasons"], tree["relays"]
-            if all(isinstance(item, str) for item in (observed, *reasons, *reasons.values(), *relays)):
-                return cls(observed, dict(reasons), tuple(relays[:RELAYS_MAX]))
+            if len(reasons) > ADDRESSES_MAX or len(relays) > RELAYS_MAX:
+                raise ValueError("it is too long")
+            for item in (observed, *reasons, *reasons.values(), *relays):
+                if len(str.encode(item)) > TEXT_BYTES_MAX:  # JSON may have halves of characters
+                    raise ValueError("it is too long")
+            return cls(observed, dict(reasons), tuple(relays))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
-        raise ValueError("not an answer of a dupt_swarm peer")
 
 
 async def ask_to_dial(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> Answer:
@@ -116,7 +121,7 @@ class DialBack(ServicerBase):  # type: ignore[misc]
         Raises:
             ValueError: not a list of addresses, or asked too often.
         """
-        wanted = json.loads(request.value)
+        wanted = load(request.value)
         if not isinstance(wanted, list) or len(wanted) > ADDRESSES_MAX:
             raise ValueError(f"not a list of at most {ADDRESSES_MAX} addresses")
         addresses = [each for each in wanted if isinstance(each, str) and len(each) <= ADDRESS_CHARS_MAX]

@@ -35,7 +35,7 @@ HOP = "/libp2p/circuit/relay/0.2.0/hop"
 # libp2p's circuit v2: a message of one field, the wish to reserve a place, with its length before it.
 RESERVE = b"\x02\x08\x00"
 LIMIT_FIELD, DATA_FIELD, STATUS_FIELD, STATUS_OK = 4, 2, 5, 100
-ANSWER_BYTES_MAX = 4096
+LENGTH_SHIFTS = (0, 7)  # of a length in two bytes at most, so under 16 KiB
 
 logger = logging.getLogger(__name__)
 
@@ -135,16 +135,13 @@ def _from_inside(address: Address) -> Address:
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes:
-    length, shift = 0, 0
-    while True:
+    length = 0
+    for shift in LENGTH_SHIFTS:
         [byte] = await reader.readexactly(1)
         length |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
-            break
-    if length > ANSWER_BYTES_MAX:
-        raise ValueError("not an answer of a relay")
-    return await reader.readexactly(length)
+            return await reader.readexactly(length)
+    raise ValueError("not an answer of a relay")
 
 
 def limit_of(answer: bytes) -> float:

@@ -18,6 +18,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.states.blob_cache import BlobCache
 from dupt_swarm.network.states.donor import NOT_HELD, Backoff, Donors, NotHeldError, reason_of
 from dupt_swarm.network.states.download import Download
@@ -79,12 +80,12 @@ class Hello:
             ValueError: it is not one.
         """
         try:
-            tree = json.loads(data)
+            tree = load(data)
             hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})
+            for value in vars(hello).values():
+                str.encode(value)  # JSON may have halves of characters
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a hello of a dupt_swarm peer: {error}") from error
-        if not all(isinstance(value, str) for value in asdict(hello).values()):
-            raise ValueError("not a hello of a dupt_swarm peer")
         return hello
 
 
@@ -102,8 +103,14 @@ class Shelf(Protocol):
 class Exchange(ServicerBase):  # type: ignore[misc]
     """Serves immutable blobs, so that serving never waits for training or the other way round."""
 
-    def __init__(self, p2p: P2P, bandwidth: Bandwidth | None = None) -> None:
-        self._p2p = p2p
+    def __init__(
+        self,
+        p2p: P2P,
+        bandwidth: Bandwidth | None = None,
+        is_member: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """``is_member`` says of a peer id whether its record is known: strangers have fewer places."""
+        self._p2p, self._is_member = p2p, is_member
         self._bandwidth = bandwidth or Bandwidth()
         self._hello: Hello | None = None
         self._cache = BlobCache()
@@ -154,7 +161,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         Instead of them: `NOT_HELD`, or an empty message, as no chunk is: too many peers download from us at
         this moment.
         """
-        wanted = json.loads(request.value)
+        wanted = load(request.value)
         blob = self._find(wanted["digest"])
         if blob is None:
             yield BytesValue(value=NOT_HELD)
@@ -164,7 +171,8 @@ class Exchange(ServicerBase):  # type: ignore[misc]
             raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
         urgent = blob.index.header.get("kind") == CONTRIBUTION  # a group waits for it
         small = urgent or sum(blob.index.sizes) <= SMALL_BYTES
-        with (self._small_slots if small else self._slots).taken_by(context.remote_id) as free:
+        slots, peer = self._small_slots if small else self._slots, str(context.remote_id)
+        with slots.taken_by(peer, stranger=not self._is_member(peer)) as free:
             if not free:
                 yield BytesValue()
                 return

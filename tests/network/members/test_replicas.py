@@ -174,7 +174,7 @@ def test_a_malformed_answer_counts_as_none(members, monkeypatch) -> None:
 
 
 def test_nobody_has_two_places(members) -> None:
-    """A place is what a node says of itself: with five of them it still is one of those that are asked."""
+    """A node that was put at five places still is one of those that are asked."""
 
     async def scenario() -> None:
         async with members() as found:

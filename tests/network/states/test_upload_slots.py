@@ -2,8 +2,10 @@
 
 from contextlib import ExitStack
 
+import pytest
+
 from dupt_swarm.network.states.blob_cache import LINGER_SECONDS, LINGERING_MAX, BlobCache
-from dupt_swarm.network.states.upload_slots import SLOTS, STREAMS_PER_PEER, UploadSlots
+from dupt_swarm.network.states.upload_slots import SLOTS, SMALL_SLOTS, STREAMS_PER_PEER, UploadSlots
 from dupt_swarm.replica.blob import Blob
 
 
@@ -81,9 +83,24 @@ def test_one_peer_has_few_requests_at_once() -> None:
 def test_a_small_rate_is_shared_by_few() -> None:
     """With little upload fewer are served at once, so that each gets its chunks in time; one always is."""
 
-    def served(rate: float) -> int:
+    def served(rate: float, stranger: bool) -> int:
         slots = UploadSlots.within(rate)
         with ExitStack() as inside:
-            return sum(inside.enter_context(slots.taken_by(number)) for number in range(SLOTS + 2))
+            asked = [slots.taken_by(number, stranger=stranger) for number in range(SLOTS + 2)]
+            return sum(map(inside.enter_context, asked))
 
-    assert [served(rate) for rate in (50e3, 250e3, 10e6)] == [1, 2, SLOTS]
+    assert [served(rate, stranger=True) for rate in (50e3, 250e3, 10e6)] == [1, 1, SLOTS - 1]
+    assert [served(rate, stranger=False) for rate in (50e3, 250e3, 10e6)] == [2, 2, SLOTS]
+
+
+@pytest.mark.parametrize("count", [1, 2, SLOTS, SMALL_SLOTS])
+def test_strangers_leave_places_to_members(count: int) -> None:
+    """A thousand that nobody knows never have all; what they leave is for members, and theirs alone."""
+    slots = UploadSlots(count)
+    with ExitStack() as inside:
+        crowd = [inside.enter_context(slots.taken_by(number, stranger=True)) for number in range(1000)]
+        assert sum(crowd) == max(1, count * 3 // 4)
+        with slots.taken_by("member") as free:
+            assert free is True
+        with slots.taken_by("stranger", stranger=True) as free:
+            assert free is False

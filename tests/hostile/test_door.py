@@ -8,13 +8,14 @@ import pytest
 import torch
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.protocol import DHTProtocol
-from hivemind.p2p import P2P, P2PHandlerError
+from hivemind.p2p import P2P
 from hivemind.proto import averaging_pb2, dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.members.validator import peers_key
-from dupt_swarm.network.p2p.guard import FRAME_BYTES_MAX, RefusedError
+from dupt_swarm.network.p2p.guard import RefusedError
+from dupt_swarm.network.p2p.lengths import CHUNK_BYTES_MAX
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from tests.support.averages import average
@@ -41,7 +42,7 @@ def dictionary_of(*fields) -> bytes:
 HOSTILE_DICTIONARIES = [
     nested_extensions(),
     msgpack.packb(msgpack.ExtType(0x50, nested_extensions())),
-    dictionary_of("many", 1.0, []),
+    dictionary_of("many", 1.0, {}),
     dictionary_of(9, 9e9, [["text", b"", 9e9]]),
     dictionary_of(9, 9e9, [[b"subkey", b"", float("nan")]]),
     dictionary_of(9, 9e9),
@@ -107,10 +108,11 @@ def test_nested_extension_types_in_a_subkey(stations, manifest) -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
             assert len(nested_extensions()) < 1024
             for key in (peers_key(manifest.swarm_id), group_key(manifest)):
-                with pytest.raises(P2PHandlerError, match="extension type"):
-                    await store_at(p2p, peer.address, key, nested_extensions(), msgpack.packb(True))
-                subkey = msgpack.packb(b"x")
+                value, subkey = msgpack.packb(True), msgpack.packb(b"x")
+                assert await store_at(p2p, peer.address, key, nested_extensions(), value) == [False]
                 assert await store_at(p2p, peer.address, key, subkey, nested_extensions()) == [False]
+            assert peer.p2p.refused == {"form": 2}
+            assert peer.dht.protocol.record_validator.refused == {"content": 2}
 
     run(scenario)
 
@@ -121,17 +123,18 @@ def test_hostile_dictionaries_are_not_stored(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
             for dictionary in HOSTILE_DICTIONARIES:
-                with pytest.raises(P2PHandlerError, match="RefusedError"):
-                    await store_at(p2p, peer.address, "x", DHTProtocol.IS_DICTIONARY, dictionary)
+                stored = await store_at(p2p, peer.address, "x", DHTProtocol.IS_DICTIONARY, dictionary)
+                assert stored == [False]
+            assert peer.p2p.refused == {"form": len(HOSTILE_DICTIONARIES)}
 
     run(scenario)
 
 
-def test_hostile_answers_are_not_believed(stations, manifest) -> None:
+def test_hostile_answers_are_not_believed(stations, manifest, keyed_stranger) -> None:
     """Who asks the DHT, and gets such a dictionary from a stranger, hears what the others say."""
 
     async def scenario() -> None:
-        async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
+        async with stations(2, manifest) as peers, keyed_stranger(peers[0].address) as p2p:
             mine, theirs = peers[0].dht, peers[1].dht
             asked: list[bytes] = []
             subkey = theirs.peer_id.to_bytes()
@@ -153,11 +156,11 @@ def test_hostile_answers_are_not_believed(stations, manifest) -> None:
     run(scenario)
 
 
-def test_what_never_expires_is_not_believed(stations, manifest) -> None:
+def test_what_never_expires_is_not_believed(stations, manifest, keyed_stranger) -> None:
     """An answer that is said to be valid for ever is not kept: nobody else would be asked again."""
 
     async def scenario() -> None:
-        async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
+        async with stations(2, manifest) as peers, keyed_stranger(peers[0].address) as p2p:
 
             def find(request):
                 value = dictionary_of(float("inf"), 9e9, [])
@@ -182,11 +185,10 @@ def test_lengths_come_before_regular_expressions(stations, manifest) -> None:
 
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
-            with pytest.raises(P2PHandlerError, match="a DHT subkey of 131,6"):
-                await store_at(p2p, peer.address, "x", msgpack.packb(tags), msgpack.packb(True))
-            subkey = msgpack.packb(b"[owner:x]")
+            value, subkey = msgpack.packb(True), msgpack.packb(b"[owner:x]")
+            assert await store_at(p2p, peer.address, "x", msgpack.packb(tags), value) == [False]
             assert await store_at(p2p, peer.address, "x", subkey, signatures) == [False]
-            assert peer.dht.protocol.record_validator.refused == {"size": 1}
+            assert peer.p2p.refused == {"size": 2}
 
     run(scenario)
 
@@ -244,10 +246,10 @@ def hostile_groups(mine: bytes, yours: bytes, told: bytes) -> dict[str, averagin
     """What a leader may announce to a follower that told ``told``."""
     honest, code = msgpack.packb([0, 10.0]), averaging_pb2.BEGIN_ALLREDUCE
 
-    def group(*members: tuple[bytes, bytes]) -> averaging_pb2.MessageFromLeader:
+    def group(*members: tuple[bytes, bytes], group_id: bytes = bytes(20)) -> averaging_pb2.MessageFromLeader:
         peer_ids, gathered = zip(*members, strict=True)
         return averaging_pb2.MessageFromLeader(
-            code=code, group_id=b"g", ordered_peer_ids=peer_ids, gathered=gathered
+            code=code, group_id=group_id, ordered_peer_ids=peer_ids, gathered=gathered
         )
 
     return {
@@ -256,6 +258,7 @@ def hostile_groups(mine: bytes, yours: bytes, told: bytes) -> dict[str, averagin
         "you as another": group((mine, honest), (yours, msgpack.packb([0, 11.0]))),
         "twice": group((mine, honest), (mine, honest), (yours, told)),
         "no peer id": group((mine, honest), (b"x", honest), (yours, told)),
+        "a long id": group((mine, honest), (yours, told), group_id=bytes(100_000)),
         "unknown code": averaging_pb2.MessageFromLeader(code=99),
         "nothing": averaging_pb2.MessageFromLeader(code=code),
     }
@@ -320,14 +323,14 @@ def test_an_answer_that_is_announced_too_long(stations, manifest) -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
 
             async def announce(_info, reader, writer) -> None:
-                length = FRAME_BYTES_MAX + 1
+                length = CHUNK_BYTES_MAX + 1
                 writer.write(P2P.MESSAGE_MARKER + length.to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER))
                 await reader.read()
                 writer.close()
 
             await p2p.add_binary_stream_handler("Exchange.rpc_chunks", announce)
             exchange = Exchange(peer.p2p)
-            with pytest.raises(RefusedError, match="a frame of 2,097,153 bytes was announced"):
+            with pytest.raises(RefusedError, match="a message of 1,048,641 bytes"):
                 async for _ in exchange._ask_chunks(p2p.peer_id, Blob.build({}, [b"x"]).digest, [0]):
                     pass
 

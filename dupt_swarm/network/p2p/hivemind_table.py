@@ -1,0 +1,139 @@
+"""Every private name of hivemind that we use or override.
+
+`TABLE` says what each is, where upstream has it, and why we need it. The version is pinned in
+pyproject.toml, and a test pins the text of each source here: with another hivemind it fails, and names
+what has changed. Then read the upstream lines beside our code, mend that, and renew the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pkgutil
+from typing import NamedTuple
+
+HIVEMIND_VERSION = "1.1.12"
+
+# Each: the private name; the file and line of the upstream text that we rely on, what it is, and the first
+# digits of its SHA-256; what it is for.
+TABLE = """
+P2P._client
+    p2p/p2p_daemon.py:83 P2P.create 2e4720e954b7
+    the control connection to p2pd; made here
+P2P._UNIX_SOCKET_PREFIX
+    p2p/p2p_daemon.py:83 P2P.create 2e4720e954b7
+    where sockets are put; read here, and set by us to a folder of the run
+P2P._make_process_args
+    p2p/p2p_daemon.py:682 P2P._make_process_args def6fcf33d0d
+    p2pd's command line; overridden with flags that `create` does not offer
+ControlClient.connect
+    p2p/p2p_daemon_bindings/control.py:332 ControlClient.connect 0be03f1f1d91
+    dials a peer; `P2P` has no method for it
+ControlClient.stream_open
+    p2p/p2p_daemon_bindings/control.py:370 ControlClient.stream_open 002f5d5b8262
+    written again, so that a stream that cannot be opened leaves no socket; also for relays' protocol
+ControlClient._read_task, ControlClient._write_task
+    p2p/p2p_daemon_bindings/control.py:249 ControlClient._ensure_persistent_conn 7a11d5d833d7
+    end with an error that nobody fetches when p2pd dies; we fetch it
+ControlClient._handler_tasks
+    p2p/p2p_daemon_bindings/control.py:214 ControlClient._handle_persistent_request 9c958fd0b80c
+    the calls that it answers; those that are cancelled stay in it, so ours drops them
+ControlClient._pending_calls
+    p2p/p2p_daemon_bindings/control.py:172 ControlClient._read_from_persistent_conn 7388e48bacf6
+    the answers that it awaits; the reader dies of one whose call was just cancelled, so ours hides those
+P2P.receive_raw_data
+    p2p/p2p_daemon.py:376 P2P.receive_raw_data 353ef452baab
+    reads a frame with `readexactly(length)`, where `FrameReader` refuses a long one
+P2P._add_protobuf_stream_handler
+    p2p/p2p_daemon.py:413 P2P._add_protobuf_stream_handler f72a7faa60ec
+    hands its reader to `add_binary_stream_handler`, where `GuardedP2P` wraps it
+P2P._iterate_protobuf_stream_handler
+    p2p/p2p_daemon.py:486 P2P._iterate_protobuf_stream_handler 132d50ef5ecd
+    takes its reader from `call_binary_stream_handler`, likewise; closes it only if it was begun
+DHTProtocol.rpc_store
+    dht/protocol.py:233 DHTProtocol.rpc_store 1be6960bd046
+    unpacks whole dictionaries before it validates them, and drops one whole, so `split_store` comes first
+DHTProtocol.call_find
+    dht/protocol.py:271 DHTProtocol.call_find 433adef0e520
+    unpacks the answers of others, so `check_dht_message` comes first; believes when they say it expires
+DHTProtocol._validate_dictionary
+    dht/protocol.py:416 DHTProtocol._validate_dictionary 64e1927db3e3
+    refuses a dictionary for one entry; replaced
+DictionaryDHTValue
+    dht/storage.py:10 DictionaryDHTValue abdfd65471f4
+    the form of those dictionaries, extension type 0x50
+RSASignatureValidator
+    dht/crypto.py:12 RSASignatureValidator d94b229e21a2
+    searches in quadratic time and takes any key, so forms are checked before: owner tags, signatures
+RSAPrivateKey._private_key
+    utils/crypto.py:37 RSAPrivateKey.__init__ eaaa16a881cb
+    the key of `cryptography` within
+RSAPublicKey._public_key
+    utils/crypto.py:77 RSAPublicKey.__init__ 4ebedfb634c8
+    the key of `cryptography` within
+Matchmaking.look_for_group
+    averaging/matchmaking.py:112 Matchmaking.look_for_group 05121895c726
+    reads of its request what `GroupRequest` has
+Matchmaking._check_reasons_to_reject
+    averaging/matchmaking.py:334 Matchmaking._check_reasons_to_reject c694e8194862
+    overridden: followers with a malformed gather are turned away
+Matchmaking._request_join_group
+    averaging/matchmaking.py:178 Matchmaking._request_join_group df823040a94d
+    overridden: whatever a leader sends, the next one is asked
+DecentralizedAverager._run_internal
+    averaging/averager.py:273 DecentralizedAverager._run_internal 8f85686e1ccd
+    what `serve` does instead: `_p2p`, `_matchmaking`, `_pending_groups_registered`
+DecentralizedAverager._running_groups
+    averaging/averager.py:581 DecentralizedAverager.rpc_aggregate_part 06ad9597d588
+    where a sender finds the runner of its group; read here
+DecentralizedAverager._register_allreduce_group
+    averaging/averager.py:501 DecentralizedAverager._register_allreduce_group 5bf43ed9b95d
+    puts a group there and takes it away
+AllReduceRunner.run
+    averaging/allreduce.py:151 AllReduceRunner.run d145a0e368a5
+    calls what we override, and leaves `_future` with an error that nobody fetches
+AllReduceRunner._future
+    averaging/allreduce.py:361 AllReduceRunner.finalize 4e759939d641
+    set here; we fetch its error
+AllReduceRunner._communicate_with_peer
+    averaging/allreduce.py:201 AllReduceRunner._communicate_with_peer d910885e9727
+    overridden: averages instead of differences
+AllReduceRunner._accumulate_parts_streaming
+    averaging/allreduce.py:335 AllReduceRunner._accumulate_parts_streaming 6c5a3c726606
+    overridden: parts are screened, and each average is encoded once
+AllReduceRunner.rpc_aggregate_part
+    averaging/allreduce.py:259 AllReduceRunner.rpc_aggregate_part c66765f4ad58
+    calls the one above, for clients in a task that it may forget
+AllReduceRunner._get_peer_stub
+    averaging/allreduce.py:145 AllReduceRunner._get_peer_stub 2f3b14268694
+    to call a member; called
+AllReduceRunner._ban_sender
+    averaging/allreduce.py:317 AllReduceRunner._ban_sender 3a3d52ad781b
+    ends the wait for a sender; called
+"""
+
+
+class Internal(NamedTuple):
+    """One entry of `TABLE`."""
+
+    name: str
+    place: str
+    source: str
+    sha256: str
+    use: str
+
+    @property
+    def found(self) -> tuple[str, str]:
+        """``place`` and ``sha256`` as they are in the hivemind that is installed."""
+        file = self.place.partition(":")[0]
+        module = file.removesuffix(".py").replace("/", ".")
+        lines, start = inspect.getsourcelines(pkgutil.resolve_name(f"hivemind.{module}:{self.source}"))
+        return f"{file}:{start}", hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
+
+
+def internals() -> list[Internal]:
+    """`TABLE`, read."""
+    lines = TABLE.strip().splitlines()
+    entries = zip(lines[::3], lines[1::3], lines[2::3], strict=True)
+    pinned = ((name, *place.split(), use.strip()) for name, place, use in entries)
+    return [Internal(*fields) for fields in pinned]

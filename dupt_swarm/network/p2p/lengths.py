@@ -1,0 +1,41 @@
+"""How long messages may be, by the method that they belong to: known before anything of them is parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The largest honest frame of a stream is a chunk of a blob or a part of a vector: 1 MiB and a few bytes.
+FRAME_BYTES_MAX = 2 << 20
+# The daemon's own limit of a message that is no stream.
+UNARY_BYTES_MAX = 4 << 20
+CHUNK_BYTES_MAX = (1 << 20) + 64
+NAME_BYTES_MAX = 128  # a digest
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The most bytes of a request of one method, and of each of its replies."""
+
+    request: int = FRAME_BYTES_MAX
+    reply: int = FRAME_BYTES_MAX
+
+
+METHODS = {
+    "rpc_ping": Lengths(256, 256),
+    "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
+    "rpc_store": Lengths(UNARY_BYTES_MAX, 32_000),
+    "rpc_join_group": Lengths(4096, FRAME_BYTES_MAX),
+    "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX),
+    "rpc_download_state": Lengths(0, 0),  # hivemind's own, which nobody offers
+    "rpc_hello": Lengths(NAME_BYTES_MAX, 1 << 18),
+    "rpc_index": Lengths(NAME_BYTES_MAX, FRAME_BYTES_MAX + 64),
+    "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
+    "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX),
+    "rpc_agree": Lengths((1 << 18) + 64, (1 << 18) + 64),
+    "rpc_dial_back": Lengths(16_000, 32_000),
+}
+
+
+def lengths_of(handler: str) -> Lengths:
+    """Of a handler by its name on the wire, which ends in ``.rpc_…``."""
+    return METHODS.get(handler.rpartition(".")[2], Lengths())

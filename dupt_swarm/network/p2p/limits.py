@@ -1,0 +1,159 @@
+"""How much other peers may ask of this one: each by itself, and all together that are no members."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
+ACCOUNTS_MAX = 1024
+
+Kind = Literal["call", "stream"]
+
+
+class LimitError(Exception):
+    """A peer asks too much; ``reason`` is the word for the metrics."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one account may use.
+
+    Attributes:
+        calls: per second; a call to store counts once for each entry, and opening a stream is one.
+        calls_at_once: after a pause.
+        bytes: received per second.
+        bytes_at_once: after a pause.
+        open_calls: being answered at a time.
+        open_streams: at a time.
+    """
+
+    calls: float
+    calls_at_once: float
+    bytes: float
+    bytes_at_once: float
+    open_calls: int
+    open_streams: int
+
+
+# A member of a swarm of 64 makes some 10 calls a second, and 200 within a second as a round ends; a joiner
+# opens a stream for each one to four chunks of the state, as fast as its link is.
+MEMBER = Allowance(200, 4000, 1 << 30, 2 << 30, 64, 64)
+STRANGER = Allowance(200, 2000, 64 << 20, 256 << 20, 32, 32)
+STRANGERS = Allowance(1000, 8000, 256 << 20, 1 << 30, 192, 192)
+
+
+@dataclass
+class Budget:
+    """A token bucket that does not wait."""
+
+    filled: float
+    used: float = 0.0
+
+    def take(self, amount: float, rate: float, at_once: float, now: float) -> bool:
+        """Whether so much is left; nothing is used otherwise."""
+        self.used = max(0.0, self.used - rate * (now - self.filled))
+        self.filled = now
+        if self.used + amount > at_once:
+            return False
+        self.used += amount
+        return True
+
+
+@dataclass
+class Account:
+    """What a peer, or all strangers together, have used."""
+
+    calls: Budget
+    bytes: Budget
+    open: Counter[Kind] = field(default_factory=Counter)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open."""
+        return not self.open.total()
+
+
+class PeerLimits:
+    """Keeps an account of each peer, by its id, and one of all that are no members together.
+
+    Members come first: whatever strangers have open, and however many they are, it is the strangers' share.
+
+    Attributes:
+        members: ids of the peers whose records are known.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` is for tests."""
+        self.members: Collection[str] = frozenset()
+        self._clock = clock
+        self._strangers = self._new()
+        self._accounts: OrderedDict[str, Account] = OrderedDict()
+
+    @contextmanager
+    def open(self, peer: str, kind: Kind) -> Iterator[None]:
+        """A ``call`` or a ``stream`` of ``peer``, while the block lasts.
+
+        Raises:
+            LimitError: too many are open, or were begun.
+        """
+        accounts = self._accounts_of(peer)
+        for account, allowance, whose in accounts:
+            most = allowance.open_calls if kind == "call" else allowance.open_streams
+            if account.open[kind] >= most:
+                raise LimitError(whose or "open", f"more than {most} at once are open")
+        self.count(peer, calls=1)
+        for account, _, _ in accounts:
+            account.open[kind] += 1
+        try:
+            yield
+        finally:
+            for account, _, _ in accounts:
+                account.open[kind] -= 1
+
+    def count(self, peer: str, *, calls: int = 0, size: int = 0) -> None:
+        """Count calls and bytes of ``peer``.
+
+        Raises:
+            LimitError: they are more than are left.
+        """
+        now = self._clock()
+        for account, allowance, whose in self._accounts_of(peer):
+            if not account.calls.take(calls, allowance.calls, allowance.calls_at_once, now):
+                raise LimitError(whose or "rate", "too many calls; try again later")
+            if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
+                raise LimitError(whose or "rate", "too many bytes; try again later")
+
+    def is_member(self, peer: str) -> bool:
+        """Whether the record of ``peer`` is known."""
+        return peer in self.members
+
+    def _accounts_of(self, peer: str) -> list[tuple[Account, Allowance, str]]:
+        """Those that ``peer`` uses, each with its allowance, and the word for metrics where it is common."""
+        account = self._accounts.get(peer) or self._new()
+        self._accounts[peer] = account
+        self._accounts.move_to_end(peer)
+        if len(self._accounts) > ACCOUNTS_MAX:
+            self._forget()
+        if self.is_member(peer):
+            return [(account, MEMBER, "")]
+        return [(account, STRANGER, ""), (self._strangers, STRANGERS, "strangers")]
+
+    def _forget(self) -> None:
+        """Drop the account unused for longest, of those with nothing open."""
+        idle = (peer for peer, account in self._accounts.items() if account.idle)
+        oldest = next(idle, None)
+        if oldest is not None:
+            del self._accounts[oldest]
+
+    def _new(self) -> Account:
+        now = self._clock()
+        return Account(Budget(now), Budget(now))

@@ -1,0 +1,120 @@
+"""Fuzzing of what parses bytes from the network.
+
+    python -m tests.hostile.fuzz                         some hundred examples of each parser, always the same
+    python -m tests.hostile.fuzz --minutes 10 [PARSER …]   new ones for as long
+
+A line of JSON for each parser: its name, and what went wrong. A parser raises what its callers expect, within
+`SECONDS` and little memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import torch
+from hypothesis import HealthCheck, given, settings
+
+from tests.hostile.targets import TARGETS, Target
+
+EXAMPLES, EXAMPLES_AT_ONCE = 200, 2000
+SECONDS = 2.0
+GROWTH_BYTES_MAX = 32 << 20
+QUICK = settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+LONG = settings(QUICK, max_examples=EXAMPLES_AT_ONCE, derandomize=False)
+
+
+class Hang(BaseException):
+    """A parser took too long; no `Exception`, which it might catch itself."""
+
+
+def fuzz(target: Target, profile: settings) -> None:
+    """Raises what a parser should not have raised, or AssertionError."""
+
+    @profile
+    @given(target.inputs)
+    def run(data: Any) -> None:
+        before = _resident()
+        try:
+            with _time_limit():
+                target.parse(data)
+        except target.expected:
+            pass
+        except Hang:
+            raise AssertionError(f"it took more than {SECONDS} s") from None
+        grown = _resident() - before
+        assert grown < GROWTH_BYTES_MAX, f"it took {grown >> 20} MiB"
+
+    run()
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processor time
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _hang(*_: object) -> NoReturn:
+    raise Hang
+
+
+def report(name: str, profile: settings) -> bool:
+    """Fuzz one parser, and print the outcome; whether all was well."""
+    problem = ""
+    try:
+        fuzz(TARGETS[name](), profile)
+    except Exception:
+        problem = traceback.format_exc()
+    print(json.dumps({"parser": name, "problem": problem}), flush=True)
+    return not problem
+
+
+def _resident() -> int:
+    """The most bytes that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """See above."""
+    options = argparse.ArgumentParser()
+    options.add_argument("parsers", nargs="*", metavar="PARSER")
+    options.add_argument("--minutes", type=float, default=0.0)
+    chosen = options.parse_args()
+    signal.signal(signal.SIGPROF, _hang)
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # to look for garbage in what was imported takes as long as a parser may
+    names, deadline = chosen.parsers or list(TARGETS), time.process_time() + 60 * chosen.minutes
+    if not chosen.minutes:
+        sys.exit(_any_tripped(names, QUICK))
+    while time.process_time() < deadline:
+        if _any_tripped(names, LONG):
+            sys.exit(1)
+
+
+def _any_tripped(names: list[str], profile: settings) -> bool:
+    outcomes = [report(name, profile) for name in names]
+    return not all(outcomes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,428 @@
+"""What parses bytes from the network, each with inputs of its kind and the errors that its callers expect."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+import torch
+from google.protobuf.message import DecodeError
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.dht.crypto import DHTRecord
+from hivemind.dht.routing import DHTID
+from hivemind.dht.storage import DictionaryDHTValue
+from hivemind.p2p import P2P
+from hivemind.proto import dht_pb2
+from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+from hypothesis import strategies as st
+
+from dupt_swarm.errors import DuptError
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.manifest import Encoding, Manifest
+from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
+from dupt_swarm.network.averaging.agreement import Decision, Report, Vote
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
+from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members.signed import read_signed, sign
+from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
+from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
+from dupt_swarm.network.p2p.guard import FrameReader, RefusedError
+from dupt_swarm.network.p2p.ids import place_of
+from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.reach.dialback import Answer
+from dupt_swarm.network.reach.reachability import with_observed
+from dupt_swarm.network.reach.relays import limit_of
+from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.log_entry import parse_log
+from dupt_swarm.replica.state import check_header
+from tests.hostile.inputs import MSGPACK_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
+from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
+from tests.support.tiny import tiny_manifest
+
+SENDER = b"\x12\x20" + bytes(range(32))
+NUMEL = 5000
+CODECS = ("fp32", "scaled_fp16", "int8", "int4", "two_bit", "top_k")
+RECORD = {
+    **{"role": "evaluator", "state": "training", "time": 1.0e9, "round": 3, "state_digest": "ab" * 32},
+    **{
+        "swarm_tokens": 100,
+        "loss": 2.5,
+        "failures": [1, 2],
+        "name": "Zoë",
+        "addresses": ["/ip4/1.2.3.4/tcp/1"],
+    },
+    "evaluation": {
+        **{"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 2.5, "accuracy": 0.5, "round": 3},
+        **{"time": 1.0e9, "sample": {"prompt": "a", "text": "b"}},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One parser.
+
+    Attributes:
+        inputs: what it is given.
+        parse: the parser, and checks of what it gives.
+        expected: what it may raise.
+    """
+
+    inputs: st.SearchStrategy[Any]
+    parse: Callable[[Any], object]
+    expected: tuple[type[Exception], ...] = (ValueError,)
+
+
+@functools.cache
+def _keys() -> dict[str, RSAPrivateKey]:
+    return member_keys(3)
+
+
+def _key() -> RSAPrivateKey:
+    return next(iter(_keys().values()))
+
+
+# The DHT.
+
+
+def _entries() -> list[list[Any]]:
+    return [[SENDER, msgpack.packb(True), 2e9], [owner_tag(_key()), b"x" * 700, 2e9]]
+
+
+def _dictionary(tree: object) -> bytes:
+    return bytes(msgpack.packb(msgpack.ExtType(0x50, msgpack.packb(tree))))
+
+
+def _dictionaries() -> st.SearchStrategy[bytes]:
+    fields = [float("inf"), 2e9, _entries()]
+    return st.one_of(
+        changed_tree(fields, MSGPACK_VALUES).map(_dictionary), changed_bytes([_dictionary(fields)])
+    )
+
+
+@st.composite
+def _find_responses(draw: st.DrawFn) -> bytes:
+    count = draw(st.integers(0, 3))
+    places = [draw(st.sampled_from([place_of(SENDER), bytes(20), b"", bytes(30)])) for _ in range(count)]
+    result = dht_pb2.FindResult(
+        type=draw(st.integers(0, 3)),
+        value=draw(_dictionaries()),
+        expiration_time=draw(st.floats()),
+        nearest_node_ids=places,
+        nearest_peer_ids=[draw(st.sampled_from([SENDER, b"", bytes(34)])) for _ in places],
+    )
+    response = dht_pb2.FindResponse(
+        results=[result], peer=dht_pb2.NodeInfo(node_id=draw(st.binary(max_size=30)))
+    )
+    return bytes(response.SerializeToString())
+
+
+@st.composite
+def _store_requests(draw: st.DrawFn) -> bytes:
+    count = draw(st.integers(0, 3))
+    subkeys = st.one_of(st.just(b""), st.just(b"\xc0"), msgpack_of(SENDER), msgpack_of(owner_tag(_key())))
+    request = dht_pb2.StoreRequest(
+        keys=[draw(st.sampled_from([bytes(20), b"", bytes(21)])) for _ in range(count)],
+        subkeys=[draw(subkeys) for _ in range(count)],
+        values=[draw(st.one_of(_dictionaries(), st.binary(max_size=8))) for _ in range(count)],
+        expiration_time=[draw(st.floats()) for _ in range(draw(st.sampled_from([count, count, 1])))],
+        in_cache=[True] * count,
+    )
+    return bytes(request.SerializeToString())
+
+
+def _check_found(data: bytes) -> None:
+    response = dht_pb2.FindResponse.FromString(data)
+    check_dht_message(response, SENDER, Counter())
+    for result in response.results:  # as hivemind goes on
+        if result.type == dht_pb2.FOUND_DICTIONARY:
+            found = MSGPackSerializer.loads(result.value)
+            assert isinstance(found, DictionaryDHTValue)
+            for subkey, (value, expires) in found.items():
+                assert (
+                    isinstance(subkey, bytes)
+                    and isinstance(value, bytes)
+                    and expires <= result.expiration_time
+                )
+                _validator().validate(DHTRecord(bytes(20), MSGPackSerializer.dumps(subkey), value, expires))
+        for place, peer in zip(result.nearest_node_ids, result.nearest_peer_ids, strict=True):
+            assert DHTID.from_bytes(place) == DHTID.generate(source=peer)
+
+
+def _check_store(data: bytes) -> None:
+    request = dht_pb2.StoreRequest.FromString(data)
+    check_dht_message(request, SENDER, Counter())
+    split_store(request, SENDER, Counter())
+    things = zip(request.keys, request.subkeys, request.values, request.expiration_time, strict=True)
+    for key, subkey, value, expires in things:
+        DHTID.from_bytes(key)
+        assert isinstance(MSGPackSerializer.loads(subkey), bytes)
+        _validator().validate(DHTRecord(key, subkey, value, expires))
+
+
+@functools.cache
+def _manifest() -> Manifest:
+    return tiny_manifest()
+
+
+@functools.cache
+def _validator() -> SwarmValidator:
+    return SwarmValidator(_manifest(), _key())
+
+
+@st.composite
+def _records(draw: st.DrawFn) -> DHTRecord:
+    """Signed, and changed before or after that."""
+    subkey = MSGPackSerializer.dumps(owner_tag(_key()))
+    content = RECORD | {"time": get_dht_time()}
+    record = DHTRecord(
+        key=draw(st.sampled_from([_peers_key(), bytes(20), b"[owner:x]", b"[owner:x]" + bytes(11)])),
+        subkey=draw(st.one_of(st.just(subkey), changed_bytes([subkey, MSGPackSerializer.dumps(SENDER)]))),
+        value=draw(st.one_of(msgpack_of(content), st.just(msgpack.packb(content)))),
+        expiration_time=draw(st.sampled_from([get_dht_time() + 5, 0.0, 1e300, float("nan")])),
+    )
+    signed = _validator().sign_value(record)
+    value = draw(st.one_of(st.just(signed), changed_bytes([signed, b"[signature:" * 150])))
+    return DHTRecord(record.key, record.subkey, value, record.expiration_time)
+
+
+def _peers_key() -> bytes:
+    return bytes(DHTID.generate(source=peers_key(_manifest().swarm_id)).to_bytes())
+
+
+def _validate(record: DHTRecord) -> None:
+    if _validator().validate(record):  # as hivemind goes on
+        MSGPackSerializer.loads(_validator().strip_value(record))
+        assert isinstance(MSGPackSerializer.loads(record.subkey), bytes)
+
+
+def _parse_record(value: bytes) -> None:
+    _, record = parse_record(owner_tag(_key()), msgpack.unpackb(value))
+    PeerRecord.model_validate(record.model_dump())
+    msgpack.packb(record.published())
+    for address in record.addresses:
+        _take_apart(address)
+
+
+# Rounds.
+
+
+def _signed_contents() -> st.SearchStrategy[bytes]:
+    content = {"swarm": SWARM, "round": 3, "state": STATE, "contribution": "0" * 64, "tokens": 10}
+    honest = sign(_key(), "contribution", content)
+    trees = changed_tree(content, st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=5)))
+    return st.one_of(
+        trees.filter(lambda tree: isinstance(tree, dict)).map(
+            lambda tree: sign(_key(), "contribution", tree)
+        ),
+        changed_bytes([honest]),
+        msgpack_of(msgpack.unpackb(honest)),
+    )
+
+
+def _signed_list() -> bytes:
+    group = group_of(_keys())
+    decision = Decision(1, (0, 1), (0, 2))
+    return group.signed_list(decision).sign(_keys()[group.coordinator_of(1)])
+
+
+def _read_report(data: bytes) -> None:
+    ReportMessage.model_validate_json(data).report(3)
+
+
+def _read_answer(data: bytes) -> None:
+    AnswerMessage.model_validate_json(data).answer(3)
+
+
+def _answers() -> st.SearchStrategy[bytes]:
+    answer = AgreementAnswer(1, (0, 1), None, (frozenset({0}), frozenset({1}), frozenset({2})))
+    return json_of(AnswerMessage.of(answer, "abcd").model_dump())
+
+
+def _reports() -> st.SearchStrategy[bytes]:
+    report = Report(1, frozenset({0, 1}), Vote(0, (0, 1)))
+    return json_of(ReportMessage.of("ab" * 20, report).model_dump())
+
+
+def _log() -> list[dict[str, Any]]:
+    entry = {
+        **{"round": 4, "before": "a" * 64, "after": "b" * 64, "exchange": "share", "members": list(_keys())},
+        "inputs": [{"digest": "0" * 64, "tokens": 5, "maker": next(iter(_keys())), "statement": "abcd"}],
+        "agreement": "abcd",
+    }
+    return [entry, {**entry, "round": 5, "before": "b" * 64, "after": "c" * 64, "exchange": "reduce"}]
+
+
+def _read_log(data: bytes) -> None:
+    for entry in parse_log(data):
+        check_evidence(entry, SWARM)
+
+
+def _decode(case: tuple[str, int, bytes]) -> None:
+    name, numel, data = case
+    values = build_codec(name, Encoding()).decode(data, numel)
+    assert values.shape == (numel,) and values.dtype == torch.float32
+
+
+@st.composite
+def _encoded(draw: st.DrawFn) -> tuple[str, int, bytes]:
+    name, numel = draw(st.sampled_from(CODECS)), draw(st.sampled_from([0, 1, 63, 1024, 4096, NUMEL]))
+    valid = build_codec(name, Encoding()).encode(torch.linspace(-1, 1, numel))
+    data = draw(changed_bytes([valid]))
+    if draw(st.booleans()):  # with the right length
+        data = data[: len(valid)] + bytes(max(0, len(valid) - len(data)))
+    return name, numel, data
+
+
+# States, and joining.
+
+
+def _index() -> Index:
+    header = {"kind": "replica-state-1", "round": 1, "tokens_total": 2, "layout": [[2, 5]], "buffers": ["v"]}
+    return Blob.build(header, [bytes(40), bytes(40)]).index
+
+
+def _read_index(data: bytes) -> None:
+    check_header(Index.parse(data), ((2, 5),), ("v",))
+
+
+def _hello() -> dict[str, str]:
+    return {
+        **{"version": "0.3.0", "swarm_id": _manifest().swarm_id, "tokenizer_blob": "0" * 64},
+        **{"manifest": _manifest().canonical_bytes().decode(), "state_digest": "0" * 64, "time": "1.5"},
+        "states": f"3:{'0' * 64} 4:{'1' * 64}",
+    }
+
+
+def _read_hello(data: bytes) -> None:
+    hello = Hello.parse(data)
+    assert hello.clock >= 0 or hello.clock < 0
+    assert all(number < 10**18 for number in hello.rounds.values())
+    Manifest.from_bytes(hello.manifest.encode())
+
+
+def _read_manifest(data: bytes) -> None:
+    manifest = Manifest.from_bytes(data)
+    assert Manifest.from_bytes(manifest.canonical_bytes()) == manifest
+    _manifest().difference(manifest)
+
+
+def _read_dialback(data: bytes) -> None:
+    answer = Answer.parse(data.decode())
+    with_observed(["/ip4/192.168.0.1/tcp/1"], [answer])
+    for relay in answer.relays:
+        _take_apart(relay)
+
+
+def _take_apart(text: str) -> None:
+    address = Address.parse(text)
+    _ = address.port, address.transport, address.public, address.loopback, address.relayed
+
+
+@functools.cache
+def _tokenizer() -> bytes:
+    return train_tokenizer(["to be or not to be"] * 3, 262).to_bytes()
+
+
+def _read_tokenizer(data: bytes) -> None:
+    Tokenizer.from_bytes(data).encode("to be")
+
+
+def _ask_for_chunks(data: bytes) -> None:
+    async def ask() -> None:
+        exchange, blob = Exchange(None), Blob.build({}, [b"x" * 10])
+        exchange.publish(Hello("", "", "", "", ""), [blob])
+        async for _ in exchange.rpc_chunks(BytesValue(value=data), SimpleNamespace(remote_id="a")):
+            pass
+
+    asyncio.run(ask())
+
+
+# Streams.
+
+
+def _frame(data: bytes) -> bytes:
+    return bytes(P2P.MESSAGE_MARKER + len(data).to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER) + data)
+
+
+def _at_most_1000(count: int) -> None:
+    if count > 1000:
+        raise RefusedError(f"{count}")
+
+
+def _read_frames(data: bytes) -> None:
+    async def read() -> None:
+        stream = asyncio.StreamReader()
+        stream.feed_data(data)
+        stream.feed_eof()
+        frames = FrameReader(stream, _at_most_1000)
+        while True:
+            await P2P.receive_protobuf(BytesValue, frames)
+
+    asyncio.run(read())
+
+
+FRAMES = _frame(BytesValue(value=b"abc").SerializeToString()) * 2
+STREAM_ERRORS = (RefusedError, asyncio.IncompleteReadError, TypeError, DecodeError)
+DIGEST = Blob.build({}, [b"x" * 10]).digest
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    "answers of the DHT": lambda: Target(
+        st.one_of(_find_responses(), changed_bytes([b"\x12\x02\x08\x02"])),
+        _check_found,
+        (ValueError, DecodeError),
+    ),
+    "what the DHT is to store": lambda: Target(_store_requests(), _check_store, (ValueError, DecodeError)),
+    "signed records": lambda: Target(_records(), _validate, ()),
+    "records": lambda: Target(msgpack_of(RECORD), _parse_record),
+    "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
+    "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
+    "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),
+    "signed lists": lambda: Target(changed_bytes([_signed_list()]), SignedList.read),
+    "members": lambda: Target(
+        msgpack_of([0, 5.0, b"statement"]), lambda data: Member.unpack(data, 100.0).pack()
+    ),
+    "reports": lambda: Target(_reports(), _read_report),
+    "answers to reports": lambda: Target(_answers(), _read_answer),
+    "logs": lambda: Target(json_of(_log()), _read_log),
+    "encoded values": lambda: Target(_encoded(), _decode),
+    "indices": lambda: Target(json_of(json.loads(_index().data)), _read_index),
+    "hellos": lambda: Target(json_of(_hello()), _read_hello, (ValueError, DuptError)),
+    "manifests": lambda: Target(
+        json_of(json.loads(_manifest().canonical_bytes())), _read_manifest, (ValueError, DuptError)
+    ),
+    "answers to dialling back": lambda: Target(
+        json_of(
+            {"observed": "1.2.3.4", "reasons": {"/ip4/0.0.0.0/tcp/1": ""}, "relays": ["/ip4/1.2.3.4/tcp/1"]}
+        ),
+        _read_dialback,
+    ),
+    "tokenizers": lambda: Target(json_of(json.loads(_tokenizer())), _read_tokenizer, (ValueError, DuptError)),
+    "requests of chunks": lambda: Target(
+        json_of({"digest": DIGEST, "numbers": [0]}),
+        _ask_for_chunks,
+        (ValueError, KeyError, TypeError, IndexError),
+    ),
+    "answers of relays": lambda: Target(changed_bytes([bytes.fromhex("080228643a020864")]), limit_of, ()),
+    "addresses": lambda: Target(
+        changed_bytes([b"/ip4/1.2.3.4/tcp/1/p2p/Qm", b"/ip6/::1/udp/9/quic-v1"]),
+        lambda data: _take_apart(data.decode(errors="replace")),
+        (),
+    ),
+    "frames": lambda: Target(changed_bytes([FRAMES]), _read_frames, STREAM_ERRORS),
+}

@@ -1,0 +1,229 @@
+"""A peer with plain hivemind that asks too much, or too slowly: the others are served all the same."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.p2p import P2P, P2PHandlerError
+from hivemind.proto import dht_pb2
+from hivemind.utils import get_dht_time
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.p2p import guard, limits
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.replica.blob import Assembly, Blob
+from tests.support.stranger import peer_id_in, stranger_beside
+
+STREAMS = 200
+GROWTH_BYTES_MAX = 64 << 20
+BLOB = Blob.build({}, [bytes(3000)])
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+async def served(peer) -> Exchange:
+    """``peer`` gives a blob to those who ask."""
+    exchange = Exchange(peer.p2p)
+    exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB])
+    await exchange.start()
+    return exchange
+
+
+async def downloads(caller, peer) -> bool:
+    """Whether ``caller`` gets the blob from ``peer``."""
+
+    async def donors():
+        return [peer.p2p.peer_id]
+
+    exchange = Exchange(caller.p2p)
+    index = await exchange.fetch_index(BLOB.digest, await donors())
+    return (await exchange.fetch(Assembly(index), donors, 20.0)).digest == BLOB.digest
+
+
+async def keeps_records(peer, caller) -> bool:
+    """Whether what ``caller`` stores now can be read at ``peer``."""
+    subkey = caller.p2p.peer_id.to_bytes()
+    assert await caller.dht.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
+    return subkey in (await peer.dht.get("x", latest=True)).value
+
+
+def resident(peer) -> int:
+    """Bytes of this process and of the daemon of ``peer``."""
+    daemon = psutil.Process(peer.p2p._child.pid)
+    return psutil.Process().memory_info().rss + daemon.memory_info().rss
+
+
+@asynccontextmanager
+async def idle_streams(p2p: P2P, address: str, handler: str, count: int) -> AsyncIterator[list[Any]]:
+    """Streams on which nothing is sent, each as reader and writer."""
+
+    async def open_one() -> tuple[Any, Any] | None:
+        with contextlib.suppress(Exception):  # libp2p may refuse some itself
+            _, reader, writer = await p2p.call_binary_stream_handler(peer_id_in(address), handler)
+            return reader, writer
+        return None
+
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for _ in range(count // 20):
+            for stream in filter(None, await asyncio.gather(*(open_one() for _ in range(20)))):
+                stack.enter_context(contextlib.closing(stream[1]))
+                streams.append(stream)
+        yield streams
+
+
+def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> None:
+    """What is too much is refused with an error that says so, and counted; others store and read."""
+    monkeypatch.setattr(
+        limits, "STRANGER", dataclasses.replace(limits.STRANGER, calls=1.0, calls_at_once=100)
+    )
+
+    async def scenario() -> None:
+        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+            peer.p2p.limits.members = {str(other.p2p.peer_id)}
+            stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+            request = dht_pb2.FindRequest(keys=[DHTID.generate().to_bytes()])
+            calls = [
+                await asyncio.gather(*map(stub.rpc_find, [request] * 10), return_exceptions=True)
+                for _ in range(30)
+            ]
+            refused = [each for batch in calls for each in batch if isinstance(each, P2PHandlerError)]
+            assert all("too many calls" in str(each) for each in refused)
+            assert 190 <= len(refused) <= 200
+            assert peer.p2p.refused == {"rate": len(refused)}
+            assert await keeps_records(peer, other)
+
+    run(scenario)
+
+
+def test_keys_without_end_in_one_call(stations, make_manifest) -> None:
+    """One small request for the same dictionary a thousand times is refused before anything is looked up."""
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer], stranger_beside(peer.address) as p2p:
+            stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+            with pytest.raises(P2PHandlerError, match="too many DHT keys"):
+                await stub.rpc_find(dht_pb2.FindRequest(keys=[bytes(20)] * 1000))
+            assert peer.p2p.refused == {"form": 1}
+
+    run(scenario)
+
+
+def test_idle_streams_by_one_peer(stations, make_manifest, monkeypatch) -> None:
+    """A few stay open until the first message is due, and all others are closed with an error at once."""
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 3.0)
+
+    async def scenario() -> None:
+        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+            await served(peer)
+            before = resident(peer)
+            async with idle_streams(p2p, peer.address, "Exchange.rpc_chunks", STREAMS) as streams:
+                assert await downloads(other, peer)
+                assert await keeps_records(peer, other)
+                ends = await asyncio.gather(*(reader.read() for reader, _ in streams))
+            told = [end for end in ends if b"at once are open" in end]
+            assert peer.p2p.refused["open"] >= len(told) > 0
+            assert peer.p2p.refused["slow"] == limits.STRANGER.open_streams
+            assert resident(peer) - before < GROWTH_BYTES_MAX
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x00", b"\x00" + (100).to_bytes(8, "big") + b"x", b"whole"])
+def test_a_request_that_never_ends(stations, monkeypatch, sent: bytes) -> None:
+    """Who begins a stream and does not say in time that its request is over is hung up on."""
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.5)
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
+            await served(peer)
+            _, reader, writer = await p2p.call_binary_stream_handler(
+                peer_id_in(peer.address), "Exchange.rpc_chunks"
+            )
+            if sent == b"whole":
+                await P2P.send_protobuf(BytesValue(value=b"{}"), writer)
+            else:
+                writer.write(sent)
+            assert await reader.read() == b""
+            assert peer.p2p.refused == {"slow": 1}
+            writer.close()
+
+    run(scenario)
+
+
+def test_strangers_take_no_places_of_members(stations, monkeypatch) -> None:
+    """When strangers together have all that is theirs, a member is served, and one more stranger is not."""
+    monkeypatch.setattr(limits, "STRANGERS", dataclasses.replace(limits.STRANGERS, open_streams=20))
+
+    async def scenario() -> None:
+        async with (
+            stations(2) as [peer, member],
+            stranger_beside(peer.address) as first,
+            stranger_beside(peer.address) as second,
+        ):
+            await connect(member.p2p, [peer.address])
+            await served(peer)
+            peer.p2p.limits.members = {str(member.p2p.peer_id)}
+            async with (
+                idle_streams(first, peer.address, "Exchange.rpc_chunks", 20),
+                idle_streams(second, peer.address, "Exchange.rpc_chunks", 20),
+            ):
+                assert await downloads(member, peer)
+                assert peer.p2p.refused["strangers"] > 0
+                peer.p2p.limits.members = frozenset()
+                with pytest.raises(NodeError):
+                    await downloads(member, peer)
+
+    run(scenario)
+
+
+def test_a_call_that_drips(stations, make_manifest) -> None:
+    """Calls of which the bytes come one by one, and 4 MiB of each are announced, hold up nobody."""
+
+    async def scenario() -> None:
+        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+            before = resident(peer)
+            async with idle_streams(p2p, peer.address, "DHTProtocol.rpc_find", 60) as streams:
+                for _, writer in streams:
+                    writer.write(b"\xff\xff\xff\x01")  # the length of what follows, in libp2p's manner
+                for _ in range(10):
+                    for _, writer in streams:
+                        writer.write(b"\x0a")
+                    await asyncio.sleep(0.02)  # a drip has pauses
+                assert await keeps_records(peer, other)
+                stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+                assert (await stub.rpc_ping(dht_pb2.PingRequest(), timeout=5)).dht_time > 0
+                assert resident(peer) - before < 4 * GROWTH_BYTES_MAX
+
+    run(scenario)
+
+
+def test_an_answer_that_takes_too_long(stations, monkeypatch) -> None:
+    """A call that a handler does not answer in time fails, and gives its place back."""
+    monkeypatch.setattr(guard, "CALL_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with stations(2) as [peer, other]:
+            await connect(other.p2p, [peer.address])
+
+            async def think(_request, _context):
+                await asyncio.Event().wait()
+
+            await peer.p2p.add_protobuf_handler("think", think, BytesValue)
+            for count in (1, 2):
+                with pytest.raises(P2PHandlerError, match="took too long"):
+                    await other.p2p.call_protobuf_handler(peer.p2p.peer_id, "think", BytesValue(), BytesValue)
+                assert peer.p2p.refused == {"slow": count}
+
+    run(scenario)

@@ -1,0 +1,105 @@
+"""How much a peer may ask, and all strangers together."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from dupt_swarm.network.p2p.limits import ACCOUNTS_MAX, MEMBER, STRANGER, STRANGERS, LimitError, PeerLimits
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(limits: PeerLimits, peer: str, kind, inside: ExitStack) -> str:
+    """Open one more that stays open; why not, or an empty string."""
+    try:
+        inside.enter_context(limits.open(peer, kind))
+    except LimitError as error:
+        return error.reason
+    return ""
+
+
+def test_calls_are_as_many_as_the_clock_allows() -> None:
+    """After a pause many at once, then so many per second; a refused one counts for nothing."""
+    clock = Clock()
+    limits = PeerLimits(clock)
+
+    def calls() -> int:
+        made = 0
+        while True:
+            try:
+                limits.count("a", calls=1)
+            except LimitError as error:
+                assert error.reason == "rate"
+                return made
+            made += 1
+
+    assert calls() == STRANGER.calls_at_once
+    clock.now += 1.0
+    assert calls() == STRANGER.calls
+    clock.now += 3600.0
+    assert calls() == STRANGER.calls_at_once
+    limits.count("b", calls=1)
+
+
+def test_bytes_are_counted_too() -> None:
+    """What cannot be received at once is refused, and a member may send far more."""
+    limits = PeerLimits(Clock())
+    limits.members = {"member"}
+    limits.count("a", size=int(STRANGER.bytes_at_once))
+    with pytest.raises(LimitError, match="too many bytes"):
+        limits.count("a", size=1)
+    limits.count("member", size=int(MEMBER.bytes_at_once))
+
+
+@pytest.mark.parametrize(("kind", "most"), [("call", STRANGER.open_calls), ("stream", STRANGER.open_streams)])
+def test_few_are_open_at_once(kind, most: int) -> None:
+    """One peer's are few, and a place is free again when one is closed."""
+    limits = PeerLimits(Clock())
+    with ExitStack() as inside:
+        assert [opened(limits, "a", kind, inside) for _ in range(most + 2)] == [""] * most + ["open"] * 2
+    with ExitStack() as inside:
+        assert opened(limits, "a", kind, inside) == ""
+
+
+def test_a_thousand_fresh_ids_leave_room_for_members() -> None:
+    """All together have the strangers' share; what members have open is their own."""
+    limits = PeerLimits(Clock())
+    limits.members = {f"member {number}" for number in range(64)}
+    with ExitStack() as inside:
+        crowd = [opened(limits, f"stranger {number}", "stream", inside) for number in range(1000)]
+        assert crowd.count("") == STRANGERS.open_streams
+        assert set(crowd) == {"", "strangers"}
+        assert [opened(limits, member, "stream", inside) for member in limits.members] == [""] * 64
+    with ExitStack() as inside:
+        assert opened(limits, "late", "stream", inside) == ""
+
+
+def test_strangers_share_their_calls() -> None:
+    """Many that each stay within what one may call are refused together, and a member is not."""
+    limits = PeerLimits(Clock())
+    limits.members = {"member"}
+    peers = int(STRANGERS.calls_at_once / STRANGER.calls_at_once)
+    for number in range(peers):
+        limits.count(str(number), calls=int(STRANGER.calls_at_once))
+    with pytest.raises(LimitError) as refusal:
+        limits.count("one more", calls=1)
+    assert refusal.value.reason == "strangers"
+    limits.count("member", calls=1)
+
+
+def test_accounts_are_bounded() -> None:
+    """However many peers there were; one that has something open is not forgotten."""
+    limits = PeerLimits(Clock())
+    with ExitStack() as inside:
+        assert opened(limits, "first", "call", inside) == ""
+        for number in range(3 * ACCOUNTS_MAX):
+            limits.count(str(number), size=1)
+        assert len(limits._accounts) == ACCOUNTS_MAX
+        outcomes = [opened(limits, "first", "call", inside) for _ in range(STRANGER.open_calls)]
+        assert outcomes == [""] * (STRANGER.open_calls - 1) + ["open"]
