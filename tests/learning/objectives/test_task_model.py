@@ -63,18 +63,21 @@ def test_weights_follow_from_the_seed() -> None:
     assert not torch.equal(first[-2], first[0][:2]), "W_y repeats W_e"
 
 
-def test_a_task_begins_with_the_pretrained_weights() -> None:
-    """All weights are the base's but for three rows of W_e and W_y, which follow from the seed."""
-    base = build_model(tiny_manifest())
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_task_begins_with_the_pretrained_weights(tied: bool) -> None:
+    """All weights are the base's but for three rows for special tokens and W_y, which follow from the seed."""
+    before = tiny_manifest(model={"tie_embeddings": tied})
+    base = build_model(before)
     base.init_weights(9)  # type: ignore[operator]
-    manifest = task_manifest(tiny_manifest(), TWO)
+    manifest = task_manifest(before, TWO)
     assert manifest.name == "test-classification"
     model, again, other = (begin_from(base, manifest, seed) for seed in (1, 1, 2))
     assert equal(weights(model), weights(again))
     for (name, ours), theirs in zip(decoder_of(model).named_parameters(), base.parameters(), strict=True):
         assert torch.equal(ours[: len(theirs)], theirs), name
     assert [not torch.equal(a, b) for a, b in zip(weights(model), weights(other), strict=True)] == [
-        name in ("decoder.wte.weight", "head.weight") for name, _ in model.named_parameters()
+        name in ("decoder.wte.weight", "decoder.lm_head.weight", "head.weight")
+        for name, _ in model.named_parameters()
     ]
 
 
