@@ -65,7 +65,7 @@ def test_weights_follow_from_the_seed() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_task_begins_with_the_pretrained_weights(tied: bool) -> None:
-    """All weights are the base's but for three rows for special tokens and W_y, which follow from the seed."""
+    """All weights are the base's but for three rows for special tokens and W_y, drawn with the seed."""
     before = tiny_manifest(model={"tie_embeddings": tied})
     base = build_model(before)
     base.init_weights(9)  # type: ignore[operator]
