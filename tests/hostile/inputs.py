@@ -40,7 +40,7 @@ JSON_VALUES = st.recursive(
 )
 # Another value of the same type comes further than one of another.
 ALIKE: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
-    int: lambda number: st.sampled_from([0, -1, number + 1, 1 << 31, 1 << 62, (1 << 63) - 1]),
+    int: lambda number: st.sampled_from([0, -1, number ^ 1, 1 << 31, 1 << 62, (1 << 63) - 1]),
     float: lambda number: st.sampled_from([0.0, -0.0, -1.0, number * 2, 5e-324, 1e308, 1e11]),
     str: lambda text: st.sampled_from([text[1:], text + text[:1], text.upper(), text[::-1], f"{text} ", ""]),
     bytes: lambda data: st.sampled_from([data[1:], data + data[:1], data[::-1], bytes(len(data)), b""]),
