@@ -223,6 +223,14 @@ NETWORK = Row(
             unit="none",
             defaults={"min": 0},
         ),
+        graph(
+            "Refused",
+            "Messages, entries and calls of other peers that it refused, by reason, over 15 minutes: "
+            "somebody sends what no peer of this program sends, or too much.",
+            Query("increase({0}[15m]) > 0", peer.REFUSED_MESSAGES, legend="{{reason}}"),
+            unit="none",
+            empty="None",
+        ),
     ),
 )
 ABOUT = Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -30,8 +31,10 @@ from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
 from tests.support.loopback import free_port
 from tests.support.programs import BIN, LISTEN
+from tests.support.stranger import nested_extensions, store_at, stranger_beside
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
 from tests.support.warm import Program
 
 DEADLINE_SECONDS = 90.0
@@ -150,10 +153,26 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     check_names(served)
     assert served["network_transmit_bytes_total"] > 4 * 10_000
     assert "inner_steps_total" not in served and "utilization_ratio" not in served
+    assert "refused_messages_total" not in scrape and "refused_messages_total" not in served
 
     end(oracle, signal.SIGINT, 130)
     with pytest.raises(urllib.error.URLError):
         fetch(url)
+
+
+def test_what_a_stranger_sends_is_counted(first: tuple[str, str]) -> None:
+    """A first peer that is sent nonsense serves on, and shows what it refused by reason."""
+    address, url = first
+
+    async def attack() -> None:
+        async with stranger_beside(address) as p2p:
+            for value in (b"", b"\xc1", bytes(10_000)):
+                assert await store_at(p2p, address, "x", b"\xc4\x01x", value) == [False]
+            assert await store_at(p2p, address, "x", nested_extensions(), b"") == [False]
+
+    asyncio.run(asyncio.wait_for(attack(), DEADLINE_SECONDS))
+    expected = {"form": 1.0, "size": 1.0}
+    wait_until(lambda: fetch(url).by("refused_messages_total", "reason") == expected)
 
 
 def try_to_fetch(url: str) -> Scrape | None:

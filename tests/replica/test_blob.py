@@ -76,6 +76,12 @@ def test_chunks(blob: Blob) -> None:
     assert blob.digest == hashlib.sha256(blob.index.data).hexdigest()
 
 
+def test_an_index_has_few_sections() -> None:
+    """A million that are empty need no chunk, and would take memory all the same."""
+    with pytest.raises(ValueError, match="a blob index of 65 sections"):
+        Index.parse(Index({}, (0,) * 65, ()).data)
+
+
 @pytest.mark.parametrize("number", [-1, 4, 1 << 70])
 def test_no_such_chunk(blob: Blob, number: int) -> None:
     """A chunk number out of range is an IndexError, also below zero."""

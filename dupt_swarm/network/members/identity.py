@@ -28,8 +28,9 @@ def load_identity(path: Path) -> RSAPrivateKey:
     if not path.exists():
         P2P.generate_identity(str(path))
     try:
-        der = crypto_pb2.PrivateKey.FromString(path.read_bytes()).data
-        return private_key_of(der)
+        key = private_key_of(crypto_pb2.PrivateKey.FromString(path.read_bytes()).data)
+        public_key(key.get_public_key().to_bytes())  # or nobody would believe what it signs
+        return key
     except Exception as error:
         # protobuf and cryptography each have errors of their own for a damaged file
         raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error

@@ -24,8 +24,9 @@ DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
 LINGER_SECONDS = 2.0
 READ_BYTES = 1 << 16
-# How long a call may take, how long the one request of a stream, and how long the first of several.
-CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 60.0
+# How long a call may take, and the one request of a stream; and the first part of a contribution, which waits
+# for upload: as long as a manifest may allow.
+CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 300.0
 READS_PER_FRAME = 3  # a mark, the length, and what it says
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -67,11 +68,12 @@ class FrameReader:
         Raises:
             RefusedError: more than a frame may have, or too late.
         """
-        try:
-            self._check(count)
-        except RefusedError:
-            self._refused = True
-            raise
+        if count > P2P.HEADER_LEN:
+            try:
+                self._check(count)
+            except RefusedError:
+                self._refused = True
+                raise
         async with self._one_at_a_time:
             data = await self._reader.readexactly(count)
         self._awaited -= 1

@@ -1,10 +1,13 @@
 import contextlib
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from hivemind.p2p import PeerID
+from hivemind.proto import crypto_pb2
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
+from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of, peer_id_of_key
 
 
 def test_tag_proves_the_peer_id(identities) -> None:
@@ -45,6 +48,22 @@ def test_one_key_has_one_tag(identities) -> None:
         with contextlib.suppress(ValueError):
             accepted.append((variant, peer_id_of(variant)))
     assert accepted == []
+
+
+@pytest.mark.parametrize(("bits", "exponent"), [(2048, 3), (2056, 65537), (3072, 65537), (1024, 65537)])
+def test_other_keys_are_refused_unread(tmp_path, bits: int, exponent: int) -> None:
+    """What takes longer to verify, or proves less, is no key here: not as a tag, and not as an identity."""
+    private = rsa.generate_private_key(public_exponent=exponent, key_size=bits)
+    openssh = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    with pytest.raises(ValueError, match="not a public key of 2048 bits"):
+        peer_id_of_key(openssh)
+    with pytest.raises(ValueError, match="not an owner tag"):
+        peer_id_of(b"[owner:" + openssh + b"]")
+    der = private.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    path = tmp_path / "identity"
+    path.write_bytes(crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=der).SerializeToString())
+    with pytest.raises(UsageError, match=r"not a public key of 2048 bits.*; remove it to get a new one"):
+        load_identity(path)
 
 
 @pytest.mark.parametrize(

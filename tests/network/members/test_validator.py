@@ -1,4 +1,5 @@
 import dataclasses
+import time
 
 import pytest
 from hivemind.dht.crypto import DHTRecord
@@ -200,6 +201,20 @@ def test_refusals_are_counted_by_reason(theirs, make_record) -> None:
     theirs.validate(make_record(junk="x" * RECORD_BYTES_MAX))
     theirs.validate(make_record(time=get_dht_time() + 3600))
     assert theirs.refused == {"signature": 1, "content": 1, "size": 1, "time": 1}
+
+
+def test_time_is_linear_in_the_length(theirs, make_record) -> None:
+    """What hivemind searches in quadratic time is refused by its form: 10,000 such values take a moment."""
+    records = [
+        dataclasses.replace(make_record(), value=b"[signature:" * 170),
+        make_record(key="x", subkey=b"[owner:" * 140, value=True, signed=False),
+        dataclasses.replace(make_record(key="x", signed=False), value=b"[signature:" * 170),
+    ]
+    began = time.process_time()
+    for record in records:
+        for _ in range(10_000):
+            assert not theirs.validate(record)
+    assert time.process_time() - began < 5  # searching takes 3 ms each
 
 
 def test_owner_only(theirs, make_record, identities) -> None:

@@ -127,7 +127,18 @@ def test_another_program(said: bytes) -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 30)) == "another program answers there"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"observed": 1, "reasons": {}, "relays": []}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", "null", '{"observed": 1, "reasons": {}, "relays": []}'),
+        "[" * 10_000,
+        json.dumps({"observed": "\ud800", "reasons": {}, "relays": []}),
+        json.dumps({"observed": "1" * 2000, "reasons": {}, "relays": []}),
+        json.dumps({"observed": "", "reasons": dict.fromkeys(map(str, range(100)), ""), "relays": []}),
+        json.dumps({"observed": "", "reasons": {}, "relays": ["/ip4/1.2.3.4/tcp/1"] * 100}),
+    ],
+    ids=range(10),
+)
 def test_no_answer(text: str) -> None:
     """Whatever else another peer sends is refused."""
     with pytest.raises(ValueError, match="not an answer of a dupt_swarm peer"):

@@ -7,6 +7,7 @@ from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_d
 from dupt_swarm.network.reach.relays import (
     CARRIES_BYTES_MIN,
     TOLD_MAX,
+    _read_message,
     bytes_carried,
     choose_relays,
     known_relays,
@@ -90,3 +91,22 @@ def test_known_relays(make_peer) -> None:
 def test_limit(answer: str, limit: float) -> None:
     """The limit is read from a relay's answer; who refuses or talks nonsense carries nothing."""
     assert limit_of(bytes.fromhex(answer)) == limit
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [(b"\x03abc", b"abc"), (b"\x80\x01" + bytes(128), bytes(128)), (b"\xff" * 70_000, None)],
+)
+def test_the_length_of_an_answer(sent: bytes, message: bytes | None) -> None:
+    """It has two bytes at most: a relay that never ends it makes no number of it that grows for ever."""
+
+    async def scenario() -> bytes:
+        reader = asyncio.StreamReader()
+        reader.feed_data(sent)
+        return await _read_message(reader)
+
+    if message is None:
+        with pytest.raises(ValueError, match="not an answer of a relay"):
+            asyncio.run(scenario())
+    else:
+        assert asyncio.run(scenario()) == message

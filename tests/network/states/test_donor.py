@@ -175,8 +175,11 @@ def test_publishing_replaces(blob) -> None:
         json.dumps({**vars(HELLO), "version": 1}).encode(),
         json.dumps({**vars(HELLO), "manifest": {}}).encode(),
         json.dumps({key: value for key, value in vars(HELLO).items() if key != "swarm_id"}).encode(),
+        json.dumps({**vars(HELLO), "manifest": "\ud800"}).encode(),  # half of a character
+        b"[" * 10_000,
+        b'{"version": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_junk_is_no_hello(data) -> None:
     """Bytes that are no hello are a ValueError."""
