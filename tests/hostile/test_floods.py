@@ -210,7 +210,7 @@ def test_a_call_that_drips(stations, make_manifest) -> None:
 
 
 def test_a_daemon_that_takes_all_memory(stations, monkeypatch) -> None:
-    """It keeps calls that are not whole, as many as a peer opens, and is given up before the machine is full."""
+    """It keeps calls that are not whole, of whoever opens them, and is given up in time."""
     monkeypatch.setattr(daemon, "PROBE_SECONDS", 0.05)
 
     async def scenario() -> None:
