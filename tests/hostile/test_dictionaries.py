@@ -15,6 +15,7 @@ from hivemind.utils import MSGPackSerializer, get_dht_time
 from dupt_swarm.network.members.identity import load_identity, owner_tag
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.network.p2p.hivemind_internals import INVALID_MAX
 from tests.support.stranger import answer_finds, nested_extensions, store_at, stranger_beside
 
 TRUE = msgpack.packb(True)
@@ -76,6 +77,26 @@ def test_one_bad_entry_of_an_answer(stations, make_manifest, keyed_stranger, kin
             assert found.expiration_time < get_dht_time() + 6
             refused = peer.p2p.refused + peer.dht.protocol.record_validator.refused
             assert refused.total() == 1
+
+    run(scenario)
+
+
+def test_bad_entries_without_end(stations, make_manifest, keyed_stranger) -> None:
+    """After 256 of them the rest of an answer is not looked at: to verify thousands would take long."""
+    good = [b"\x12\x20" + bytes([number]) * 32 for number in range(10)]
+    bad = [[b"\x12\x20" + number.to_bytes(32, "big"), msgpack.packb(1), 5.0] for number in range(4000)]
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer], keyed_stranger(peer.address) as p2p:
+
+            def find(request):
+                entries = from_now([[subkey, TRUE, 5.0] for subkey in good] + bad)
+                result = dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=dictionary_of(entries))
+                return dht_pb2.FindResponse(results=[result] * len(request.keys))
+
+            await answer_finds(p2p, find, peer.address)
+            assert set((await peer.dht.get("x", latest=True)).value) == set(good)
+            assert peer.dht.protocol.record_validator.refused == {"content": INVALID_MAX}
 
     run(scenario)
 

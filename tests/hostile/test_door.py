@@ -8,6 +8,7 @@ import pytest
 import torch
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
 from hivemind.proto import averaging_pb2, dht_pb2
 from hivemind.utils import get_dht_time
@@ -25,6 +26,7 @@ from tests.support.stranger import (
     answer_finds,
     nested_extensions,
     peer_id_in,
+    place_of,
     plain_node,
     store_at,
     stranger_beside,
@@ -175,6 +177,25 @@ def test_what_never_expires_is_not_believed(stations, manifest, keyed_stranger) 
             subkey = theirs.peer_id.to_bytes()
             await theirs.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
             assert list((await mine.get("x", latest=True)).value) == [subkey]
+
+    run(scenario)
+
+
+def test_a_place_beside_a_key(stations, manifest, keyed_stranger) -> None:
+    """Who claims to stand where all records are kept comes into no routing table; at its own, it does."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as [peer], keyed_stranger(peer.address) as p2p:
+            table = peer.dht.protocol.routing_table
+            wished = DHTID.generate(source=peers_key(manifest.swarm_id))
+            for place in (wished, place_of(p2p)):
+                protocol = await DHTProtocol.create(p2p, place, 20, 5, 5, 3.0)
+                await protocol.call_ping(peer_id_in(peer.address))
+                await protocol.shutdown()
+            while p2p.peer_id not in table:
+                await asyncio.sleep(0.01)
+            assert table.uid_to_peer_id == {place_of(p2p): p2p.peer_id}
+            assert peer.p2p.refused == {"place": 1}
 
     run(scenario)
 

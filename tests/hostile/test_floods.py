@@ -17,8 +17,9 @@ from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.p2p import guard, limits
+from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.hivemind_internals import memory_of
 from dupt_swarm.network.states.exchange import Exchange, Hello
 from dupt_swarm.replica.blob import Assembly, Blob
 from tests.support.stranger import peer_id_in, stranger_beside
@@ -60,8 +61,7 @@ async def keeps_records(peer, caller) -> bool:
 
 def resident(peer) -> int:
     """Bytes of this process and of the daemon of ``peer``."""
-    daemon = psutil.Process(peer.p2p._child.pid)
-    return psutil.Process().memory_info().rss + daemon.memory_info().rss
+    return psutil.Process().memory_info().rss + memory_of(peer.p2p)
 
 
 @asynccontextmanager
@@ -205,6 +205,24 @@ def test_a_call_that_drips(stations, make_manifest) -> None:
                 stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
                 assert (await stub.rpc_ping(dht_pb2.PingRequest(), timeout=5)).dht_time > 0
                 assert resident(peer) - before < 4 * GROWTH_BYTES_MAX
+
+    run(scenario)
+
+
+def test_a_daemon_that_takes_all_memory(stations, monkeypatch) -> None:
+    """It keeps calls that are not whole, of whoever opens them, and is given up in time."""
+    monkeypatch.setattr(daemon, "PROBE_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
+            await Exchange(peer.p2p).start()
+            monkeypatch.setattr(daemon, "MEMORY_BYTES_MAX", memory_of(peer.p2p) + (32 << 20))
+            watching = asyncio.create_task(daemon.daemon_failure(peer.p2p))
+            async with idle_streams(p2p, peer.address, "Exchange.rpc_hello", 60) as streams:
+                assert not watching.done()
+                for _, writer in streams:
+                    writer.write(b"\xff\xff\xff\x01" + bytes(1 << 20))
+                assert "MiB" in await watching
 
     run(scenario)
 

@@ -98,5 +98,5 @@ async def connect_to_swarm(
 
 
 async def _guard_daemon(p2p: P2P, host: Host) -> None:
-    logger.error("the libp2p daemon does not answer (%s)", await daemon_failure(p2p))
+    logger.error("the libp2p daemon is of no use any more (%s)", await daemon_failure(p2p))
     host.give_up()

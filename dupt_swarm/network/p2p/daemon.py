@@ -21,6 +21,7 @@ from dupt_swarm.network.p2p.hivemind_internals import (
     expect_death,
     is_cut_off,
     local_p2p_type,
+    memory_of,
 )
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.settings import NodeSettings
@@ -29,6 +30,7 @@ STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
 DIAL_SECONDS = 10
 PROBE_SECONDS = 2.0
 PROBE_ANSWER_SECONDS = 5.0
+MEMORY_BYTES_MAX = 2 << 30  # an honest one takes 50 to 200 MB
 # hivemind's own let a relay carry 128 KiB in two minutes, or reserve 32 MiB of memory for each connection.
 RELAY_FLAGS = {
     "relayDiscovery": False,  # it would take minutes, and look for four relays before it uses one
@@ -94,7 +96,10 @@ async def start_daemon(
 
 
 async def daemon_failure(p2p: P2P) -> str:
-    """Wait until ``p2pd`` is dead, hangs or is not heard; return which. Nothing else notices."""
+    """Wait until ``p2pd`` is dead, hangs, is not heard or takes too much memory; return which.
+
+    Nothing else notices. It keeps calls that are not whole, of anybody, and no flag bounds them.
+    """
     while True:
         await asyncio.sleep(PROBE_SECONDS)
         try:
@@ -104,6 +109,8 @@ async def daemon_failure(p2p: P2P) -> str:
             return repr(error)
         if is_cut_off(p2p):
             return "nobody reads what it says"
+        if memory_of(p2p) > MEMORY_BYTES_MAX:
+            return f"it takes {memory_of(p2p) >> 20} MiB"
 
 
 async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:

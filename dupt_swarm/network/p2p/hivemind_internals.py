@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cryptography.hazmat.primitives import serialization
 from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllReduceRunner
@@ -79,6 +80,14 @@ def is_cut_off(p2p: P2P) -> bool:
     """Whether nobody reads any more what the daemon says, or writes to it."""
     control = p2p._client.control
     return bool(control._read_task.done() or control._write_task.done())
+
+
+def memory_of(p2p: P2P) -> int:
+    """Bytes that the daemon has in memory; 0 if it is gone."""
+    try:
+        return int(psutil.Process(p2p._child.pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:

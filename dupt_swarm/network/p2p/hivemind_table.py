@@ -20,6 +20,9 @@ TABLE = """
 P2P._client
     p2p/p2p_daemon.py:83 P2P.create 2e4720e954b7
     the control connection to p2pd; made here
+P2P._child
+    p2p/p2p_daemon.py:83 P2P.create 2e4720e954b7
+    p2pd itself, whose memory is watched; made here
 P2P._UNIX_SOCKET_PREFIX
     p2p/p2p_daemon.py:83 P2P.create 2e4720e954b7
     where sockets are put; read here, and set by us to a folder of the run
