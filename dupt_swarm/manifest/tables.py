@@ -54,7 +54,7 @@ class Tokenizer(Table):
 
 
 class Model(Table):
-    """The decoder: its shape, and which parts it is made of; docs/models.md has who uses which."""
+    """The decoder: its shape, and which parts it is made of; the presets say who uses which."""
 
     vocabulary_size: int = Field(
         ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a task, and any that are unused"
@@ -231,14 +231,16 @@ class Schedule(Table):
     """
 
     decay: Literal["cosine", "linear", "inverse_sqrt"] = Field(
-        default="cosine", description="after the warm-up; `inverse_sqrt`: by √(warmup_updates ÷ update)"
+        default="cosine", description="after the peak; `inverse_sqrt` falls with 1 ÷ √update, without an end"
     )
     warmup_updates: int = Field(ge=0, description="updates from 0 to the peak")
     total_updates: int = Field(ge=1, description="updates until the end of the decay")
     constant_updates: int = Field(
         default=0, ge=0, description="updates at the peak before the decay; with `linear` that is WSD"
     )
-    final_ratio: float = Field(default=0.0, ge=0, le=1, description="last learning rate ÷ peak; 1: constant")
+    final_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="last rate ÷ peak, or what it comes near; 1: constant"
+    )
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

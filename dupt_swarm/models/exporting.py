@@ -20,7 +20,7 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
     Args:
         model: of any swarm, or fine-tuned.
         folder: made; if it is there already, it must be empty.
-        format: ``openai-gpt`` for post-norm models, ``gpt2`` for pre-norm ones, both for `transformers`;
+        format: ``openai-gpt``, ``gpt2`` or ``llama``, by the model's parts, for `transformers`;
             ``safetensors``: dupt_swarm's own names. None: the one that fits.
 
     Returns:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.names import Names
@@ -12,6 +15,10 @@ from dupt_swarm.manifest import Model
 
 HEAD = "multiple_choice_head.summary"
 """Where the double-heads models keep W_y."""
+
+NUMBERS = ("head_dim", "n_inner")
+"""What else is computed with, if it is there."""
+NUMBER_MAX, SHOWN_CHARACTERS = 2**40, 120
 
 Config = Mapping[str, Any]
 
@@ -80,25 +87,28 @@ class Architecture:
             | self.more(model)
         )
 
-    def shape(self, config: Config) -> dict[str, Any]:
-        """The table `[model]` of the manifest, of what config.json says; not checked yet.
-
-        Feed-forward layers are four times as wide as the others where no key of the architecture's says it.
+    def model(self, config: Config) -> Model:
+        """The table `[model]` of the manifest, of what config.json says.
 
         Raises:
-            ManifestError: a key is missing, or has a value for which we have nothing.
+            ManifestError: a key is missing, or has a value that is impossible, or for which we have nothing.
         """
+        given = {key: value for key, value in config.items() if value is not None}
+        for key in (*self.keys, *self.dropouts, *NUMBERS):
+            _check_number(key, given.get(key, 0))
         try:
-            return self._shape(config)
+            return Model.model_validate(self._shape(self.tidy(given)))
+        except ValidationError as error:
+            raise ManifestError(self._explained(error)) from error
         except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-            raise ManifestError(f"config.json is malformed ({error}); fetch the model again") from error
+            said = shortened(str(error))
+            raise ManifestError(f"config.json is malformed ({said}); fetch the model again") from error
 
-    def _shape(self, config: Config) -> dict[str, Any]:
-        tidy = self.tidy({key: value for key, value in config.items() if value is not None})
+    def _shape(self, tidy: dict[str, Any]) -> dict[str, Any]:
         for key, values in self.fixed.items():
             if tidy.get(key, values[0]) not in values:
                 raise ManifestError(
-                    f"config.json: {key} = {tidy[key]!r} cannot be represented here; only "
+                    f"config.json: {key} = {shortened(tidy[key])} cannot be represented here; only "
                     f"{' or '.join(map(repr, values))} can; take another model"
                 )
         missing = [key for key in self.keys if key not in tidy]
@@ -111,12 +121,28 @@ class Architecture:
                 "give them one value there"
             )
         fields = {ours: tidy[theirs] for theirs, ours in self.keys.items()}
-        return {
-            "hidden_width": 4 * fields["width"],
-            **self.parts,
-            **fields,
-            "dropout": float(rates.pop() if rates else 0.0),
-        }
+        return {**self.parts, **fields, "dropout": float(rates.pop() if rates else 0.0)}
+
+    def _explained(self, error: ValidationError) -> str:
+        """The first problem, by the key that the file has."""
+        problem = error.errors()[0]
+        theirs = {ours: theirs for theirs, ours in self.keys.items()}
+        names = [theirs.get(str(part), str(part)) for part in problem["loc"]]
+        said = f"{names[0]} = {shortened(problem['input'])}: " if names else ""
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"config.json: {said}{message}; such a model cannot be represented here, take another one"
+
+
+def _check_number(key: str, value: object) -> None:
+    """Before anything is computed with it: lists and texts can be multiplied too, integers have no end."""
+    if not isinstance(value, bool | int | float) or not abs(value) <= NUMBER_MAX:
+        raise ManifestError(f"config.json: {key} = {shortened(value)} is no number; fetch the model again")
+
+
+def shortened(value: object) -> str:
+    """``value`` for a message, whoever has chosen it and however long it is."""
+    text = reprlib.repr(value) if not isinstance(value, int) or abs(value) < NUMBER_MAX else "a huge number"
+    return text[:SHOWN_CHARACTERS]
 
 
 def _toml(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
 from dupt_swarm.learning.architectures.names import Names, Row
 
@@ -21,12 +22,13 @@ NAMES = Names(
         Row("head", HEAD),
     ),
     prefix="transformer.",
-    passed_over=(".attn.bias", ".attn.masked_bias"),
+    passed_over=("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),
 )
 GPT_KEYS = {
     "vocab_size": "vocabulary_size",
     "n_positions": "context_length",
     "n_embd": "width",
+    "n_inner": "hidden_width",
     "n_layer": "layers",
     "n_head": "heads",
     "layer_norm_epsilon": "norm_epsilon",
@@ -41,13 +43,28 @@ GPT_PARTS: dict[str, Any] = {
     "tie_embeddings": True,
     "qk_norm": False,
 }
+GPT_ALIASES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 GPT_DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop")
 GPT_DEFAULTS = {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02} | dict.fromkeys(GPT_DROPOUTS, 0.1)
 
 
 def tidy(config: Config) -> dict[str, Any]:
-    """Without n_inner, the feed-forward layer is four times as wide as the others."""
-    return GPT_DEFAULTS | {"n_inner": 4 * config.get("n_embd", 0)} | dict(config)
+    """Without n_inner, the feed-forward layer is four times as wide as the others; keys may have other names.
+
+    Raises:
+        ManifestError: two names of a key have different values.
+    """
+    found = GPT_DEFAULTS | dict(config)
+    for alias, key in GPT_ALIASES.items():
+        if found.get(alias, found.get(key)) != found.setdefault(key, found.get(alias)):
+            raise ManifestError(f"config.json: {key} and {alias} differ; take another model")
+    found = {key: value for key, value in found.items() if value is not None}
+    return {"n_inner": 4 * found["n_embd"]} | found if "n_embd" in found else found
 
 
 GPT2 = Architecture(
@@ -55,7 +72,7 @@ GPT2 = Architecture(
     causal="GPT2LMHeadModel",
     double_heads="GPT2DoubleHeadsModel",
     names=NAMES,
-    keys=GPT_KEYS | {"n_inner": "hidden_width"},
+    keys=GPT_KEYS,
     parts=GPT_PARTS | {"placement": "pre"},
     fixed={
         "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),

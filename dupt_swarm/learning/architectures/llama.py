@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import Architecture, Config
+from dupt_swarm.learning.architectures.architecture import Architecture, Config, shortened
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -39,7 +39,7 @@ NAMES = Names(
         Row("lm_head", "lm_head"),
     ),
     prefix="model.",
-    passed_over=(".rotary_emb.inv_freq",),
+    passed_over=("model.layers.*.self_attn.rotary_emb.inv_freq",),
 )
 
 
@@ -50,13 +50,13 @@ def too_odd(model: Model) -> str:
 
 def tidy(config: Config) -> dict[str, Any]:
     """Of version 5 of transformers, rotary positions have a table of their own; scaled ones are refused."""
-    rotary = config.get("rope_parameters", {})
+    rotary: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
     for table in (rotary, config.get("rope_scaling", {})):
         kind = table.get("rope_type", table.get("type", "default"))
         if kind != "default":
             raise ManifestError(
-                f"config.json: rotary positions that are scaled (rope type {kind!r}) cannot be represented "
-                "here; take another model"
+                f"config.json: rotary positions that are scaled (rope type {shortened(kind)}) cannot be "
+                "represented here; take another model"
             )
     heads, width = config.get("num_attention_heads", 1), config.get("hidden_size", 1)
     if "head_dim" in config and config["head_dim"] * heads != width:
@@ -65,7 +65,7 @@ def tidy(config: Config) -> dict[str, Any]:
             f"{width} ÷ {heads}, as it is here; take another model"
         )
     kv_heads = config.get("num_key_value_heads", heads)
-    base = float(rotary.get("rope_theta", config.get("rope_theta", ROTARY_BASE)))
+    base = float(rotary.get("rope_theta") or config.get("rope_theta") or ROTARY_BASE)
     defaults = {"rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False}
     return (
         defaults

@@ -44,12 +44,19 @@ class Names:
     Attributes:
         rows: a row for each module.
         prefix: of all names there but those of heads; files may leave it out.
-        passed_over: ends of names that are not parameters: masks and tables that files of old have.
+        passed_over: names of what is no parameter: masks and tables that files of old have.
+        tied: the matrix of the output, a copy of the embedding where the two are one.
     """
 
     rows: tuple[Row, ...]
     prefix: str
     passed_over: tuple[str, ...] = ()
+    tied: str = "lm_head.weight"
+
+    def means_nothing(self, name: str) -> bool:
+        """Whether what has this name there is passed over."""
+        general = BLOCK.sub("*", name)
+        return any(general in (each, each.removeprefix(self.prefix)) for each in self.passed_over)
 
     def to_theirs(self, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
         """Our parameters under their names, each in memory of its own.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
-from dupt_swarm.learning.architectures.gpt2 import GPT_DEFAULTS, GPT_DROPOUTS, GPT_KEYS, GPT_PARTS
+from dupt_swarm.learning.architectures.gpt2 import GPT_DROPOUTS, GPT_KEYS, GPT_PARTS
+from dupt_swarm.learning.architectures.gpt2 import tidy as tidy_gpt2
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -22,13 +23,13 @@ NAMES = Names(
         Row("head", HEAD),
     ),
     prefix="transformer.",
-    passed_over=(".attn.bias", "position_ids"),
+    passed_over=("transformer.h.*.attn.bias", "transformer.position_ids"),
 )
 
 
 def tidy(config: Config) -> dict[str, Any]:
-    """See `Architecture`."""
-    return GPT_DEFAULTS | dict(config)
+    """As GPT-2's; but a width of the feed-forward layer means nothing there."""
+    return tidy_gpt2({key: value for key, value in config.items() if key != "n_inner"})
 
 
 def too_odd(model: Model) -> str:

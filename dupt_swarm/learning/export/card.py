@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Evaluated
-from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.manifest import Manifest
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
@@ -46,7 +46,7 @@ def render_card(learned: Learned, form: Format) -> str:
         _what_it_is(learned),
         "## Use",
         f"In this folder:\n\n```python\n{form.example(manifest)}\n```",
-        *_task(manifest.objective, form),
+        *_task(manifest, form),
         "## Origin",
         _origin(learned),
         "## Evaluations",
@@ -91,7 +91,8 @@ def _what_it_is(learned: Learned) -> str:
     )
 
 
-def _task(objective: Objective, form: Format) -> list[str]:
+def _task(manifest: Manifest, form: Format) -> list[str]:
+    objective = manifest.objective
     if not objective.supervised:
         return []
     sentences = [
@@ -99,17 +100,17 @@ def _task(objective: Objective, form: Format) -> list[str]:
         "al. 2018, section 3.2). The answer is computed from the last layer's hidden state at "
         "`<|extract|>`, by the linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
         INPUTS[objective.kind],
-        f"A text too long for the context was truncated. W_y is in {_head_file(objective, form)}.",
+        f"A text too long for the context was truncated. W_y is in {_head_file(manifest, form)}.",
     ]
     if objective.labels:
         sentences.append(f"The outputs are, in this order: {_listed(objective.labels)}.")
     return ["## Task", *sentences]
 
 
-def _head_file(objective: Objective, form: Format) -> str:
+def _head_file(manifest: Manifest, form: Format) -> str:
     if form.library != "transformers":
         return "`model.safetensors`, as `head`"
-    if objective.kind == "multiple-choice":
+    if form.has_head(manifest):
         return "`model.safetensors`, where the double-heads model expects it"
     return "`head.safetensors`, because no class of transformers has such a head with a bias"
 

@@ -32,21 +32,24 @@ def tokens(*texts):
     return [*ids, extract]
 """
 
-_STATE = {
-    "classification": 'state("a text")',
-    "entailment": 'state("a premise", "a hypothesis")',
-    "similarity": 'state("a text", "another") + state("another", "a text")',
+_ANSWER = {
+    "classification": 'score(state("a text"))',
+    "entailment": 'score(state("a premise", "a hypothesis"))',
+    "similarity": 'score(state("a text", "another") + state("another", "a text"))',
+    "multiple-choice": 'torch.cat([score(state("a context", one)) for one in ("one choice", "another")])',
+}
+_PRINTED = {
+    "labels": """\
+for number, probability in enumerate(answer.softmax(0).tolist()):
+    print(model.config.id2label[number], probability)""",
+    "choices": "print(answer.softmax(0).tolist())",
+    "score": "print(answer.item())",
 }
 
 
 def answer(objective: Objective) -> str:
     """A task's model answers, with W_y from a file of its own."""
-    printed = (
-        "for number, probability in enumerate(answer.softmax(0).tolist()):\n"
-        "    print(model.config.id2label[number], probability)"
-        if objective.labels
-        else "print(answer.item())"
-    )
+    kind = "choices" if objective.kind == "multiple-choice" else "labels" if objective.labels else "score"
     return f"""\
 import torch
 from safetensors.torch import load_file
@@ -59,11 +62,15 @@ head = load_file("head.safetensors")
 
 @torch.no_grad()
 def state(*texts):
-    return model.transformer(torch.tensor([tokens(*texts)])).last_hidden_state[0, -1]
+    return model.base_model(torch.tensor([tokens(*texts)])).last_hidden_state[0, -1]
 
 
-answer = head["weight"] @ ({_STATE[objective.kind]}) + head["bias"]
-{printed}"""
+def score(h):
+    return head["weight"] @ h + head["bias"]
+
+
+answer = {_ANSWER[objective.kind]}
+{_PRINTED[kind]}"""
 
 
 def choice(double_heads: str) -> str:

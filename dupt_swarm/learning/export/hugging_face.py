@@ -45,7 +45,7 @@ class HuggingFace:
         write_tokenizer(folder, learned.tokenizer, learned.manifest)
 
     def has_head(self, manifest: Manifest) -> bool:
-        """Whether a model of the architecture has W_y too: their heads have one output, or no bias."""
+        """See `Format.has_head`: other heads than of two have one output there, or no bias."""
         return bool(self.architecture.double_heads) and manifest.objective.kind == "multiple-choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:

@@ -27,6 +27,10 @@ class Plain:
         write_json(folder / "config.json", tables)
         (folder / "tokenizer.json").write_bytes(learned.tokenizer.to_bytes())
 
+    def has_head(self, manifest: Manifest) -> bool:
+        """See `Format.has_head`."""
+        return manifest.objective.supervised
+
     def load_line(self, folder: str, _manifest: Manifest) -> str:
         """See `Format.load_line`."""
         path = f"{folder}/model.safetensors"

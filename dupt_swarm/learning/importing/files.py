@@ -9,7 +9,7 @@ from typing import Any
 
 from dupt_swarm.errors import CheckpointError
 
-JSON_BYTES_MAX = 64 << 20
+BYTES_MAX = 64 << 20  # of a tokenizer.json, the largest
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -25,7 +25,7 @@ def find_file(folder: Path, name: str) -> Path | None:
         mode = target.stat().st_mode
     except FileNotFoundError:
         return None
-    except (OSError, RuntimeError) as error:  # also links in a circle
+    except (OSError, RuntimeError, ValueError) as error:  # also links in a circle, and impossible names
         raise CheckpointError(f"{path}: cannot be read: {error}; check its permissions") from error
     inside = folder.resolve()
     blobs = inside.parent.parent / "blobs" if inside.parent.name == "snapshots" else inside
@@ -36,8 +36,8 @@ def find_file(folder: Path, name: str) -> Path | None:
     return target
 
 
-def read_json(folder: Path, name: str) -> dict[str, Any] | None:
-    """The object in the JSON file ``name`` of ``folder``; None if there is no such file.
+def read_json(folder: Path, name: str, most: int) -> dict[str, Any] | None:
+    """The object in the JSON file ``name`` of ``folder``, of ``most`` bytes; None if there is no such file.
 
     Raises:
         CheckpointError: it is too long, or not JSON, or no object.
@@ -46,7 +46,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        content = json.loads(read_bytes(path))
+        content = json.loads(read_bytes(path, most))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not valid JSON: {error}; fetch the model again") from error
     if not isinstance(content, dict):
@@ -54,17 +54,17 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
     return content
 
 
-def read_bytes(path: Path) -> bytes:
-    """What a file holds that `find_file` found.
+def read_bytes(path: Path, most: int) -> bytes:
+    """What a file of at most so many bytes holds that `find_file` found.
 
     Raises:
         CheckpointError: it is too long, or cannot be read.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(JSON_BYTES_MAX + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}; check its permissions") from error
-    if len(data) > JSON_BYTES_MAX:
-        raise CheckpointError(f"{path}: more than {JSON_BYTES_MAX >> 20} MiB; fetch the model again")
+    if len(data) > most:
+        raise CheckpointError(f"{path}: more than {most >> 20} MiB; fetch the model again")
     return data

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.architectures import ARCHITECTURES
+from dupt_swarm.learning.architectures.architecture import shortened
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.importing.files import find_file, read_bytes, read_json
+from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.weights import open_weights
 from dupt_swarm.manifest import Model
-from dupt_swarm.schema.explain import explain_invalid
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+CONFIG_BYTES_MAX = 1 << 20
+CHOICE = f"take a model of {', '.join(ARCHITECTURES)}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,10 @@ class Imported:
 
 def is_hugging_face(folder: Path) -> bool:
     """Whether ``folder`` looks like a model in this format."""
-    return (folder / CONFIG).exists()
+    try:
+        return (folder / CONFIG).exists()
+    except OSError:  # as of a name that is too long
+        return False
 
 
 def read_hugging_face(folder: Path) -> Imported:
@@ -52,20 +56,18 @@ def read_hugging_face(folder: Path) -> Imported:
         ManifestError: it is of an architecture, or has parts, that cannot be represented here.
         CheckpointError: a file is missing, damaged, or not what config.json says.
     """
-    config = read_json(folder, CONFIG)
+    config = read_json(folder, CONFIG, CONFIG_BYTES_MAX)
     if config is None:
         raise CheckpointError(f"{folder}: no {CONFIG}; give a model's folder in Hugging Face's format")
     kind = config.get("model_type")
+    if kind is None:
+        raise ManifestError(f"{folder / CONFIG}: no model_type, so it is in another format; {CHOICE}")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise ManifestError(
-            f"{folder / CONFIG}: the architecture {kind!r} cannot be represented here; "
-            f"take a model of {', '.join(ARCHITECTURES)}"
+            f"{folder / CONFIG}: the architecture {shortened(kind)} cannot be represented here; {CHOICE}"
         )
     architecture = ARCHITECTURES[kind]
-    try:
-        model = Model.model_validate(architecture.shape(config))
-    except ValidationError as error:
-        raise ManifestError(explain_invalid(error, Model, str(folder / CONFIG))) from error
+    model = architecture.model(config)
     path = find_file(folder, TOKENIZER)
     if path is None:
         raise CheckpointError(
@@ -76,10 +78,11 @@ def read_hugging_face(folder: Path) -> Imported:
         shapes = {name: tuple(parameter.shape) for name, parameter in GPT(model).named_parameters()}
     with open_weights(folder) as weights:
         parameters = weights.read(architecture.names, model, shapes)
-    tokenizer = read_json(folder, TOKENIZER) or {}
     said = config.get("eos_token_id")
-    end = _end_of_text(_id_of(architecture.end, tokenizer) if said is None else said, model)
-    return Imported(kind, model, list(parameters.values()), read_bytes(path), end)
+    if said is None and architecture.end:
+        said = _id_of(architecture.end, read_json(folder, TOKENIZER, BYTES_MAX) or {})
+    end = _end_of_text(said, model)
+    return Imported(kind, model, list(parameters.values()), read_bytes(path, BYTES_MAX), end)
 
 
 def _id_of(token: str, tokenizer: dict[str, Any]) -> object:
@@ -94,6 +97,7 @@ def _end_of_text(said: object, model: Model) -> int:
     end = said[0] if isinstance(said, list) and said else said
     if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < model.vocabulary_size:
         raise ManifestError(
-            f"config.json: eos_token_id = {said!r} is not the id of a token; write there which ends a text"
+            f"config.json: eos_token_id = {shortened(said)} is not the id of a token; "
+            "write there which ends a text"
         )
     return end

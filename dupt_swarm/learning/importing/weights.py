@@ -5,6 +5,7 @@ Memory is bounded by the model: one tensor of the files at a time beside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError
+from dupt_swarm.learning.architectures.architecture import SHOWN_CHARACTERS
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.learning.importing.files import find_file, read_json
 from dupt_swarm.manifest import Model
@@ -24,7 +26,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "consolidated.00.pth")
 WIDENED = ("F32", "F16", "BF16")  # what safetensors calls fp32 and what fits into it
 NAMED_MAX = 5
-TIED = "lm_head.weight"
+INDEX_BYTES_MAX, HEADERS_BYTES_MAX, FILES_MAX = 16 << 20, 64 << 20, 1000
+FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -65,7 +68,20 @@ class Weights:
         self._check_leftovers(names, places, tied=model.tie_embeddings)
         for name, shape in shapes.items():
             self._check(places[name], shape, model)
-        return {name: self._read(places[name], shape, model) for name, shape in shapes.items()}
+        parameters = {name: self._read(places[name], shape, model) for name, shape in shapes.items()}
+        if model.tie_embeddings and names.tied in self._files:
+            self._check_tied(names.tied, parameters["wte.weight"])
+        return parameters
+
+    def _check_tied(self, name: str, embedding: Tensor) -> None:
+        """Some have come apart in training, and config.json still says that they are one."""
+        there = self._files[name].get_slice(name)
+        alike = tuple(there.get_shape()) == embedding.shape and there.get_dtype() in WIDENED
+        if not (alike and torch.equal(self._files[name].get_tensor(name).float(), embedding)):
+            raise CheckpointError(
+                f"{self._folder}: `{name}` differs from the embedding, but config.json ties them; "
+                "of a llama, set tie_word_embeddings = false there; or take another model"
+            )
 
     def _find(self, names: Names, ours: str) -> Place:
         row, theirs = names.theirs(ours)
@@ -77,13 +93,13 @@ class Weights:
 
     def _check_leftovers(self, names: Names, places: Mapping[str, Place], *, tied: bool) -> None:
         used = {name for place in places.values() for name in place.names}
-        left = [name for name in self._files if name not in used and not name.endswith(names.passed_over)]
-        left = sorted(name for name in left if not (tied and name == TIED))
+        left = [name for name in self._files if name not in used and not names.means_nothing(name)]
+        left = sorted(name for name in left if not (tied and name == names.tied))
         if left:
             more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+            named = ", ".join(f"`{name[:SHOWN_CHARACTERS]}`" for name in left[:NAMED_MAX])
             raise CheckpointError(
-                f"{self._folder}: there is no place here for {', '.join(left[:NAMED_MAX])}{more}; "
-                "take another model"
+                f"{self._folder}: there is no place here for {named}{more}; take another model"
             )
 
     def _check(self, place: Place, shape: tuple[int, ...], model: Model) -> None:
@@ -123,30 +139,55 @@ def open_weights(folder: Path) -> Iterator[Weights]:
     Raises:
         CheckpointError: there are none, or only pickled ones; they are damaged.
     """
+    paths = _find_files(folder)
     with ExitStack() as stack:
         files: dict[str, Any] = {}
-        for name in _file_names(folder):
-            path = find_file(folder, name)
-            if path is None:
-                raise CheckpointError(f"{folder / name}: missing; fetch the model again")
+        for path in paths:
             try:
                 opened = stack.enter_context(safe_open(path, framework="pt"))
-                files |= dict.fromkeys(opened.keys(), opened)
+                names = opened.keys()
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(
                     f"{path}: not a safetensors file, or damaged: {error}; fetch it again"
                 ) from error
+            twice = files.keys() & names
+            if twice:
+                raise CheckpointError(
+                    f"{path}: `{min(twice)[:SHOWN_CHARACTERS]}` is in another file too; fetch the model again"
+                )
+            files |= dict.fromkeys(names, opened)
         yield Weights(files, folder)
+
+
+def _find_files(folder: Path) -> list[Path]:
+    """The files of the weights; together their headers have a bearable size.
+
+    Raises:
+        CheckpointError: one is missing or there twice, or they are too large.
+    """
+    paths: list[Path] = []
+    headers = 0
+    for name in _file_names(folder):
+        path = find_file(folder, name)
+        if path is None or path in paths:
+            raise CheckpointError(f"{folder / name}: missing, or the same as another; fetch the model again")
+        with path.open("rb") as file:
+            headers += int.from_bytes(file.read(8), "little")
+        if headers > HEADERS_BYTES_MAX:
+            raise CheckpointError(f"{path}: not a safetensors file, or damaged: its header is too long")
+        paths.append(path)
+    return paths
 
 
 def _file_names(folder: Path) -> list[str]:
     if find_file(folder, SINGLE) is not None:
         return [SINGLE]
-    index = read_json(folder, INDEX)
+    index = read_json(folder, INDEX, INDEX_BYTES_MAX)
     if index is not None:
         table = index.get("weight_map")
-        names = sorted(set(table.values())) if isinstance(table, dict) and _plain(table.values()) else []
-        if not names:
+        plain = isinstance(table, dict) and all(map(_is_plain, table.values()))
+        names = sorted(set(table.values())) if isinstance(table, dict) and plain else []
+        if not 0 < len(names) <= FILES_MAX:
             raise CheckpointError(f"{folder / INDEX}: names no files of this folder; fetch it again")
         return names
     for name in PICKLED:
@@ -158,5 +199,6 @@ def _file_names(folder: Path) -> list[str]:
     raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX}; give a model's folder that has one")
 
 
-def _plain(names: Any) -> bool:
-    return all(isinstance(name, str) and name.endswith(".safetensors") and "/" not in name for name in names)
+def _is_plain(name: object) -> bool:
+    """Whether it can only be the name of a file in the same folder."""
+    return isinstance(name, str) and FILE.fullmatch(name) is not None

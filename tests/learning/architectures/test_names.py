@@ -43,4 +43,4 @@ def test_what_is_not_in_the_table_is_named(architecture: Architecture) -> None:
 def test_config_json_gives_the_shape_back(architecture: Architecture) -> None:
     """What is written of a model's shape is read as that shape."""
     model = decoder(architecture).config
-    assert Model(**architecture.shape(architecture.settings(model))) == model
+    assert architecture.model(architecture.settings(model)) == model

@@ -18,7 +18,7 @@ from dupt_swarm.learning.export.card import CHARACTERS_MAX, NAMES_MAX, ROWS_MAX,
 from dupt_swarm.learning.export.export import FORMATS, choose_format, export
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
-from tests.learning.export.test_agreement import ODD, POST, PRE, TASKS, TOKENIZER, learned_as
+from tests.learning.export.test_agreement import ODD, POST, PRE, SHAPES, TASKS, TOKENIZER, learned_as
 
 EVIL = "`</td><script>alert(1)</script>` | a\n# b\r\n---\n[x](javascript:1) ![y](z) **\x1b[31m\u202e <b>"
 
@@ -163,6 +163,7 @@ EXAMPLES: list[tuple[Any, Any]] = [
     *((shape, task) for shape in (PRE, POST, ODD) for task in LANGUAGE_OR_CHOICE),
     *zip(repeat(POST), TASKS.values(), strict=False),
     (ODD, TASKS["entailment"]),
+    *((SHAPES["llama"], task) for task in (*LANGUAGE_OR_CHOICE, *TASKS.values())),
 ]
 
 

@@ -92,6 +92,29 @@ def test_gpt1_names_no_end_of_a_text(tmp_path: Path) -> None:
     assert read_hugging_face(tmp_path).end_of_text == end
 
 
+def test_positions_in_either_table(tmp_path: Path) -> None:
+    """Their base may stand in `rope_scaling` too, as transformers reads it."""
+    write_foreign(tmp_path)
+    change(tmp_path, rope_parameters=None, rope_scaling={"rope_type": "default", "rope_theta": 77.0})
+    assert read_hugging_face(tmp_path).model.rotary_base == 77.0
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_an_output_that_is_said_to_be_tied(kind: str, tmp_path: Path) -> None:
+    """A copy of the embedding is passed over; one that differs is refused, as it would be lost."""
+    write_foreign(tmp_path, kind, tie_word_embeddings=True)
+    tensors = load_file(tmp_path / WEIGHTS)
+    [embedding] = [
+        each for name, each in tensors.items() if name.endswith(("embed_tokens.weight", "wte.weight"))
+    ]
+    save_file(tensors | {"lm_head.weight": embedding.clone()}, tmp_path / WEIGHTS)
+    assert torch.equal(read_hugging_face(tmp_path).parameters[0], embedding)
+    for other in (embedding + 0.01, embedding[:3].clone()):
+        save_file(tensors | {"lm_head.weight": other}, tmp_path / WEIGHTS)
+        with pytest.raises(DuptError, match=r"`lm_head.weight` differs from the embedding"):
+            read_hugging_face(tmp_path)
+
+
 def test_a_folder_of_hugging_faces_cache(tmp_path: Path) -> None:
     """There the files are links to `blobs` beside the snapshots."""
     snapshot, blobs = tmp_path / "snapshots" / "0a1b", tmp_path / "blobs"
@@ -116,13 +139,22 @@ def test_a_folder_of_hugging_faces_cache(tmp_path: Path) -> None:
         ("llama", {"num_attention_heads": 0}, "num_attention_heads = 32 ÷ 0"),
         ("llama", {"hidden_size": "32"}, "hidden_size"),
         ("llama", {"hidden_size": None, "head_dim": None}, "lacks hidden_size"),
-        ("llama", {"num_hidden_layers": 10**9}, "model.layers|layers"),
+        ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000"),
         ("llama", {"num_hidden_layers": 3}, r"`model.layers.2.input_layernorm.weight` is missing"),
-        ("llama", {"num_hidden_layers": 1}, "no place here for model.layers.1"),
+        ("llama", {"num_hidden_layers": 1}, "no place here for `model.layers.1"),
         ("llama", {"vocab_size": 1 << 24}, "has shape .* by config.json"),
         ("llama", {"eos_token_id": None}, "eos_token_id = None"),
         ("llama", {"eos_token_id": 10**6}, "eos_token_id = 1000000"),
         ("llama", {"tie_word_embeddings": True, "vocab_size": 299}, "has shape"),
+        ("llama", {"head_dim": "x", "num_attention_heads": 3 * 10**9}, "head_dim = 'x' is no number"),
+        ("llama", {"head_dim": [1], "num_attention_heads": 5 * 10**8}, r"head_dim = \[1\] is no number"),
+        ("llama", {"hidden_size": "32" * 10**5}, "hidden_size = .{,130} is no number"),
+        ("llama", {"hidden_act": "x" * 10**5}, "hidden_act = .{,130} cannot be represented"),
+        ("llama", {"model_type": "x" * 10**5}, "architecture .{,130} cannot be represented"),
+        ("llama", {"model_type": None}, "no model_type, so it is in another format"),
+        ("llama", {"rms_norm_eps": 0}, "rms_norm_eps = 0: .*cannot be represented"),
+        ("gpt2", {"n_embd": int("9" * 4300)}, "n_embd = a huge number is no number"),
+        ("gpt2", {"num_attention_heads": 2}, "n_head and num_attention_heads differ"),
         ("gpt2", {"activation_function": "relu"}, "activation_function = 'relu' cannot be represented"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "cannot be represented"),
         ("gpt2", {"attn_pdrop": 0.3}, "embd_pdrop, attn_pdrop, resid_pdrop differ"),
@@ -149,7 +181,7 @@ def test_tensors_that_are_wrong_are_named(tmp_path: Path) -> None:
     for tensors, message in (
         (good | {name: nan}, f"`{name}` has values that are not finite"),
         (good | {name: integer}, f"`{name}` is of type I8"),
-        (good | {"model.layers.1.adapter.weight": nan}, r"no place here for model.layers.1.adapter.weight"),
+        (good | {"model.layers.1.adapter.weight": nan}, r"no place here for `model.layers.1.adapter.weight`"),
         ({other: each for other, each in good.items() if other != name}, f"`{name}` is missing"),
         (good | {name: good[name].T.contiguous()}, r"has shape \[32, 48\], and by config.json \[48, 32\]"),
     ):
@@ -174,8 +206,23 @@ def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
     with pytest.raises(DuptError, match=r"pickled weights can run any code .*save_pretrained"):
         read_hugging_face(tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../etc/passwd"}}')
+    index = tmp_path / "model.safetensors.index.json"
+    for name in ("../../etc/passwd", "\0.safetensors", "\ud800.safetensors", "a/b.safetensors", "x" * 10_000):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(DuptError, match="names no files of this folder"):
+            read_hugging_face(tmp_path)
+    index.write_text(json.dumps({"weight_map": {str(n): f"{n}.safetensors" for n in range(1001)}}))
     with pytest.raises(DuptError, match="names no files of this folder"):
+        read_hugging_face(tmp_path)
+    (tmp_path / "0.safetensors").write_bytes(good)
+    (tmp_path / "1.safetensors").write_bytes(good)
+    (tmp_path / "2.safetensors").symlink_to("0.safetensors")
+    for names, message in (((0, 1), "is in another file too"), ((0, 2), "the same as another")):
+        index.write_text(json.dumps({"weight_map": {str(n): f"{n}.safetensors" for n in names}}))
+        with pytest.raises(DuptError, match=message):
+            read_hugging_face(tmp_path)
+    (tmp_path / CONFIG).write_text("{}," * 400_000)
+    with pytest.raises(DuptError, match=r"config.json: more than 1 MiB"):
         read_hugging_face(tmp_path)
     (tmp_path / CONFIG).write_text("[" * 100_000)
     with pytest.raises(DuptError, match=r"config.json: not valid JSON"):
