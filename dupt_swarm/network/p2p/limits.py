@@ -12,6 +12,9 @@ from typing import Literal
 # Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
 ACCOUNTS_MAX = 1024
 
+# Entries in one request to store, each of which is a call: what is allowed at once has room for several such.
+STORED_MAX = 512
+
 Kind = Literal["call", "stream"]
 
 
@@ -46,9 +49,9 @@ class Allowance:
 
 # A member of a swarm of 64 makes some 10 calls a second, and 200 within a second as a round ends; a joiner
 # opens a stream for each one to four chunks of the state, as fast as its link is.
-MEMBER = Allowance(200, 4000, 1 << 30, 2 << 30, 64, 64)
-STRANGER = Allowance(200, 2000, 64 << 20, 256 << 20, 32, 32)
-STRANGERS = Allowance(1000, 8000, 256 << 20, 1 << 30, 192, 192)
+MEMBER = Allowance(200, 8 * STORED_MAX, 1 << 30, 2 << 30, 64, 64)
+STRANGER = Allowance(200, 4 * STORED_MAX, 64 << 20, 256 << 20, 32, 32)
+STRANGERS = Allowance(1000, 16 * STORED_MAX, 256 << 20, 1 << 30, 192, 192)
 
 
 @dataclass
