@@ -23,6 +23,7 @@ FOUND_MAX = 16  # keys to look up at once: hivemind asks for no more
 ENTRIES_MAX = 4096  # under one key of an answer
 NEIGHBOURS_MAX = 20  # hivemind's `bucket_size`: so many are told
 DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
+ROW_FIELDS = 3  # of a dictionary, and of each `Row` in it
 _ENTRY_TYPES = ([bytes, bytes, float], [bytes, bytes, int])
 
 
@@ -184,7 +185,7 @@ def _entries_in(data: bytes, most: int) -> tuple[list[Row], int]:
     Raises:
         ValueError: it is no such thing.
     """
-    items = split_list(unpack_extension(data, DICTIONARY_CODE), len(Row._fields), most)
+    items = split_list(unpack_extension(data, DICTIONARY_CODE), ROW_FIELDS, most)
     entries = [entry for entry in map(_entry_of, items) if entry is not None]
     return entries, len(items) - len(entries)
 
@@ -198,7 +199,7 @@ def _dictionary(entries: Sequence[Row], latest: float) -> bytes:
 def _entry_of(item: bytes) -> Row | None:
     """What an item of a dictionary says, if that is subkey, value and the time when it expires."""
     try:
-        row = unpack_row(item, len(Row._fields)) if len(item) <= ITEM_BYTES_MAX else []
+        row = unpack_row(item, ROW_FIELDS) if len(item) <= ITEM_BYTES_MAX else []
     except ValueError:
         return None
     if [type(each) for each in row] not in _ENTRY_TYPES:
