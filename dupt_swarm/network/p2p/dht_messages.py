@@ -139,7 +139,8 @@ def _entries_of(given: Entry) -> tuple[list[Entry], int]:
         rows, malformed = _entries_in(given.value, STORED_MAX)
     except ValueError:
         return [], 1
-    return [Entry(given.key, msgpack.packb(subkey), *rest) for subkey, *rest in rows], malformed
+    entries = [Entry(given.key, msgpack.packb(row.subkey), row.value, row.expires) for row in rows]
+    return entries, malformed
 
 
 def _objection(entry: Entry, sender: bytes) -> str:
