@@ -39,6 +39,7 @@ from dupt_swarm.network.members.validator import SwarmValidator, parse_record, p
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
 from dupt_swarm.network.p2p.guard import FrameReader, RefusedError
 from dupt_swarm.network.p2p.ids import place_of
+from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.network.reach.dialback import Answer
 from dupt_swarm.network.reach.reachability import with_observed
@@ -144,6 +145,25 @@ def _store_requests(draw: st.DrawFn) -> bytes:
         in_cache=[True] * count,
     )
     return bytes(request.SerializeToString())
+
+
+@st.composite
+def _full_answers(draw: st.DrawFn) -> bytes:
+    """As long as answers may be, and full of what is short and dear to build."""
+    filling = draw(
+        st.sampled_from([b"\x90", b"\x80", b"\xc0", b"\xa0", b"\x91", b"\x92\x90\x90", b"\xd4\x50\x00"])
+    )
+    count = (UNARY_BYTES_MAX - 100) // len(filling)
+    many = draw(st.sampled_from([b"\xdd", b"\xdf"])) + count.to_bytes(4, "big") + filling * count
+    before, after = draw(
+        st.sampled_from(
+            [(b"\x93\xc0\xc0", b""), (b"\x93", b"\xc0\x90"), (b"\x93\xc0\xc0\x91\x93", b"\xc0\xc0")]
+        )
+    )
+    fields = before + many + after
+    value = draw(st.sampled_from([fields, bytes(msgpack.packb(msgpack.ExtType(0x50, fields)))]))
+    result = dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=value)
+    return bytes(dht_pb2.FindResponse(results=[result]).SerializeToString())
 
 
 def _check_found(data: bytes) -> None:
@@ -387,6 +407,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
         _check_found,
         (ValueError, DecodeError),
     ),
+    "long answers of the DHT": lambda: Target(_full_answers(), _check_found),
     "what the DHT is to store": lambda: Target(_store_requests(), _check_store, (ValueError, DecodeError)),
     "signed records": lambda: Target(_records(), _validate, ()),
     "records": lambda: Target(msgpack_of(RECORD), _parse_record),

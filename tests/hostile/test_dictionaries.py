@@ -15,7 +15,7 @@ from hivemind.utils import MSGPackSerializer, get_dht_time
 from dupt_swarm.network.members.identity import load_identity, owner_tag
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator, peers_key
-from dupt_swarm.network.p2p.hivemind_internals import INVALID_MAX
+from dupt_swarm.network.p2p.hivemind_dht import INVALID_MAX
 from tests.support.stranger import answer_finds, nested_extensions, store_at, stranger_beside
 
 TRUE = msgpack.packb(True)

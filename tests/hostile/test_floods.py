@@ -41,7 +41,7 @@ async def served(peer) -> Exchange:
     return exchange
 
 
-async def downloads(caller, peer) -> bool:
+async def downloads(caller, peer, seconds: float = 20.0) -> bool:
     """Whether ``caller`` gets the blob from ``peer``."""
 
     async def donors():
@@ -49,7 +49,7 @@ async def downloads(caller, peer) -> bool:
 
     exchange = Exchange(caller.p2p)
     index = await exchange.fetch_index(BLOB.digest, await donors())
-    return (await exchange.fetch(Assembly(index), donors, 20.0)).digest == BLOB.digest
+    return (await exchange.fetch(Assembly(index), donors, seconds)).digest == BLOB.digest
 
 
 async def keeps_records(peer, caller) -> bool:
@@ -91,6 +91,7 @@ def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> N
 
     async def scenario() -> None:
         async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+            peer.p2p.limits = limits.PeerLimits(lambda: 0.0)  # a clock that stands
             peer.p2p.limits.members = {str(other.p2p.peer_id)}
             stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
             request = dht_pb2.FindRequest(keys=[DHTID.generate().to_bytes()])
@@ -100,9 +101,35 @@ def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> N
             ]
             refused = [each for batch in calls for each in batch if isinstance(each, P2PHandlerError)]
             assert all("too many calls" in str(each) for each in refused)
-            assert 190 <= len(refused) <= 200
+            assert len(refused) == 200
             assert peer.p2p.refused == {"rate": len(refused)}
             assert await keeps_records(peer, other)
+
+    run(scenario)
+
+
+def test_stores_that_are_too_much(stations, make_manifest, monkeypatch) -> None:
+    """They are charged as they are, and refused before their dictionaries are looked through."""
+    monkeypatch.setattr(
+        limits, "STRANGER", dataclasses.replace(limits.STRANGER, calls=1.0, calls_at_once=100)
+    )
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer], stranger_beside(peer.address) as p2p:
+            peer.p2p.limits = limits.PeerLimits(lambda: 0.0)
+            for count, reason in ((1, "form"), (200, "rate"), (1, "rate")):
+                peer.p2p.refused.clear()
+                request = dht_pb2.StoreRequest(
+                    keys=[bytes(20)] * count,
+                    subkeys=[DHTProtocol.IS_DICTIONARY] * count,
+                    values=[b"no dictionary"] * count,
+                    expiration_time=[get_dht_time() + 5] * count,
+                    in_cache=[False] * count,
+                )
+                stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+                with contextlib.suppress(P2PHandlerError):
+                    await stub.rpc_store(request, timeout=30)
+                assert peer.p2p.refused == {reason: 1}
 
     run(scenario)
 
@@ -122,7 +149,7 @@ def test_keys_without_end_in_one_call(stations, make_manifest) -> None:
 
 def test_idle_streams_by_one_peer(stations, make_manifest, monkeypatch) -> None:
     """A few stay open until the first message is due, and all others are closed with an error at once."""
-    monkeypatch.setattr(guard, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 10.0)
 
     async def scenario() -> None:
         async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
@@ -134,8 +161,33 @@ def test_idle_streams_by_one_peer(stations, make_manifest, monkeypatch) -> None:
                 ends = await asyncio.gather(*(reader.read() for reader, _ in streams))
             told = [end for end in ends if b"at once are open" in end]
             assert peer.p2p.refused["open"] >= len(told) > 0
-            assert peer.p2p.refused["slow"] == limits.STRANGER.open_streams
+            assert peer.p2p.refused["slow"] >= limits.STRANGER.open_streams
             assert resident(peer) - before < GROWTH_BYTES_MAX
+
+    run(scenario)
+
+
+def test_refused_streams_that_are_reset(stations, monkeypatch) -> None:
+    """Who hangs up before it hears that it is refused leaves no error behind."""
+    monkeypatch.setattr(limits, "STRANGER", dataclasses.replace(limits.STRANGER, open_streams=0))
+
+    async def scenario() -> None:
+        errors: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
+            await served(peer)
+            for _ in range(10):
+                streams = [
+                    p2p.call_binary_stream_handler(peer_id_in(peer.address), "Exchange.rpc_chunks")
+                    for _ in range(20)
+                ]
+                for opened in asyncio.as_completed(streams):
+                    _, _, writer = await opened
+                    writer.transport.abort()
+            async with idle_streams(p2p, peer.address, "Exchange.rpc_chunks", 20) as streams:
+                await asyncio.gather(*(reader.read() for reader, _ in streams))
+            assert peer.p2p.refused["open"] >= 200
+        assert errors == []
 
     run(scenario)
 
@@ -164,7 +216,7 @@ def test_a_request_that_never_ends(stations, monkeypatch, sent: bytes) -> None:
 
 def test_strangers_take_no_places_of_members(stations, monkeypatch) -> None:
     """When strangers together have all that is theirs, a member is served, and one more stranger is not."""
-    monkeypatch.setattr(limits, "STRANGERS", dataclasses.replace(limits.STRANGERS, open_streams=20))
+    monkeypatch.setattr(limits, "STRANGERS", dataclasses.replace(limits.STRANGERS, open_streams=2))
 
     async def scenario() -> None:
         async with (
@@ -182,8 +234,8 @@ def test_strangers_take_no_places_of_members(stations, monkeypatch) -> None:
                 assert await downloads(member, peer)
                 assert peer.p2p.refused["strangers"] > 0
                 peer.p2p.limits.members = frozenset()
-                with pytest.raises(NodeError):
-                    await downloads(member, peer)
+                with pytest.raises(NodeError, match="busy"):
+                    await downloads(member, peer, 1.0)
 
     run(scenario)
 

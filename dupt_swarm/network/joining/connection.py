@@ -80,6 +80,7 @@ async def connect_to_swarm(
     book = AddressBook(settings.address_book)
     started = await start_reachable(settings, host.run_dir, book.addresses)
     p2p = started.p2p
+    p2p.limits.members = book.peer_ids  # until records say who is one
     stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
     bandwidth = Bandwidth.of(settings)

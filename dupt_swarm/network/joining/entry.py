@@ -18,7 +18,7 @@ from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.hivemind_internals import sieve_dictionaries
+from dupt_swarm.network.p2p.hivemind_dht import mend
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
@@ -73,7 +73,7 @@ async def enter_dht(
         cache_on_store=False,
     )
     node.protocol.storage.maxsize = KEYS_KEPT_MAX
-    sieve_dictionaries(node)
+    mend(node)
     return node
 
 

@@ -12,16 +12,18 @@ from hivemind.dht.protocol import DHTProtocol
 from hivemind.proto import dht_pb2
 
 from dupt_swarm.network.p2p.ids import is_peer_id, is_rsa_id, place_of
-from dupt_swarm.network.p2p.plain_msgpack import unpack, unpack_extension
+from dupt_swarm.network.p2p.limits import STORED_MAX
+from dupt_swarm.network.p2p.plain_msgpack import split_list, unpack_extension, unpack_flat, unpack_row
 
 KEY_BYTES = 20
 SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
 VALUE_BYTES_MAX = 2048  # a record with its signature has at most 1892
-KEYS_MAX = 1024  # of things to store at once
+ITEM_BYTES_MAX = SUBKEY_BYTES_MAX + VALUE_BYTES_MAX + 32  # of a dictionary
 FOUND_MAX = 16  # keys to look up at once: hivemind asks for no more
-ENTRIES_MAX = 4096  # in one request, or under one key of an answer
+ENTRIES_MAX = 4096  # under one key of an answer
 NEIGHBOURS_MAX = 20  # hivemind's `bucket_size`: so many are told
 DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
+ROW_FIELDS = 3  # of a dictionary, and of each `Row` in it
 _ENTRY_TYPES = ([bytes, bytes, float], [bytes, bytes, int])
 
 
@@ -29,6 +31,14 @@ class Entry(NamedTuple):
     """What is to be stored, under a subkey as it travels."""
 
     key: bytes
+    subkey: bytes
+    value: bytes
+    expires: float
+
+
+class Row(NamedTuple):
+    """What a dictionary of hivemind's has under one subkey; bytes as they are."""
+
     subkey: bytes
     value: bytes
     expires: float
@@ -105,10 +115,10 @@ def _check_place(message: Any, sender: bytes, refused: Counter[str]) -> None:
 def _groups_of(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[str]) -> Groups:
     lists = (request.keys, request.subkeys, request.values, request.expiration_time, request.in_cache)
     count, *others = map(len, lists)
-    if count > KEYS_MAX or any(other != count for other in others):
+    if count > STORED_MAX or any(other != count for other in others):
         raise ValueError("too many things to store, or unequal lists of them")
     groups: Groups = []
-    room = ENTRIES_MAX
+    room = STORED_MAX
     for each in zip(*lists[:4], strict=True):
         entries, malformed = _entries_of(Entry(*each))
         room -= len(entries) + malformed
@@ -126,13 +136,11 @@ def _entries_of(given: Entry) -> tuple[list[Entry], int]:
     if given.subkey != DHTProtocol.IS_DICTIONARY:
         return [given], 0
     try:
-        items = _items(given.value)
+        rows, malformed = _entries_in(given.value, STORED_MAX)
     except ValueError:
         return [], 1
-    entries = [
-        Entry(given.key, msgpack.packb(each[0]), each[1], each[2]) for each in items if _is_entry(each)
-    ]
-    return entries, len(items) - len(entries)
+    entries = [Entry(given.key, msgpack.packb(row.subkey), row.value, row.expires) for row in rows]
+    return entries, malformed
 
 
 def _objection(entry: Entry, sender: bytes) -> str:
@@ -144,7 +152,7 @@ def _objection(entry: Entry, sender: bytes) -> str:
     ):
         return "size"
     try:
-        subkey = unpack(entry.subkey)
+        subkey = unpack_flat(entry.subkey)
     except ValueError:
         return "form"
     if not isinstance(subkey, bytes) or not math.isfinite(entry.expires):
@@ -161,9 +169,8 @@ def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:
     result.nearest_node_ids[:] = [place for place, _ in believed]
     result.nearest_peer_ids[:] = [peer for _, peer in believed]
     if result.type == dht_pb2.FOUND_DICTIONARY:
-        items = _items(result.value)
-        entries = [each for each in items if _is_entry(each)]
-        refused.update(+Counter(form=len(items) - len(entries)))
+        entries, malformed = _entries_in(result.value, ENTRIES_MAX)
+        refused.update(+Counter(form=malformed))
         # When it expires follows from its entries: what never expires would be kept, and nobody asked again.
         latest = max((expires for _, _, expires in entries), default=0)
         result.value, result.expiration_time = _dictionary(entries, latest), float(latest)
@@ -171,29 +178,33 @@ def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:
         raise ValueError("a DHT value that never expires")
 
 
-def _items(data: bytes) -> list[Any]:
-    """What there is in hivemind's `DictionaryDHTValue`.
+def _entries_in(data: bytes, most: int) -> tuple[list[Row], int]:
+    """What there is in hivemind's `DictionaryDHTValue`, and how many more that are malformed.
+
+    They are counted before one is read: millions of empty lists would take seconds to build.
 
     Raises:
         ValueError: it is no such thing.
     """
-    fields = msgpack.unpackb(unpack_extension(data, DICTIONARY_CODE))  # which looks into no extension type
-    if not isinstance(fields, list) or len(fields) != 3 or not isinstance(fields[2], list):
-        raise ValueError("a malformed DHT dictionary")
-    if len(fields[2]) > ENTRIES_MAX:
-        raise ValueError(f"a DHT dictionary of {len(fields[2]):,} entries")
-    return fields[2]
+    items = split_list(unpack_extension(data, DICTIONARY_CODE), ROW_FIELDS, most)
+    entries = [entry for entry in map(_entry_of, items) if entry is not None]
+    return entries, len(items) - len(entries)
 
 
-def _dictionary(entries: Sequence[Any], latest: float) -> bytes:
+def _dictionary(entries: Sequence[Row], latest: float) -> bytes:
     """hivemind's `DictionaryDHTValue` with these ``entries``."""
     fields = msgpack.packb([math.inf, latest, entries])
     return bytes(msgpack.packb(msgpack.ExtType(DICTIONARY_CODE, fields)))
 
 
-def _is_entry(item: object) -> bool:
-    """Whether it is subkey, value and the time when it expires."""
-    if not isinstance(item, list) or [type(each) for each in item] not in _ENTRY_TYPES:
-        return False
-    subkey, value, expires = item
-    return len(subkey) <= SUBKEY_BYTES_MAX and len(value) <= VALUE_BYTES_MAX and math.isfinite(expires)
+def _entry_of(item: bytes) -> Row | None:
+    """What an item of a dictionary says, if that is subkey, value and the time when it expires."""
+    try:
+        row = unpack_row(item, ROW_FIELDS) if len(item) <= ITEM_BYTES_MAX else []
+    except ValueError:
+        return None
+    if [type(each) for each in row] not in _ENTRY_TYPES:
+        return None
+    entry = Row(*row)  # type: ignore[arg-type]
+    short = len(entry.subkey) <= SUBKEY_BYTES_MAX and len(entry.value) <= VALUE_BYTES_MAX
+    return entry if short and math.isfinite(entry.expires) else None

@@ -27,6 +27,8 @@ READ_BYTES = 1 << 16
 # How long a call may take, and the one request of a stream; and the first part of a contribution, which waits
 # for upload: as long as a manifest may allow.
 CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 300.0
+ENTRY_BYTES = 4096  # of a request to store are looked through for the price of a call
+TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
 READS_PER_FRAME = 3  # a mark, the length, and what it says
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -116,6 +118,7 @@ class GuardedP2P(MeteredP2P):
         super().__init__()
         self.limits = PeerLimits()
         self.refused: Counter[str] = Counter()
+        self._turned_away = 0  # at this moment
         self._single_requests: set[str] = set()  # names of streams with one request, and many replies
 
     @property
@@ -174,7 +177,7 @@ class GuardedP2P(MeteredP2P):
                 try:
                     admitted.enter_context(self._admitted(info.peer_id, "stream"))
                 except RefusedError as error:
-                    await P2P.send_protobuf(RPCError(message=str(error)), writer)
+                    await self._turn_away(error, frames, writer)
                     return
                 with frames.impatient(frames_due, seconds, lambda: self._refusal("slow", "nothing came")):
                     await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
@@ -195,12 +198,28 @@ class GuardedP2P(MeteredP2P):
     async def _store_or(self, handler: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
         if not isinstance(request, dht_pb2.StoreRequest):
             return await handler(request, context)
+        looks_like = len(request.keys) + request.ByteSize() // ENTRY_BYTES
+        self._count(context.remote_id, calls=looks_like)  # before it is looked through, which takes time
         with self._refusing():
             groups = split_store(request, context.remote_id.to_bytes(), self.refused)
-        self._count(context.remote_id, calls=len(request.keys))
+        self._count(context.remote_id, calls=max(0, len(request.keys) - looks_like))
         response = await handler(request, context)
         join_stored(response, groups)
         return response
+
+    async def _turn_away(
+        self, error: RefusedError, frames: FrameReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Say why; the first few may read it before the stream is closed, see above."""
+        self._turned_away += 1
+        try:
+            with suppress(OSError):  # it may have hung up, or takes too long
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await P2P.send_protobuf(RPCError(message=str(error)), writer)
+                    if self._turned_away <= TURNED_AWAY_MAX:
+                        await frames.until_hung_up()
+        finally:
+            self._turned_away -= 1
 
     def _check(self, message: Any, sender: PeerID, longest: int) -> None:
         self._check_length(message.ByteSize(), longest)

@@ -6,8 +6,7 @@ They are listed in `hivemind_table`, with what we rely on.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,19 +18,11 @@ from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllReduceRunner
 from hivemind.averaging.group_info import GroupInfo
 from hivemind.averaging.matchmaking import Matchmaking
-from hivemind.dht.node import DHTNode
-from hivemind.dht.routing import DHTID
-from hivemind.dht.storage import DictionaryDHTValue
-from hivemind.dht.validation import DHTRecord
 from hivemind.p2p import P2P, PeerID, StubBase
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
 from hivemind.proto import p2pd_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
-from hivemind.utils.timed_storage import ValueWithExpiration
-
-# Entries of one answer.
-INVALID_MAX = 256
 
 
 def local_p2p_type(base: type[P2P], run_dir: Path, flags: dict[str, Any]) -> type[P2P]:
@@ -110,43 +101,6 @@ async def open_stream(
     except BaseException:
         writer.close()
         raise
-
-
-def sieve_dictionaries(node: DHTNode) -> None:
-    """From now on what is not valid in a dictionary that others tell is dropped alone, and the rest believed.
-
-    The dictionary expires with the last of what is left, whatever those say who told it. Nobody who is honest
-    keeps what is not valid: after `INVALID_MAX` such entries no more are looked at, which takes time.
-    """
-    protocol = node.protocol
-    find = protocol.call_find
-
-    def keep_valid(key: bytes, dictionary: DictionaryDHTValue) -> bool:
-        invalid, valid = 0, {}
-        for subkey, entry in dictionary.items():
-            record = DHTRecord(key, protocol.serializer.dumps(subkey), *entry)
-            if protocol.record_validator.validate(record):
-                valid[subkey] = entry
-            elif (invalid := invalid + 1) == INVALID_MAX:
-                break
-        dictionary.clear()
-        dictionary.latest_expiration_time = -math.inf
-        for subkey, entry in valid.items():
-            dictionary.store(subkey, *entry)
-        return bool(valid)
-
-    async def call_find(peer: PeerID, keys: Collection[DHTID]) -> Any:
-        answer = await find(peer, keys)
-        return answer and {key: (expiring_with_last(found), near) for key, (found, near) in answer.items()}
-
-    protocol._validate_dictionary, protocol.call_find = keep_valid, call_find
-
-
-def expiring_with_last(found: Any) -> Any:
-    """What was found, if it is a dictionary until its last entry expires."""
-    if found is None or not isinstance(found.value, DictionaryDHTValue):
-        return found
-    return ValueWithExpiration(found.value, found.value.latest_expiration_time)
 
 
 def private_key_of(der: bytes) -> RSAPrivateKey:

@@ -62,6 +62,15 @@ DHTProtocol.call_find
 DHTProtocol._validate_dictionary
     dht/protocol.py:416 DHTProtocol._validate_dictionary 64e1927db3e3
     refuses a dictionary for one entry; replaced
+DHTProtocol.update_routing_table
+    dht/protocol.py:371 DHTProtocol.update_routing_table 2deae2e944d3
+    sends a new node all keys in one message; replaced
+DHTLocalStorage.store_subkey
+    dht/storage.py:51 DHTLocalStorage.store_subkey a03eb0eed2a6
+    keeps an entry; called, and then what it replaced is forgotten
+TimedStorage.store
+    utils/timed_storage.py:71 TimedStorage.store 312d87832aae
+    grows `expiration_heap` with each call; tidied
 DictionaryDHTValue
     dht/storage.py:10 DictionaryDHTValue abdfd65471f4
     the form of those dictionaries, extension type 0x50

@@ -9,6 +9,8 @@ FRAME_BYTES_MAX = 2 << 20
 # The daemon's own limit of a message that is no stream.
 UNARY_BYTES_MAX = 4 << 20
 CHUNK_BYTES_MAX = (1 << 20) + 64
+# A peer stores its own record, some 2 KB, or the other few entries that are its own.
+STORE_BYTES_MAX = 1 << 18
 NAME_BYTES_MAX = 128  # a digest
 
 
@@ -23,7 +25,7 @@ class Lengths:
 METHODS = {
     "rpc_ping": Lengths(256, 256),
     "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
-    "rpc_store": Lengths(UNARY_BYTES_MAX, 32_000),
+    "rpc_store": Lengths(STORE_BYTES_MAX, 32_000),
     "rpc_join_group": Lengths(4096, FRAME_BYTES_MAX),
     "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX),
     "rpc_download_state": Lengths(0, 0),  # hivemind's own, which nobody offers

@@ -12,6 +12,11 @@ from typing import Literal
 # Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
 ACCOUNTS_MAX = 1024
 
+# Entries in one request to store, each of which is a call: what is allowed at once has room for several such.
+STORED_MAX = 512
+
+LATER = "try again later"  # in whatever is said to one that asks too much
+
 Kind = Literal["call", "stream"]
 
 
@@ -46,9 +51,9 @@ class Allowance:
 
 # A member of a swarm of 64 makes some 10 calls a second, and 200 within a second as a round ends; a joiner
 # opens a stream for each one to four chunks of the state, as fast as its link is.
-MEMBER = Allowance(200, 4000, 1 << 30, 2 << 30, 64, 64)
-STRANGER = Allowance(200, 2000, 64 << 20, 256 << 20, 32, 32)
-STRANGERS = Allowance(1000, 8000, 256 << 20, 1 << 30, 192, 192)
+MEMBER = Allowance(200, 8 * STORED_MAX, 1 << 30, 2 << 30, 64, 64)
+STRANGER = Allowance(200, 4 * STORED_MAX, 64 << 20, 256 << 20, 32, 8)
+STRANGERS = Allowance(1000, 16 * STORED_MAX, 256 << 20, 1 << 30, 192, 192)
 
 
 @dataclass
@@ -59,13 +64,10 @@ class Budget:
     used: float = 0.0
 
     def take(self, amount: float, rate: float, at_once: float, now: float) -> bool:
-        """Whether so much is left; nothing is used otherwise."""
-        self.used = max(0.0, self.used - rate * (now - self.filled))
-        self.filled = now
-        if self.used + amount > at_once:
-            return False
-        self.used += amount
-        return True
+        """Whether so much is left; otherwise all that is left is used, as what is refused has cost us too."""
+        wanted = max(0.0, self.used - rate * (now - self.filled)) + amount
+        self.filled, self.used = now, min(wanted, at_once)
+        return wanted <= at_once
 
 
 @dataclass
@@ -86,6 +88,7 @@ class PeerLimits:
     """Keeps an account of each peer, by its id, and one of all that are no members together.
 
     Members come first: whatever strangers have open, and however many they are, it is the strangers' share.
+    When half of that is taken, a stranger has one more open only if it has none: a few do not take it all.
 
     Attributes:
         members: ids of the peers whose records are known.
@@ -106,10 +109,13 @@ class PeerLimits:
             LimitError: too many are open, or were begun.
         """
         accounts = self._accounts_of(peer)
+        own = accounts[0][0]
         for account, allowance, whose in accounts:
             most = allowance.open_calls if kind == "call" else allowance.open_streams
             if account.open[kind] >= most:
-                raise LimitError(whose or "open", f"more than {most} at once are open")
+                raise LimitError(whose or "open", f"more than {most} at once are open; {LATER}")
+            if whose and account.open[kind] >= most // 2 and own.open[kind]:
+                raise LimitError(whose, f"many at once are open, and one of them is yours; {LATER}")
         self.count(peer, calls=1)
         for account, _, _ in accounts:
             account.open[kind] += 1
@@ -128,9 +134,9 @@ class PeerLimits:
         now = self._clock()
         for account, allowance, whose in self._accounts_of(peer):
             if not account.calls.take(calls, allowance.calls, allowance.calls_at_once, now):
-                raise LimitError(whose or "rate", "too many calls; try again later")
+                raise LimitError(whose or "rate", f"too many calls; {LATER}")
             if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
-                raise LimitError(whose or "rate", "too many bytes; try again later")
+                raise LimitError(whose or "rate", f"too many bytes; {LATER}")
 
     def is_member(self, peer: str) -> bool:
         """Whether the record of ``peer`` is known."""
@@ -142,14 +148,14 @@ class PeerLimits:
         self._accounts[peer] = account
         self._accounts.move_to_end(peer)
         if len(self._accounts) > ACCOUNTS_MAX:
-            self._forget()
+            self._forget(peer)
         if self.is_member(peer):
             return [(account, MEMBER, "")]
         return [(account, STRANGER, ""), (self._strangers, STRANGERS, "strangers")]
 
-    def _forget(self) -> None:
-        """Drop the account unused for longest, of those with nothing open."""
-        idle = (peer for peer, account in self._accounts.items() if account.idle)
+    def _forget(self, but: str) -> None:
+        """Drop the account unused for longest, of those with nothing open; not that of ``but``."""
+        idle = (peer for peer, account in self._accounts.items() if account.idle and peer != but)
         oldest = next(idle, None)
         if oldest is not None:
             del self._accounts[oldest]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hivemind.p2p import PeerID
+from hivemind.p2p import P2PHandlerError, PeerID
+
+from dupt_swarm.network.p2p.limits import LATER
 
 AVOID_SECONDS = 120.0
 # Said in so many words: a stream that ends without any may be that of a donor that failed.
@@ -18,6 +21,24 @@ Donors = Callable[[], Awaitable[Sequence[PeerID]]]
 
 class BusyError(Exception):
     """The donor has no place for us now."""
+
+    def __init__(self) -> None:
+        super().__init__("it was busy")
+
+
+@contextmanager
+def busy_if_told_so() -> Iterator[None]:
+    """A donor that refuses us for what is asked of it at this moment has not failed.
+
+    Raises:
+        BusyError: instead of the error that says so.
+    """
+    try:
+        yield
+    except P2PHandlerError as error:
+        if LATER in str(error):
+            raise BusyError from error
+        raise
 
 
 class NotHeldError(ValueError):

@@ -169,8 +169,8 @@ class Download:
                 await self._request(donor, numbers)
                 donor.busy = False
                 continue
-            except BusyError:
-                donor.busy, donor.reason = True, "it was busy"
+            except BusyError as error:
+                donor.busy, donor.reason = True, reason_of(error)
             finally:
                 self._queue.give_back(donor, numbers)
                 self._notify()

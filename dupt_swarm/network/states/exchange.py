@@ -20,7 +20,15 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.donor import NOT_HELD, Backoff, Donors, NotHeldError, reason_of
+from dupt_swarm.network.states.donor import (
+    NOT_HELD,
+    Backoff,
+    BusyError,
+    Donors,
+    NotHeldError,
+    busy_if_told_so,
+    reason_of,
+)
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
@@ -159,7 +167,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """The chunks asked for, in the order asked for, each once.
 
         Instead of them: `NOT_HELD`, or an empty message, as no chunk is: too many peers download from us at
-        this moment.
+        this moment. Instead of the rest an empty one too, when it is the turn of another stranger.
         """
         wanted = load(request.value)
         blob = self._find(wanted["digest"])
@@ -177,6 +185,9 @@ class Exchange(ServicerBase):  # type: ignore[misc]
                 yield BytesValue()
                 return
             for number in numbers:
+                if slots.is_turn_over(peer):
+                    yield BytesValue()
+                    return
                 chunk = bytes(blob.chunk(number))
                 await self._bandwidth.upload.take(len(chunk), urgent=urgent)
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
@@ -234,7 +245,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
                     if error is None:
                         return task.result()
                     problems.append(f"{donor}: {reason_of(error)}")
-                    if not isinstance(error, NotHeldError):
+                    if not isinstance(error, NotHeldError | BusyError):
                         self._backoff.add(donor)
         finally:
             for task in asked:
@@ -263,8 +274,9 @@ class Exchange(ServicerBase):  # type: ignore[misc]
 
     async def _ask_index(self, donor: PeerID, digest: str) -> Index:
         stub = self.get_stub(self._p2p, donor)
-        async with asyncio.timeout(INDEX_SECONDS):
-            reply = await stub.rpc_index(StringValue(value=digest))
+        with busy_if_told_so():
+            async with asyncio.timeout(INDEX_SECONDS):
+                reply = await stub.rpc_index(StringValue(value=digest))
         if not reply.value:
             raise NotHeldError
         if len(reply.value) > INDEX_BYTES_MAX or hashlib.sha256(reply.value).hexdigest() != digest:
@@ -275,12 +287,13 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self, donor: PeerID, digest: str, numbers: list[int]
     ) -> AsyncGenerator[bytes, None]:
         request = json.dumps({"digest": digest, "numbers": numbers}).encode()
-        stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
-        async with contextlib.aclosing(stream) as replies:
-            async for reply in replies:
-                if reply.value == NOT_HELD:
-                    raise NotHeldError
-                yield reply.value
+        with busy_if_told_so():
+            stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
+            async with contextlib.aclosing(stream) as replies:
+                async for reply in replies:
+                    if reply.value == NOT_HELD:
+                        raise NotHeldError
+                    yield reply.value
 
 
 @contextlib.contextmanager

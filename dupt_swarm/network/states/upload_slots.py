@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 SLOTS = 4
@@ -15,21 +16,30 @@ STRANGERS_RATIO = 0.75  # of the slots, at most
 STREAMS_PER_PEER = 4
 # A chunk of 1 MiB must reach each of those who are served at once within `download.CHUNK_SECONDS`.
 BYTES_PER_SECOND_PER_SLOT = 100_000
+# How long a stranger has its slot for certain, if others want it; a chunk that is under way is finished.
+TURN_SECONDS = 10.0
+# So long after it was refused a stranger keeps its place among those that ask: downloads ask every second.
+ASKING_SECONDS, ASKING_MAX = 5.0, 256
 
 
 class UploadSlots:
     """The peers that download from this one: few at once, so that each gets its chunks in time.
 
     There is no queue: a peer for which no slot is free is told so at once, and asks another donor, or later.
-    Strangers leave a quarter to members, however many they are: of one slot a second one, for a member.
+    Strangers leave a quarter to members, however many they are: of one slot a second one, for a member. They
+    take turns: while others ask again and again, one that has had its turn waits until those have had theirs.
     """
 
-    def __init__(self, count: int) -> None:
-        """``count``: how many peers at once."""
+    def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """``count``: how many peers at once; ``clock`` is for tests."""
         self._strangers_max = max(1, int(STRANGERS_RATIO * count))
         self._count = max(count, self._strangers_max + 1)
         self._streams: Counter[Hashable] = Counter()
-        self._strangers: set[Hashable] = set()
+        self._strangers: dict[Hashable, float] = {}  # since when each has its slot
+        self._asking: dict[
+            Hashable, float
+        ] = {}  # strangers that found none, in turn, and when they asked last
+        self._clock = clock
 
     @classmethod
     def within(cls, max_upload: float | None) -> UploadSlots:
@@ -41,19 +51,44 @@ class UploadSlots:
     def taken_by(self, peer: Hashable, *, stranger: bool = False) -> Iterator[bool]:
         """A slot for one request of ``peer`` while the block lasts; False if there is none."""
         if peer in self._streams:
-            free = self._streams[peer] < STREAMS_PER_PEER
+            free = self._streams[peer] < STREAMS_PER_PEER and not self.is_turn_over(peer)
         else:
-            free = len(self._streams) < self._count
-            free = free and not (stranger and len(self._strangers) >= self._strangers_max)
+            free = len(self._streams) < self._count and (not stranger or self._is_next(peer))
         if not free:
             yield False
             return
         self._streams[peer] += 1
         if stranger:
-            self._strangers.add(peer)
+            self._strangers.setdefault(peer, self._clock())
         try:
             yield True
         finally:
             self._streams[peer] -= 1
             self._streams = +self._streams
-            self._strangers &= self._streams.keys()
+            if peer not in self._streams:
+                self._strangers.pop(peer, None)
+
+    def is_turn_over(self, peer: Hashable) -> bool:
+        """Whether the stranger ``peer`` has had its slot for long enough, and others want it."""
+        since = self._strangers.get(peer)
+        if since is None or self._clock() - since < TURN_SECONDS:
+            return False
+        self._forget_asking()
+        return bool(self._asking)
+
+    def _is_next(self, stranger: Hashable) -> bool:
+        """Whether there is a slot that nobody asked for before this one; if not, it has asked now."""
+        self._forget_asking()
+        before = list(self._asking)
+        place = before.index(stranger) if stranger in self._asking else len(before)
+        if place < self._strangers_max - len(self._strangers):
+            self._asking.pop(stranger, None)
+            return True
+        if stranger in self._asking or len(before) < ASKING_MAX:
+            self._asking[stranger] = self._clock()
+        return False
+
+    def _forget_asking(self) -> None:
+        """Who does not ask any more has gone elsewhere."""
+        oldest = self._clock() - ASKING_SECONDS
+        self._asking = {peer: asked for peer, asked in self._asking.items() if asked > oldest}

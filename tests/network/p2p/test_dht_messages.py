@@ -1,8 +1,10 @@
 """What is taken out of messages of the DHT before hivemind reads them."""
 
+import time
 from collections import Counter
 
 import msgpack
+import psutil
 import pytest
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import PeerID
@@ -17,6 +19,8 @@ from dupt_swarm.network.p2p.dht_messages import (
     split_store,
 )
 from dupt_swarm.network.p2p.ids import place_of
+from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
+from dupt_swarm.network.p2p.limits import STORED_MAX
 
 KEY = bytes(20)
 TRUE = msgpack.packb(True)
@@ -101,7 +105,7 @@ def test_neighbours_that_others_tell() -> None:
 )
 def test_messages_of_no_use(message) -> None:
     """A message that is malformed as a whole is refused as a whole."""
-    with pytest.raises(ValueError, match=r"DHT|results|extension"):
+    with pytest.raises(ValueError, match=r"DHT|results|extension|a list of"):
         check_dht_message(message, peer_id(1), Counter())
 
 
@@ -139,7 +143,37 @@ def test_unequal_lists_and_too_many_entries() -> None:
     """They are refused before anything is unpacked, or as soon as there are too many."""
     unequal = store_request((TRUE, TRUE))
     unequal.in_cache.append(True)
-    half = dictionary_of(*[[b"", b"", 1]] * (ENTRIES_MAX // 2 + 1))
+    half = dictionary_of(*[[b"", b"", 1]] * (STORED_MAX // 2 + 1))
     for request in (unequal, store_request((b"", half), (b"", half))):
         with pytest.raises(ValueError, match="store"):
             split_store(request, peer_id(1), Counter())
+
+
+MANY = UNARY_BYTES_MAX - 100  # as many empty lists as a message has room for
+LONG_LIST = b"\xdd" + MANY.to_bytes(4, "big") + b"\x90" * MANY
+FIELDS = msgpack.packb([1, 9e9])[1:]
+MILLIONS = {
+    "entries": b"\x93" + FIELDS + LONG_LIST,
+    "a field": b"\x93" + LONG_LIST + FIELDS,
+    "an entry": b"\x93" + FIELDS + b"\x91" + LONG_LIST,
+    "a field of an entry": b"\x93" + FIELDS + b"\x91\x93" + LONG_LIST + FIELDS,
+}
+
+
+@pytest.mark.parametrize("extension", [True, False], ids=["a dictionary", "a list"])
+@pytest.mark.parametrize("place", MILLIONS)
+def test_a_dictionary_of_millions_of_lists(place: str, extension: bool) -> None:
+    """None of them is built, wherever they are: neither an answer nor a request takes time or memory."""
+    data = msgpack.packb(msgpack.ExtType(0x50, MILLIONS[place])) if extension else MILLIONS[place]
+    answer = dht_pb2.FindResponse(results=[dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=data)])
+    request, refused = store_request((b"", data)), Counter[str]()
+    process, started = psutil.Process(), time.process_time()
+    before = process.memory_info().rss
+    try:
+        check_dht_message(answer, peer_id(1), refused)
+    except ValueError:
+        refused["whole"] += 1
+    split_store(request, peer_id(1), refused)
+    assert time.process_time() - started < 0.5
+    assert process.memory_info().rss - before < 32 << 20
+    assert refused.total() == 2 and not request.values

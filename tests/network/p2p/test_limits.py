@@ -4,7 +4,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from dupt_swarm.network.p2p.limits import ACCOUNTS_MAX, MEMBER, STRANGER, STRANGERS, LimitError, PeerLimits
+from dupt_swarm.network.p2p.limits import (
+    ACCOUNTS_MAX,
+    MEMBER,
+    STORED_MAX,
+    STRANGER,
+    STRANGERS,
+    LimitError,
+    PeerLimits,
+)
 
 
 class Clock:
@@ -25,7 +33,7 @@ def opened(limits: PeerLimits, peer: str, kind, inside: ExitStack) -> str:
 
 
 def test_calls_are_as_many_as_the_clock_allows() -> None:
-    """After a pause many at once, then so many per second; a refused one counts for nothing."""
+    """After a pause many at once, then so many per second."""
     clock = Clock()
     limits = PeerLimits(clock)
 
@@ -55,6 +63,25 @@ def test_bytes_are_counted_too() -> None:
     with pytest.raises(LimitError, match="too many bytes"):
         limits.count("a", size=1)
     limits.count("member", size=int(MEMBER.bytes_at_once))
+
+
+def test_what_is_refused_costs_what_is_left() -> None:
+    """Asking far too much, again and again, is not free."""
+    clock = Clock()
+    limits = PeerLimits(clock)
+    for _ in range(3):
+        with pytest.raises(LimitError, match="too many calls"):
+            limits.count("a", calls=2 * int(STRANGER.calls_at_once))
+    with pytest.raises(LimitError, match="too many calls"):
+        limits.count("a", calls=1)
+    clock.now += 1.0
+    limits.count("a", calls=int(STRANGER.calls))
+
+
+def test_a_store_of_many_fits() -> None:
+    """Of the largest that may be asked for everybody may make several at once, all strangers more."""
+    at_once = [each.calls_at_once / STORED_MAX for each in (STRANGER, MEMBER, STRANGERS)]
+    assert 2 <= at_once[0] < at_once[1] < at_once[2]
 
 
 @pytest.mark.parametrize(("kind", "most"), [("call", STRANGER.open_calls), ("stream", STRANGER.open_streams)])
@@ -103,3 +130,25 @@ def test_accounts_are_bounded() -> None:
         assert len(limits._accounts) == ACCOUNTS_MAX
         outcomes = [opened(limits, "first", "call", inside) for _ in range(STRANGER.open_calls)]
         assert outcomes == [""] * (STRANGER.open_calls - 1) + ["open"]
+
+
+def test_a_newcomer_among_many_is_not_forgotten_at_once() -> None:
+    """When all accounts have something open, that of one more is kept as long as it asks."""
+    limits = PeerLimits(Clock())
+    limits.members = {f"member {number}" for number in range(ACCOUNTS_MAX)}
+    with ExitStack() as inside:
+        assert {opened(limits, member, "call", inside) for member in limits.members} == {""}
+        limits.count("late", calls=int(STRANGER.calls_at_once))
+        with pytest.raises(LimitError, match="too many calls"):
+            limits.count("late", calls=1)
+
+
+def test_few_strangers_do_not_take_the_share_of_all() -> None:
+    """Whoever comes after some that have all they can get still finds a place."""
+    limits = PeerLimits(Clock())
+    with ExitStack() as inside:
+        for number in range(2 * STRANGERS.open_streams // STRANGER.open_streams):
+            for _ in range(STRANGER.open_streams):
+                opened(limits, str(number), "stream", inside)
+        assert opened(limits, "late", "stream", inside) == ""
+        assert opened(limits, "late", "stream", inside) == "strangers"

@@ -5,7 +5,14 @@ from contextlib import ExitStack
 import pytest
 
 from dupt_swarm.network.states.blob_cache import LINGER_SECONDS, LINGERING_MAX, BlobCache
-from dupt_swarm.network.states.upload_slots import SLOTS, SMALL_SLOTS, STREAMS_PER_PEER, UploadSlots
+from dupt_swarm.network.states.upload_slots import (
+    ASKING_SECONDS,
+    SLOTS,
+    SMALL_SLOTS,
+    STREAMS_PER_PEER,
+    TURN_SECONDS,
+    UploadSlots,
+)
 from dupt_swarm.replica.blob import Blob
 
 
@@ -104,3 +111,28 @@ def test_strangers_leave_places_to_members(count: int) -> None:
             assert free is True
         with slots.taken_by("stranger", stranger=True) as free:
             assert free is False
+
+
+def test_strangers_take_turns() -> None:
+    """Those that would keep all places lose one to whoever asks; while nobody does they keep them."""
+    now = [0.0]
+    slots = UploadSlots(SLOTS, lambda: now[0])
+    greedy = range(SLOTS - 1)
+
+    def opened(peer: object, inside: ExitStack) -> bool:
+        return inside.enter_context(slots.taken_by(peer, stranger=True))
+
+    with ExitStack() as inside:
+        assert all(opened(number, inside) for number in greedy)
+        now[0] += 10 * TURN_SECONDS
+        assert not any(map(slots.is_turn_over, greedy))
+        assert all(opened(number, inside) for number in greedy)
+        assert not opened("late", inside)
+        assert all(map(slots.is_turn_over, greedy))
+        assert not any(opened(number, inside) for number in greedy)
+    with ExitStack() as inside:  # their requests have ended
+        assert [opened(number, inside) for number in greedy] == [True] * (SLOTS - 2) + [False]
+        assert opened("late", inside)
+        assert not slots.is_turn_over("late")
+        now[0] += ASKING_SECONDS + TURN_SECONDS
+        assert not slots.is_turn_over(0)  # nobody asks any more

@@ -1,0 +1,66 @@
+"""What a DHT node does with what others store, against hivemind's manner."""
+
+import asyncio
+
+import msgpack
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.proto import dht_pb2
+from hivemind.utils import get_dht_time
+
+from dupt_swarm.network.p2p.hivemind_dht import REPLACED_MAX
+from dupt_swarm.network.p2p.limits import STORED_MAX
+from tests.support.stranger import peer_id_in, stranger_beside
+
+TRUE = msgpack.packb(True)
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_more_keys_than_may_be_stored_at_once(stations, make_manifest, identities) -> None:
+    """A stranger stores so many: its victim hands none of them over, and keeps the neighbours that it has."""
+
+    async def scenario() -> None:
+        async with (
+            stations(2, make_manifest()) as [peer, other],
+            stranger_beside(peer.address, identity=identities[3]) as p2p,
+        ):
+            count = STORED_MAX - 1
+            stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
+            for _ in range(3):
+                request = dht_pb2.StoreRequest(
+                    keys=[DHTID.generate().to_bytes() for _ in range(count)],
+                    subkeys=[msgpack.packb(p2p.peer_id.to_bytes())] * count,
+                    values=[TRUE] * count,
+                    expiration_time=[get_dht_time() + 5] * count,
+                    in_cache=[False] * count,
+                )
+                assert all((await stub.rpc_store(request, timeout=30)).store_ok)
+            protocol, table = peer.dht.protocol, peer.dht.protocol.routing_table
+            del table[table.get(peer_id=other.p2p.peer_id)]
+            for _ in range(3):  # the first meets it anew
+                assert await protocol.call_ping(other.p2p.peer_id) is not None
+            assert table.get(peer_id=other.p2p.peer_id) is not None
+            assert not other.p2p.refused
+            assert len(other.dht.protocol.storage) == 0
+
+    run(scenario)
+
+
+def test_the_same_entry_again_and_again(stations, make_manifest) -> None:
+    """It is kept once, and when it expires is remembered a few times at most."""
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer]:
+            storage, key, now = peer.dht.protocol.storage, DHTID.generate(), get_dht_time()
+            for number in range(10 * REPLACED_MAX):
+                assert storage.store_subkey(key, b"subkey", TRUE, now + 30 + number)
+                assert not storage.store_subkey(key, b"subkey", TRUE, now + 20)
+            [(_, found)] = storage.items()
+            assert found.value.get(b"subkey").expiration_time == now + 29 + 10 * REPLACED_MAX
+            for kept in (storage, found.value):
+                assert len(kept.expiration_heap) <= REPLACED_MAX + 2
+
+    run(scenario)
