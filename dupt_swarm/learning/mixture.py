@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus, Progress
+from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.wikipedia.names import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
 # A corpus' tokens, and beside them its lock, or what is being written.
@@ -40,9 +42,13 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
     Raises:
         UsageError: there is none, or one is there twice.
     """
+    asked = _asks_for_language([one.path for one in settings.corpora])
     texts = [
-        WeightedText(TextFiles(one.path, settings.field, settings.strict, settings.language), one.weight)
-        for one in settings.corpora
+        WeightedText(
+            TextFiles(one.path, settings.field, settings.strict, settings.language if asks else None),
+            one.weight,
+        )
+        for one, asks in zip(settings.corpora, asked, strict=True)
     ]
     if not texts:
         raise UsageError("there is no corpus to train on; give one", setting="corpus")
@@ -119,6 +125,22 @@ class Mixture:
 
 def _place(path: Path | str) -> Path:
     return Path(path).expanduser().resolve()
+
+
+def _asks_for_language(paths: Sequence[Path]) -> list[bool]:
+    """Of which corpora to ask for a language: those with dumps, or all if none has any."""
+    with_dumps = [
+        any(is_dump(Path(source.path).name) for source in _found(TextFiles(path))) for path in paths
+    ]
+    return with_dumps if any(with_dumps) else [True] * len(paths)
+
+
+def _found(files: TextFiles) -> list[Source]:
+    """The files of a corpus; none where that is an error, which whoever reads it reports."""
+    try:
+        return files.find()
+    except CorpusError:
+        return []
 
 
 def _remove_others(folder: Path, names: set[str]) -> None:

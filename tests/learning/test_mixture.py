@@ -12,6 +12,7 @@ from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.mixture import Mixture, texts_of
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings, WeightedCorpus
+from tests.support.dumps import page, write_dump
 
 BYTES = train_tokenizer([], 257)
 
@@ -117,6 +118,17 @@ def test_settings_say_how_to_read_each(a: Path, b: Path) -> None:
     ]
     [only] = texts_of(EvaluatorSettings(a))
     assert (only.files.path, only.weight) == (a, 1.0)
+
+
+def test_a_language_is_asked_of_dumps_only(a: Path, b: Path, tmp_path: Path) -> None:
+    """Text beside a dump stays; only where no corpus has a dump, each says that the language is wrong."""
+    (tmp_path / "dumps").mkdir()
+    dump = write_dump(tmp_path / "dumps" / "dewiki-1-pages-articles.xml.bz2", page("Bär", "Ein Bär. " * 20))
+    assert prepare(tmp_path, a, dump.parent, language="de")[0].train_tokens > 0
+    with pytest.raises(CorpusError, match=r"dumps: .* in the language `fr`; choose one of de"):
+        prepare(tmp_path, a, dump.parent, language="fr")
+    with pytest.raises(CorpusError, match=r"a: .* in the language `de`; leave the language out"):
+        prepare(tmp_path, a, b, language="de")
 
 
 def test_a_corpus_given_twice_is_refused(a: Path, monkeypatch: pytest.MonkeyPatch) -> None:
