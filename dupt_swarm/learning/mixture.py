@@ -40,7 +40,7 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
     """The corpora that the settings name.
 
     Raises:
-        UsageError: there is none, or one is there twice.
+        UsageError: there is none, or one is there twice, or a file is in two of them.
     """
     asked = _asks_for_language([one.path for one in settings.corpora])
     texts = [
@@ -59,6 +59,8 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
                 f"{text.files.path} is given twice; give it once, with the weight that it should have",
                 setting="corpus",
             )
+    if len(texts) > 1:
+        _refuse_shared_files(texts)
     return texts
 
 
@@ -133,6 +135,18 @@ def _asks_for_language(paths: Sequence[Path]) -> list[bool]:
         any(is_dump(Path(source.path).name) for source in _found(TextFiles(path))) for path in paths
     ]
     return with_dumps if any(with_dumps) else [True] * len(paths)
+
+
+def _refuse_shared_files(texts: Sequence[WeightedText]) -> None:
+    """What is held out of one corpus must not be trained on as a part of another."""
+    owners: dict[str, Path | str] = {}
+    for path, source in ((text.files.path, source) for text in texts for source in _found(text.files)):
+        owner = owners.setdefault(os.path.realpath(source.path), path)
+        if owner != path:
+            raise UsageError(
+                f"{source.path} is in two corpora, {owner} and {path}; give corpora that share no file",
+                setting="corpus",
+            )
 
 
 def _found(files: TextFiles) -> list[Source]:

@@ -140,6 +140,20 @@ def test_a_corpus_given_twice_is_refused(a: Path, monkeypatch: pytest.MonkeyPatc
         assert error.value.settings == ("corpus",)
 
 
+def test_corpora_that_share_a_file_are_refused(a: Path, b: Path) -> None:
+    """What one of them holds out would be trained on by the other; by a link too."""
+    (a / "link.txt").symlink_to(b)
+    (a / "below").mkdir()
+    (a / "below" / "c.txt").write_text("bear")
+    for other, name in ((a / "below", "c"), (a / "*.txt", "a"), (b, "b")):
+        with pytest.raises(
+            UsageError, match=rf"{name}\.txt is in two corpora, .*; give corpora that"
+        ) as error:
+            texts_of(settings(a, other))
+        assert error.value.settings == ("corpus",)
+    assert len(texts_of(settings(a / "below", b))) == 2
+
+
 def test_no_corpus_is_refused() -> None:
     """There would be nothing to learn from."""
     with pytest.raises(UsageError, match="there is no corpus to train on"):
