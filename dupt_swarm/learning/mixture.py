@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -19,8 +21,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.wikipedia.names import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
-# A corpus' tokens, and beside them its lock, or what is being written.
-CACHE = re.compile(r"([0-9a-f]{16})(\.lock|\.building)?")
+UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,11 @@ class Mixture:
     ) -> Self:
         """Open the tokenised corpora, each in a folder of its own in ``cache_dir``, or build them there.
 
-        Tokens of corpora that are not among them any more are removed. For arguments and errors see
-        `Corpus.prepare`; progress is that of one corpus after the other.
+        Tokens of corpora that are not among them stay, since they took hours; what a killed process left
+        unfinished is removed. For arguments and errors see `Corpus.prepare`; progress is that of one corpus
+        after the other.
         """
-        _remove_others(cache_dir, {text.cache for text in texts})
+        _remove_unfinished(cache_dir)
         corpora = [
             Corpus.prepare(
                 text.files,
@@ -157,12 +159,10 @@ def _found(files: TextFiles) -> list[Source]:
         return []
 
 
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove the tokens of corpora that are not given any more, which would fill the disk for nothing."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = CACHE.fullmatch(path.name)
-        if match and match[1] not in names:
-            if path.is_dir():
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what was being written when a process was killed; one that still writes holds its lock."""
+    for path in folder.glob("*.building"):
+        if UNFINISHED.fullmatch(path.name):
+            with path.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,25 @@ def test_a_share_is_weight_times_size(a: Path, b: Path, tmp_path: Path) -> None:
 
 
 def test_another_weight_does_not_tokenise_again(a: Path, b: Path, tmp_path: Path) -> None:
-    """Nor does another order, or one corpus less; the tokens of that one are removed."""
+    """Nor does another order, or one corpus less that comes back later."""
     assert prepare(tmp_path, a, b)[1] > 0
     assert prepare(tmp_path, (b, 0.3), (a, 2))[1] == 0
     folders = sorted(path.name for path in (tmp_path / "tokens").iterdir())
     assert len(folders) == 4  # each with its lock
     assert prepare(tmp_path, a)[1] == 0
-    assert len(list((tmp_path / "tokens").iterdir())) == 2
-    assert prepare(tmp_path, a, b)[1] > 0
+    assert prepare(tmp_path, a, b)[1] == 0
     assert sorted(path.name for path in (tmp_path / "tokens").iterdir()) == folders
+
+
+def test_unfinished_tokens_are_removed(a: Path, tmp_path: Path) -> None:
+    """Those of a killed process, whichever corpus they were of, but not what another still writes."""
+    dead, alive = (tmp_path / "tokens" / f"{16 * digit}.building" for digit in "01")
+    for folder in (dead, alive):
+        folder.mkdir(parents=True)
+    with alive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(tmp_path, a)
+    assert not dead.exists() and alive.exists()
 
 
 def test_only_tokens_are_removed(a: Path, tmp_path: Path) -> None:
