@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -11,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus, Progress
+from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.wikipedia.names import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
-# A corpus' tokens, and beside them its lock, or what is being written.
-CACHE = re.compile(r"([0-9a-f]{16})(\.lock|\.building)?")
+UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,15 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
     """The corpora that the settings name.
 
     Raises:
-        UsageError: there is none, or one is there twice.
+        UsageError: there is none, or one is there twice, or a file is in two of them.
     """
+    asked = _asks_for_language([one.path for one in settings.corpora])
     texts = [
-        WeightedText(TextFiles(one.path, settings.field, settings.strict, settings.language), one.weight)
-        for one in settings.corpora
+        WeightedText(
+            TextFiles(one.path, settings.field, settings.strict, settings.language if asks else None),
+            one.weight,
+        )
+        for one, asks in zip(settings.corpora, asked, strict=True)
     ]
     if not texts:
         raise UsageError("there is no corpus to train on; give one", setting="corpus")
@@ -53,6 +60,8 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
                 f"{text.files.path} is given twice; give it once, with the weight that it should have",
                 setting="corpus",
             )
+    if len(texts) > 1:
+        _refuse_shared_files(texts)
     return texts
 
 
@@ -81,10 +90,11 @@ class Mixture:
     ) -> Self:
         """Open the tokenised corpora, each in a folder of its own in ``cache_dir``, or build them there.
 
-        Tokens of corpora that are not among them any more are removed. For arguments and errors see
-        `Corpus.prepare`; progress is that of one corpus after the other.
+        Tokens of corpora that are not among them stay, since they took hours; what a killed process left
+        unfinished is removed. For arguments and errors see `Corpus.prepare`; progress is that of one corpus
+        after the other.
         """
-        _remove_others(cache_dir, {text.cache for text in texts})
+        _remove_unfinished(cache_dir)
         corpora = [
             Corpus.prepare(
                 text.files,
@@ -121,12 +131,38 @@ def _place(path: Path | str) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def _remove_others(folder: Path, names: set[str]) -> None:
-    """Remove the tokens of corpora that are not given any more, which would fill the disk for nothing."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = CACHE.fullmatch(path.name)
-        if match and match[1] not in names:
-            if path.is_dir():
+def _asks_for_language(paths: Sequence[Path]) -> list[bool]:
+    """Of which corpora to ask for a language: those with dumps, or all if none has any."""
+    with_dumps = [
+        any(is_dump(Path(source.path).name) for source in _found(TextFiles(path))) for path in paths
+    ]
+    return with_dumps if any(with_dumps) else [True] * len(paths)
+
+
+def _refuse_shared_files(texts: Sequence[WeightedText]) -> None:
+    """What is held out of one corpus must not be trained on as a part of another."""
+    owners: dict[str, Path | str] = {}
+    for path, source in ((text.files.path, source) for text in texts for source in _found(text.files)):
+        owner = owners.setdefault(os.path.realpath(source.path), path)
+        if owner != path:
+            raise UsageError(
+                f"{source.path} is in two corpora, {owner} and {path}; give corpora that share no file",
+                setting="corpus",
+            )
+
+
+def _found(files: TextFiles) -> list[Source]:
+    """The files of a corpus; none where that is an error, which whoever reads it reports."""
+    try:
+        return files.find()
+    except CorpusError:
+        return []
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what was being written when a process was killed; one that still writes holds its lock."""
+    for path in folder.glob("*.building"):
+        if UNFINISHED.fullmatch(path.name):
+            with path.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)

@@ -191,6 +191,29 @@ def test_what_is_lost(make: Callable[[], Made], changes: dict[str, Any], reason:
     assert re.search(reason, Tokenizer.from_foreign(changed(data, **changes), end).lossy)
 
 
+@pytest.mark.parametrize(
+    ("make", "pre_tokenizer"),
+    [
+        (gpt2, PREFIXED),
+        (
+            KINDS["metaspace"],
+            {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False},
+        ),
+    ],
+)
+def test_a_space_after_added_tokens_is_told(make: Callable[[], Made], pre_tokenizer: dict[str, Any]) -> None:
+    """Where a pre-tokenizer puts it, as where a normalizer does."""
+    data, end = make()
+    content = json.loads(changed(data, pre_tokenizer=pre_tokenizer))
+    added = content["added_tokens"][0] | {"content": "<x>", "special": False, "normalized": False}
+    content["added_tokens"].append(
+        added | {"id": TOKENIZERS["gpt2" if make is gpt2 else "metaspace"].vocabulary_size}
+    )
+    tokenizer = Tokenizer.from_foreign(json.dumps(content).encode(), end)
+    assert tokenizer.decode(tokenizer.encode("ab<x>cd")).endswith("ab<x> cd")
+    assert "a space is put after '<x>'" in tokenizer.lossy
+
+
 def test_an_ordinary_token_ends_no_text() -> None:
     """What text may contain cannot be what ends it."""
     data, _ = gpt2()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.mixture import Mixture, texts_of
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings, WeightedCorpus
+from tests.support.dumps import page, write_dump
 
 BYTES = train_tokenizer([], 257)
 
@@ -69,15 +71,25 @@ def test_a_share_is_weight_times_size(a: Path, b: Path, tmp_path: Path) -> None:
 
 
 def test_another_weight_does_not_tokenise_again(a: Path, b: Path, tmp_path: Path) -> None:
-    """Nor does another order, or one corpus less; the tokens of that one are removed."""
+    """Nor does another order, or one corpus less that comes back later."""
     assert prepare(tmp_path, a, b)[1] > 0
     assert prepare(tmp_path, (b, 0.3), (a, 2))[1] == 0
     folders = sorted(path.name for path in (tmp_path / "tokens").iterdir())
     assert len(folders) == 4  # each with its lock
     assert prepare(tmp_path, a)[1] == 0
-    assert len(list((tmp_path / "tokens").iterdir())) == 2
-    assert prepare(tmp_path, a, b)[1] > 0
+    assert prepare(tmp_path, a, b)[1] == 0
     assert sorted(path.name for path in (tmp_path / "tokens").iterdir()) == folders
+
+
+def test_unfinished_tokens_are_removed(a: Path, tmp_path: Path) -> None:
+    """Those of a killed process, whichever corpus they were of, but not what another still writes."""
+    dead, alive = (tmp_path / "tokens" / f"{16 * digit}.building" for digit in "01")
+    for folder in (dead, alive):
+        folder.mkdir(parents=True)
+    with alive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(tmp_path, a)
+    assert not dead.exists() and alive.exists()
 
 
 def test_only_tokens_are_removed(a: Path, tmp_path: Path) -> None:
@@ -119,6 +131,17 @@ def test_settings_say_how_to_read_each(a: Path, b: Path) -> None:
     assert (only.files.path, only.weight) == (a, 1.0)
 
 
+def test_a_language_is_asked_of_dumps_only(a: Path, b: Path, tmp_path: Path) -> None:
+    """Text beside a dump stays; only where no corpus has a dump, each says that the language is wrong."""
+    (tmp_path / "dumps").mkdir()
+    dump = write_dump(tmp_path / "dumps" / "dewiki-1-pages-articles.xml.bz2", page("Bär", "Ein Bär. " * 20))
+    assert prepare(tmp_path, a, dump.parent, language="de")[0].train_tokens > 0
+    with pytest.raises(CorpusError, match=r"dumps: .* in the language `fr`; choose one of de"):
+        prepare(tmp_path, a, dump.parent, language="fr")
+    with pytest.raises(CorpusError, match=r"a: .* in the language `de`; leave the language out"):
+        prepare(tmp_path, a, b, language="de")
+
+
 def test_a_corpus_given_twice_is_refused(a: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it is spelt: what is meant is a weight."""
     monkeypatch.chdir(a.parent)
@@ -126,6 +149,20 @@ def test_a_corpus_given_twice_is_refused(a: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(UsageError, match="a is given twice; give it once, with the weight") as error:
             texts_of(settings(a, (other, 2)))
         assert error.value.settings == ("corpus",)
+
+
+def test_corpora_that_share_a_file_are_refused(a: Path, b: Path) -> None:
+    """What one of them holds out would be trained on by the other; by a link too."""
+    (a / "link.txt").symlink_to(b)
+    (a / "below").mkdir()
+    (a / "below" / "c.txt").write_text("bear")
+    for other, name in ((a / "below", "c"), (a / "*.txt", "a"), (b, "b")):
+        with pytest.raises(
+            UsageError, match=rf"{name}\.txt is in two corpora, .*; give corpora that"
+        ) as error:
+            texts_of(settings(a, other))
+        assert error.value.settings == ("corpus",)
+    assert len(texts_of(settings(a / "below", b))) == 2
 
 
 def test_no_corpus_is_refused() -> None:

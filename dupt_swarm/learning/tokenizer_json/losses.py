@@ -46,7 +46,13 @@ def _has_all_characters(model: dict[str, Any], spelling: Spelling, vocabulary: C
 
 def _at_added_tokens(content: dict[str, Any]) -> Iterator[str]:
     """Tokens that are looked for in the text before all else; it goes on after each as if it began there."""
-    prepends = any(part["type"] == "Prepend" for part in parts_of(content["normalizer"]))
+    parts = [*parts_of(content["normalizer"]), *parts_of(content["pre_tokenizer"])]
+    prepends = any(
+        part["type"] == "Prepend"
+        or (part["type"] == "ByteLevel" and part["add_prefix_space"])
+        or (part["type"] == "Metaspace" and part["prepend_scheme"] == "always")
+        for part in parts
+    )
     for token in content["added_tokens"]:
         if token["special"]:
             continue

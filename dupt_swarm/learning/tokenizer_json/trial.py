@@ -29,8 +29,13 @@ def try_out(opened: Opened, decode: Callable[[Sequence[int]], str], *, keeps_tex
     unknown = encode_pieces(opened, ["\U0010ffff"])[0]
     special = sorted(opened.special.difference(unknown))
     names = [opened.tokens[index] for index in special]
-    for index, ids in zip(special, encode_pieces(opened, names), strict=True):
-        if index in ids:
+    # At the beginning of a document, within it, and behind a letter.
+    begun, within, behind = (
+        encode_pieces(opened, texts, [first] * len(texts))
+        for texts, first in ((names, True), (names, False), ([f"a{name}" for name in names], True))
+    )
+    for index, *encoded in zip(special, begun, within, behind, strict=True):
+        if any(index in ids for ids in encoded):
             raise ValueError(
                 f"text that spells its token {opened.tokens[index]!r} becomes that special token"
             )

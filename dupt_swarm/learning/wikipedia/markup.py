@@ -25,11 +25,21 @@ NO_TEXT = {"table", "ref", "references", "ce", "chem", "hiero", "indicator", "st
 FILE = re.compile(r"[^:\[\]|]+:.*\.(jpe?g|png|gif|svg|webp|tiff?|xcf|og[agv]|webm|mp[34g]|wav|pdf|djvu)\s*")
 STYLE = re.compile(r"'{2,}")  # bold and italic
 SWITCH = re.compile(r"__[^\W\d_]+(?:_[^\W\d_]+)*__")  # such as __NOTOC__, translated in each language
-HOLLOW = re.compile(r"\s*[(（]\s*[,;:、，；：]*\s*[)）]")  # brackets around a template that is gone
+# Brackets around a template that is gone, and where text itself has such: f().
+HOLLOW = re.compile(r" ?[(（][\s,;:、，；：]*[)）]")
+EMPTY = re.compile(r"[(（](?=[\s,;:、，；：]*[)）])")
 COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 SECTION = re.compile(r"^(?===[^=])", re.MULTILINE)
-BRACKETS = (("{{", "}}"), ("\n{|", "\n|}"))
+INDENT = re.compile(r"^[:*#\t ]+(?=\{\|)", re.MULTILINE)  # of a table, which the parser does not see then
+BRACKETS = tuple(
+    (re.compile(opening, re.MULTILINE), re.compile(closing, re.MULTILINE))
+    for opening, closing in ((r"\{\{", r"\}\}"), (r"^\{\|", r"^[\t ]*\|\}(?!\})"))
+)
+# What shows that the parser took rows of a table or template for text: it is not closed, or not opened.
+REMAINS = re.compile(r"\{\{|^[\t ]*(?:\{\||\|\}|\|-+(?:\s|$))", re.MULTILINE)
+BLANKS = re.compile(r"[ \t]+")
 MARK = "\N{START OF HEADING}"  # as many as a heading's level, in front of it
+KEPT = "\N{START OF TEXT}"  # in brackets that were empty from the beginning
 
 
 def plain_text(title: str, wikitext: str, namespaces: Iterable[str] = ()) -> str:
@@ -43,7 +53,8 @@ def plain_text(title: str, wikitext: str, namespaces: Iterable[str] = ()) -> str
         namespaces: the wiki's own names for files and categories; the English ones are known everywhere.
     """
     unseen = {"file", "image", "category", *(name.lower() for name in namespaces)}
-    body = _tidy("\n".join(_strip(section, unseen) for section in _sections(wikitext)))
+    sections = _sections(EMPTY.sub(rf"\g<0>{KEPT}", wikitext))
+    body = _tidy("\n".join(_strip(section, unseen) for section in sections))
     return f"{title}\n\n{body}" if body else ""
 
 
@@ -52,12 +63,14 @@ def _sections(wikitext: str) -> Iterator[str]:
 
     The parser's time grows with the square of the length: sections of a long article take a tenth of it.
     """
-    section = ""
-    for part in SECTION.split(COMMENT.sub("", wikitext)):
+    section, unclosed = "", [0] * len(BRACKETS)
+    for part in SECTION.split(INDENT.sub("", COMMENT.sub("", wikitext))):
         section += part
-        if all(section.count(opening) <= section.count(closing) for opening, closing in BRACKETS):
+        for kind, (opening, closing) in enumerate(BRACKETS):
+            unclosed[kind] += len(opening.findall(part)) - len(closing.findall(part))
+        if max(unclosed) <= 0:
             yield section
-            section = ""
+            section, unclosed = "", [0] * len(BRACKETS)
     yield section
 
 
@@ -88,13 +101,14 @@ def _is_unseen(target: str, namespaces: set[str]) -> bool:
 def _tidy(text: str) -> str:
     """``text`` without what the parser takes for text, and without headings that nothing follows."""
     text = SWITCH.sub(lambda switch: "" if switch[0].isupper() else switch[0], text)
-    text = HOLLOW.sub("", STYLE.sub(_unstyled, text))
+    text = HOLLOW.sub("", STYLE.sub(_unstyled, text)).replace(KEPT, "")
+    rows = ("{|", "|") if REMAINS.search(text) else ()
     kept: list[str] = []
     below = 0  # what follows, from the last line up: the level of a heading, or beyond all levels a text
-    for line in reversed(text.splitlines()):
-        words = " ".join(line.lstrip(MARK).split())
+    for line in reversed(text.split("\n")):
+        words = BLANKS.sub(" ", line.lstrip(MARK)).strip()
         level = len(line) - len(line.lstrip(MARK))
-        if (level and below <= level) or words.startswith(("{|", "|")):  # or a table that is not closed
+        if (level and below <= level) or words.startswith(rows):
             continue
         if words:
             below = level or sys.maxsize

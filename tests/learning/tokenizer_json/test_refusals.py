@@ -31,6 +31,17 @@ def split_by(pattern: str) -> bytes:
     return changed(GPT2, pre_tokenizer={"type": "Sequence", "pretokenizers": [split, bytes_only]})
 
 
+def spelling_its_end() -> bytes:
+    """Pieces whose merges make `</s>`, though not behind the space that begins a text."""
+    content = json.loads(LLAMA2)
+    vocabulary, merges = content["model"]["vocab"], content["model"]["merges"]
+    for pair in (["▁", "<"], ["<", "/"], ["s", ">"], ["</", "s>"]):
+        for piece in (*pair, "".join(pair)):
+            vocabulary.setdefault(piece, len(vocabulary))
+        merges.append(pair)
+    return json.dumps(content).encode()
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
@@ -72,6 +83,7 @@ def split_by(pattern: str) -> bytes:
             changed(LLAMA2, pre_tokenizer=None, normalizer=None, model={"ignore_merges": True}),
             "text that spells its token '<unk>' becomes that special token",
         ),
+        (spelling_its_end(), "text that spells its token '</s>' becomes that special token"),
         (
             changed(
                 LLAMA3,

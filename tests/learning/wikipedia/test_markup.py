@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def body(wikitext: str) -> str:
         ("see [http://example.org the site] [http://example.org]", "see the site"),
         ("one<ref>a book</ref> two<ref name=a /> three", "one two three"),
         ("A bear ({{lang|la|ursus}}; {{IPA|x}}) walks", "A bear walks"),
-        ("&Sigma;&nbsp;&amp; <!-- hidden -->co", "Σ & co"),
+        ("&Sigma;&nbsp;&amp; <!-- hidden -->co", "Σ\u00a0& co"),
         ("one<br />two<br>three", "one two three"),
         ("* one\n# two\n:three", "one\ntwo\nthree"),
         ("__NOTOC__ __KEIN_INDEX__ but __init__", "but __init__"),
@@ -38,12 +39,38 @@ def body(wikitext: str) -> str:
         ("text [[bear", "text [[bear"),
         ("one\n== A ==\ntwo {{x|\n== B ==\nthree }} four\n== C ==\nfive", "one\n\nA\ntwo four\n\nC\nfive"),
         ("one\n{|\n| two\n== A ==\n|}\nthree", "one\n\nthree"),
+        ("{|\n| two\n== A ==\n|}\nthree", "three"),
+        ("one\n:{|\n| two\n== A ==\n|}\nthree", "one\n\nthree"),
+        ("one\n{{Table}}\n| two\n|-\n| three\n|}\nfour", "one\n\nfour"),
+        ("one {{x\n|two\nthree", "one {{x\nthree"),
         ("one <!--\n== A ==\ntwo --> three <!-- four", "one three"),
     ],
 )
 def test_markup_is_removed(wikitext: str, text: str) -> None:
     """Running text stays; templates, tables, references and pictures go, whatever the wiki calls them."""
     assert body(wikitext) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f() and g( ) or (,) and 関数（）",
+        "|x| = 3 is a norm\n|-1| = 1",
+        "5\u00a0km\u3000東京\u2028north",
+    ],
+)
+def test_text_stays(text: str) -> None:
+    """Also what resembles the remains of markup, and every kind of space within a line but runs of blanks."""
+    assert body(text) == text
+
+
+def test_blanks_take_no_time() -> None:
+    """However many there are: an article may be one line of them."""
+    blanks = 20_000 * " "
+    before = time.process_time()
+    assert body(f"a{blanks}({blanks}b") == "a ( b"
+    assert body(f"a{20_000 * chr(10)}b") == "a\n\nb"
+    assert time.process_time() - before < 5
 
 
 def test_an_article_begins_with_its_title() -> None:
