@@ -34,14 +34,18 @@ class Workers:
         self._threads = ThreadPoolExecutor(self._count, "markup")
         self._own = threading.local()  # each thread talks to one process
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()  # of the list, and of whether more may be started
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._processes:
-            process.kill()
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.kill()
         self._threads.shutdown()
         for process in self._processes:
             _close(process)
@@ -85,7 +89,10 @@ class Workers:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        self._processes.append(process)
+        with self._lock:
+            self._processes.append(process)
+            if self._ended:  # it started while the others were killed
+                process.kill()
         return process
 
 
