@@ -88,10 +88,13 @@ def test_a_process_that_starts_at_the_end_is_ended_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess, "Popen", slow)
     with Workers() as workers:
         shutdown = workers._threads.shutdown
-        # The last thing before it waits for the threads.
-        monkeypatch.setattr(
-            workers._threads, "shutdown", lambda *_, **how: (how or ending.set(), shutdown(**how))
-        )
+
+        def wait_for_threads(**how: bool) -> None:
+            if not how:  # the others have been killed
+                ending.set()
+            shutdown(**how)
+
+        monkeypatch.setattr(workers._threads, "shutdown", wait_for_threads)
         workers._threads.submit(workers._ask, request(HUNG))
         starting.wait()
 
