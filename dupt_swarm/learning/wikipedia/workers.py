@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.cores import usable_cores
 
 PROGRAM = Path(__file__).with_name("markup.py")
@@ -49,6 +50,23 @@ class Workers:
         self._threads.shutdown()
         for process in self._processes:
             _close(process)
+
+    def check(self) -> None:
+        """Have one article answered that any process can read.
+
+        Raises:
+            CorpusError: no process can be started, or it ends at once.
+        """
+        remedy = "free some memory, or install mwparserfromhell anew"
+        try:
+            asked = self._threads.submit(self._ask, {"title": "A", "wikitext": "a", "namespaces": []})
+            answer = asked.result()
+        except OSError as error:
+            raise CorpusError(
+                f"no process can be started to remove markup: {error.strerror or error}; {remedy}"
+            ) from error
+        if answer is None:
+            raise CorpusError(f"the process that removes markup ends at once; {remedy}")
 
     def map(self, requests: Iterable[tuple[Item, dict[str, Any]]]) -> Iterator[tuple[Item, str | None]]:
         """The text of each article, in order, beside the item that came with its request.
