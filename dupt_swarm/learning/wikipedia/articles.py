@@ -29,13 +29,15 @@ def read_articles(path: Path) -> Iterator[Article]:
     So are those that cannot be read, with a warning at the end.
 
     Raises:
-        CorpusError: it is no export of MediaWiki, is damaged or ends too early, or nothing in it can be read.
+        CorpusError: it is no export of MediaWiki, is damaged or ends too early, or nothing in it can be read;
+            or no markup can be removed on this machine.
         MissingLibraryError: mwparserfromhell is not installed.
         OSError, EOFError: it cannot be read or unpacked.
     """
     _need_library(path)
     pages = unreadable = 0
     with Workers() as workers, closing(_requests(path)) as requests:
+        workers.check()
         for page, text in workers.map(requests):
             pages, unreadable = pages + 1, unreadable + (text is None)
             if text:

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.cores import usable_cores
 
 PROGRAM = Path(__file__).with_name("markup.py")
@@ -34,17 +35,38 @@ class Workers:
         self._threads = ThreadPoolExecutor(self._count, "markup")
         self._own = threading.local()  # each thread talks to one process
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()  # of the list, and of whether more may be started
+        self._ended = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._processes:
-            process.kill()
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.kill()
         self._threads.shutdown()
         for process in self._processes:
             _close(process)
+
+    def check(self) -> None:
+        """Have one article answered that any process can read.
+
+        Raises:
+            CorpusError: no process can be started, or it ends at once.
+        """
+        remedy = "free some memory, or install mwparserfromhell anew"
+        try:
+            asked = self._threads.submit(self._ask, {"title": "A", "wikitext": "a", "namespaces": []})
+            answer = asked.result()
+        except OSError as error:
+            raise CorpusError(
+                f"no process can be started to remove markup: {error.strerror or error}; {remedy}"
+            ) from error
+        if answer is None:
+            raise CorpusError(f"the process that removes markup ends at once; {remedy}")
 
     def map(self, requests: Iterable[tuple[Item, dict[str, Any]]]) -> Iterator[tuple[Item, str | None]]:
         """The text of each article, in order, beside the item that came with its request.
@@ -85,7 +107,10 @@ class Workers:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        self._processes.append(process)
+        with self._lock:
+            self._processes.append(process)
+            if self._ended:  # it started while the others were killed
+                process.kill()
         return process
 
 

@@ -129,6 +129,19 @@ def test_articles_that_cannot_be_read_are_counted(
         list(read_articles(write_dump(tmp_path / EN, page("A", "bad"), page("B", "bad"))))
 
 
+def test_a_machine_that_removes_no_markup_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the end of the dump, and not as a fault of the dump's."""
+    (tmp_path / "program.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr("dupt_swarm.learning.wikipedia.workers.PROGRAM", tmp_path / "program.py")
+    with pytest.raises(CorpusError, match=r"removes markup ends at once; .* install mwparserfromhell anew"):
+        list(read_articles(write_dump(tmp_path / DE, BEAR)))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(CorpusError, match="no process can be started to remove markup: No such file"):
+        list(read_articles(tmp_path / DE))
+
+
 def test_a_dump_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what to install; the dump is not left out, for it is in order."""
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,30 @@ def test_who_stops_asking_waits_for_nobody() -> None:
     """Also where a process never answers."""
     with Workers() as workers:
         assert next(workers.map(enumerate(map(request, ["a", HUNG, HUNG])))) == (0, "A")
+
+
+@pytest.mark.usefixtures("program")
+def test_a_process_that_starts_at_the_end_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the others were killed before it was there: it would never answer."""
+    popen, starting, ending = subprocess.Popen, threading.Event(), threading.Event()
+
+    def slow(*given: Any, **more: Any) -> Any:
+        starting.set()
+        ending.wait()
+        return popen(*given, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    with Workers() as workers:
+        shutdown = workers._threads.shutdown
+
+        def wait_for_threads(**how: bool) -> None:
+            if not how:  # the others have been killed
+                ending.set()
+            shutdown(**how)
+
+        monkeypatch.setattr(workers._threads, "shutdown", wait_for_threads)
+        workers._threads.submit(workers._ask, request(HUNG))
+        starting.wait()
 
 
 def test_processes_end_with_the_one_that_started_them() -> None:
