@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from tests.support.foreign_tokenizers import openai_gpt
 from tests.support.programs import LISTEN, dupt_model, dupt_peer
 from tests.support.tiny import tiny_manifest
@@ -44,3 +45,13 @@ def test_a_swarm_with_another_models_tokenizer(bootstrap: dict[str, Any], text: 
     done = dupt_model("generate", model, "--prompt", "def", "--tokens", "5", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["text"]
+
+
+def test_a_tokenizer_that_nobody_would_fetch(manifest: Path, tmp_path: Path) -> None:
+    """A file larger than others accept is refused before the swarm is there."""
+    with (tmp_path / "tokenizer.json").open("ab") as file:
+        file.truncate(TOKENIZER_BYTES_MAX + 1)
+    done = dupt_peer("bootstrap", str(manifest), *LISTEN, "--state-dir", str(tmp_path / "first"))
+    assert done.returncode == 10
+    assert "tokenizer.json: it has 67,108,865 bytes, and 67,108,864 are the most" in done.stderr
+    assert not (tmp_path / "first").exists()

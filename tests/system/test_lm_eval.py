@@ -104,7 +104,7 @@ def harness(lm_eval: list[str], exported: Path, folder: Path) -> float:
         "--model",
         "hf",
         "--model_args",
-        f"pretrained={exported},dtype=float32,logits_cache=False",
+        f"pretrained={exported},dtype=float32,logits_cache=False,add_bos_token=False",
     ]
     command += ["--tasks", "held_out", "--include_path", ".", "--output_path", "results"]
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "TMPDIR": str(folder)}
