@@ -34,6 +34,7 @@ MAY_BE_EMPTY = {
     ("Swarm", "Averagings by outcome"): "no averaging failed",
     ("Swarm", "Rejected"): "no contribution and no record was rejected",
     ("Peer", "Failed averagings"): "none did",
+    ("Peer", "Refused"): "nobody sent what a healthy peer would not",
     ("Peer", "State downloads"): "nobody missed a round",
     ("Peer", "Failures"): "restarts have a series for each reason that occurred",
     ("Peer", "Checkpoint age"): "oracles save every five minutes",
