@@ -23,11 +23,6 @@ NUMBER_MAX, SHOWN_CHARACTERS = 2**40, 120
 Config = Mapping[str, Any]
 
 
-def as_it_is(config: Config) -> dict[str, Any]:
-    """For architectures that have written config.json in one way only."""
-    return dict(config)
-
-
 def no_more(_model: Model) -> dict[str, Any]:
     """For architectures whose tables say all."""
     return {}
@@ -51,9 +46,9 @@ class Architecture:
         parts: fields of `Model` that all its models have alike.
         fixed: keys of config.json of which we have some values only; the first one is what they are if they
             are absent, and what we write.
+        tidy: brings what other versions write into the form of these tables.
         end: the token that ends a text where config.json names none; empty: it must.
         dropouts: the keys of config.json that are our dropout; all must be alike.
-        tidy: brings what other versions write into the form of these tables.
         more: what config.json says besides, of a model.
         too_odd: why a model with these parts cannot be written all the same, or an empty string.
     """
@@ -65,9 +60,9 @@ class Architecture:
     keys: Mapping[str, str]
     parts: Mapping[str, Any]
     fixed: Mapping[str, tuple[Any, ...]]
+    tidy: Callable[[Config], dict[str, Any]]
     end: str = ""
     dropouts: tuple[str, ...] = ()
-    tidy: Callable[[Config], dict[str, Any]] = field(default=as_it_is)
     more: Callable[[Model], dict[str, Any]] = field(default=no_more)
     too_odd: Callable[[Model], str] = field(default=never)
 

@@ -8,18 +8,22 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
 from dupt_swarm.learning.architectures.names import Names, Row
 
+# What OpenAI GPT's models have too.
+GPT_ROWS = (
+    Row("h.*.ln_1", "transformer.h.*.ln_1"),
+    Row("h.*.attn.c_attn", "transformer.h.*.attn.c_attn", conv1d=True),
+    Row("h.*.attn.c_proj", "transformer.h.*.attn.c_proj", conv1d=True),
+    Row("h.*.ln_2", "transformer.h.*.ln_2"),
+    Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
+    Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
+    Row("head", HEAD),
+)
 NAMES = Names(
     (
         Row("wte", "transformer.wte"),
         Row("wpe", "transformer.wpe"),
-        Row("h.*.ln_1", "transformer.h.*.ln_1"),
-        Row("h.*.attn.c_attn", "transformer.h.*.attn.c_attn", conv1d=True),
-        Row("h.*.attn.c_proj", "transformer.h.*.attn.c_proj", conv1d=True),
-        Row("h.*.ln_2", "transformer.h.*.ln_2"),
-        Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
-        Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
+        *GPT_ROWS,
         Row("ln_f", "transformer.ln_f"),
-        Row("head", HEAD),
     ),
     prefix="transformer.",
     passed_over=("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
-from dupt_swarm.learning.architectures.gpt2 import GPT_DROPOUTS, GPT_KEYS, GPT_PARTS
+from dupt_swarm.learning.architectures.architecture import Architecture, Config
+from dupt_swarm.learning.architectures.gpt2 import GPT_DROPOUTS, GPT_KEYS, GPT_PARTS, GPT_ROWS
 from dupt_swarm.learning.architectures.gpt2 import tidy as tidy_gpt2
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
@@ -14,13 +14,7 @@ NAMES = Names(
     (
         Row("wte", "transformer.tokens_embed"),
         Row("wpe", "transformer.positions_embed"),
-        Row("h.*.attn.c_attn", "transformer.h.*.attn.c_attn", conv1d=True),
-        Row("h.*.attn.c_proj", "transformer.h.*.attn.c_proj", conv1d=True),
-        Row("h.*.ln_1", "transformer.h.*.ln_1"),
-        Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
-        Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
-        Row("h.*.ln_2", "transformer.h.*.ln_2"),
-        Row("head", HEAD),
+        *GPT_ROWS,
     ),
     prefix="transformer.",
     passed_over=("transformer.h.*.attn.bias", "transformer.position_ids"),

@@ -171,8 +171,13 @@ def _find_files(folder: Path) -> list[Path]:
         path = find_file(folder, name)
         if path is None or path in paths:
             raise CheckpointError(f"{folder / name}: missing, or the same as another; fetch the model again")
-        with path.open("rb") as file:
-            headers += int.from_bytes(file.read(8), "little")
+        try:
+            with path.open("rb") as file:
+                headers += int.from_bytes(file.read(8), "little")
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: cannot be read: {error.strerror}; check its permissions"
+            ) from error
         if headers > HEADERS_BYTES_MAX:
             raise CheckpointError(f"{path}: not a safetensors file, or damaged: its header is too long")
         paths.append(path)

@@ -11,18 +11,9 @@ import transformers
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.manifest import Model
+from tests.learning.decoder.test_gpt import small
 from tests.support.hugging_face import no_complaints
 
-SHAPE: dict[str, Any] = {
-    "vocabulary_size": 300,
-    "context_length": 12,
-    "layers": 2,
-    "heads": 4,
-    "width": 32,
-    "hidden_width": 128,
-    "init_std": 0.2,
-}
 LLAMA = ARCHITECTURES["llama"].parts
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt1": ("openai-gpt", {"placement": "post"}),
@@ -81,7 +72,7 @@ def compare(model: GPT, reference: Any, names: Names) -> None:
 def test_it_computes_what_transformers_computes(name: str) -> None:
     """GPT-1, GPT-2 and LLaMA: multi-head, grouped and multi-query, tied and untied."""
     architecture, parts = MODELS[name]
-    config = Model(**(SHAPE | parts))
+    config = small(init_std=0.2, **parts)
     table = ARCHITECTURES[architecture]
     assert table.problem(config) == ""
     with no_complaints():
@@ -94,13 +85,8 @@ def test_it_computes_what_transformers_computes(name: str) -> None:
 
 def test_it_computes_what_a_parallel_block_computes() -> None:
     """PaLM's parallel block with multi-query attention and rotary positions is Falcon's, but for SwiGLU."""
-    config = Model(
-        **(
-            SHAPE
-            | {"placement": "parallel", "positions": "rotary", "kv_heads": 1}
-            | {"biases": False, "feed_forward": "gelu"}
-        )
-    )
+    parts = {"placement": "parallel", "positions": "rotary", "kv_heads": 1}
+    config = small(init_std=0.2, biases=False, feed_forward="gelu", **parts)
     settings = transformers.FalconConfig(
         vocab_size=300,
         hidden_size=32,
