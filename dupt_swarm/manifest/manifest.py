@@ -17,18 +17,18 @@ from typing import Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
+from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
+from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
     HASH,
     Encoding,
     Inner,
     Limits,
-    Model,
     Objective,
     Outer,
     Rounds,
     Schedule,
-    Table,
     Tokenizer,
 )
 from dupt_swarm.schedule.growth import growing_rounds, steps_before

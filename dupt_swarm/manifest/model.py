@@ -1,0 +1,101 @@
+"""The table `[model]`: what the decoder is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dupt_swarm.manifest.table import Table
+
+
+class Model(Table):
+    """The decoder: its shape, and which parts it is made of; the presets say who uses which."""
+
+    vocabulary_size: int = Field(
+        ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a task, and any that are unused"
+    )
+    context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
+    layers: int = Field(ge=1, le=1024, description="transformer blocks")
+    heads: int = Field(ge=1, le=1024, description="attention heads of each block; divides width")
+    kv_heads: int = Field(
+        default=0, ge=0, le=1024, description="heads of keys and values; 0: as many as heads, 1: multi-query"
+    )
+    width: int = Field(ge=1, le=1 << 16, description="d_model")
+    hidden_width: int = Field(ge=1, le=1 << 18, description="width of the feed-forward layer")
+    positions: Literal["learned", "sinusoidal", "rotary"] = Field(
+        default="learned", description="added to embeddings, or queries and keys turned (`rotary`)"
+    )
+    rotary_base: float = Field(default=10_000.0, ge=2, le=1e9, description="θ of the slowest angles")
+    norm: Literal["layer", "rms"] = Field(default="layer", description="layer norm or RMS norm")
+    norm_epsilon: float = Field(default=1e-5, gt=0, le=1e-2, description="added to the variance")
+    placement: Literal["post", "pre", "parallel"] = Field(
+        default="pre",
+        description="norms after residual sums (GPT-1), before layers (GPT-2), or one for both (PaLM)",
+    )
+    feed_forward: Literal["gelu", "relu", "swiglu"] = Field(
+        default="gelu", description="`swiglu` has three matrices, the others two"
+    )
+    biases: bool = Field(default=True, description="of linear layers and layer norms")
+    tie_embeddings: bool = Field(default=True, description="W_e serves the output too")
+    qk_norm: bool = Field(default=False, description="normalise each head's queries and keys")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="on embeddings, attention and residuals")
+    init_std: float = Field(default=0.02, gt=0, le=1, description="standard deviation of initial weights")
+
+    @field_validator("norm", mode="before")
+    @classmethod
+    def _renamed(cls, value: Any) -> Any:
+        if value in ("pre", "post"):
+            raise ValueError(f'"{value}" says where norms stand; write placement = "{value}"')
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spelling(cls, value: Any) -> Any:
+        # Or equal models would hash differently.
+        if isinstance(value, dict) and value.get("kv_heads") == value.get("heads"):
+            return value | {"kv_heads": 0}
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads = {self.heads} does not divide width = {self.width}; "
+                f"choose a width that is a multiple of {self.heads}"
+            )
+        if self.heads % self.key_value_heads:
+            raise ValueError(
+                f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}; choose a divisor, or 0"
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f'positions = "rotary" turns pairs of features, and width ÷ heads = {self.head_width} '
+                "is odd; choose an even one"
+            )
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f'positions = "sinusoidal" needs an even width, not {self.width}')
+        if self.positions != "rotary" and self.rotary_base != Model.model_fields["rotary_base"].default:
+            raise ValueError(f'rotary_base has no meaning with positions = "{self.positions}"; leave it out')
+        return self
+
+    @property
+    def parts(self) -> str:
+        """What it is made of, for people."""
+        said = [f"{self.placement} {self.norm} norm", f"{self.positions} positions", self.feed_forward]
+        if self.kv_heads:
+            said.append(f"{self.kv_heads} key-value head{'s' if self.kv_heads > 1 else ''}")
+        said += ["no biases"] if not self.biases else []
+        said += ["untied embeddings"] if not self.tie_embeddings else []
+        said += ["QK norm"] if self.qk_norm else []
+        return ", ".join(said)
+
+    @property
+    def head_width(self) -> int:
+        """Features of each head."""
+        return self.width // self.heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """How many heads of keys and values there are."""
+        return self.kv_heads or self.heads
