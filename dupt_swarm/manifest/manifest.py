@@ -35,6 +35,8 @@ from dupt_swarm.schedule.growth import growing_rounds, steps_before
 from dupt_swarm.schema.explain import explain_difference, explain_invalid
 from dupt_swarm.schema.toml import render_toml
 
+NAME_LENGTH_MAX = 40
+
 
 class Manifest(Table):
     """Everything that all peers of one swarm must share."""
@@ -57,8 +59,10 @@ class Manifest(Table):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}", value):
-            raise ValueError("use 1 to 40 letters, digits and hyphens, beginning with a letter or digit")
+        if len(value) > NAME_LENGTH_MAX or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", value):
+            raise ValueError(
+                f"use 1 to {NAME_LENGTH_MAX} letters, digits and hyphens, beginning with a letter or digit"
+            )
         return value
 
     @field_validator("initial_digest")

@@ -10,8 +10,8 @@ from torch import nn
 from dupt_swarm.learning.objectives.build import build_model, decoder_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
 
-NAME_LENGTH_MAX = 40
 TOKEN_ROWS = ("wte.weight", "lm_head.weight")  # parameters with a row for each token
 
 
