@@ -22,7 +22,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
 from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
-from dupt_swarm.network.states.exchange import Hello
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of

@@ -44,7 +44,8 @@ from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.network.reach.dialback import Answer
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.replica.blob import Blob, Index

@@ -20,7 +20,8 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_internals import memory_of
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import Assembly, Blob
 from tests.support.stranger import peer_id_in, stranger_beside
 

@@ -13,7 +13,8 @@ from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.identity import load_identity, owner_tag
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import peers_key
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore

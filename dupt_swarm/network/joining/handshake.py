@@ -13,7 +13,8 @@ from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly

@@ -109,8 +109,8 @@ async def daemon_failure(p2p: P2P) -> str:
             return repr(error)
         if is_cut_off(p2p):
             return "nobody reads what it says"
-        if memory_of(p2p) > MEMORY_BYTES_MAX:
-            return f"it takes {memory_of(p2p) >> 20} MiB"
+        if (taken := memory_of(p2p)) > MEMORY_BYTES_MAX:
+            return f"it takes {taken >> 20} MiB"
 
 
 async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 store           our own state: begins the next one, fetches newer ones
 sync            looks for a newer state in each view
+hello           what a peer tells anyone who asks
 exchange        serves blobs and fetches them
 donor           who may give chunks, and how it fails
 download        one blob from all donors at once

@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import math
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import AsyncIterator, Protocol  # noqa: UP035 (hivemind recognises streams by this one only)
 
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -30,6 +28,7 @@ from dupt_swarm.network.states.donor import (
     reason_of,
 )
 from dupt_swarm.network.states.download import Download
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
@@ -45,56 +44,6 @@ NEXT_DONOR_SECONDS = 1.0
 # A downloader that reads a chunk more slowly than this is dropped.
 SEND_SECONDS = 30.0
 REQUEST_CHUNKS_MAX = 64
-STATES_MAX = 16  # read of those that a hello names
-_STATE = re.compile(r"(?P<round>[0-9]{1,18}):(?P<digest>[0-9a-f]{64})")
-
-
-@dataclass(frozen=True)
-class Hello:
-    """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON.
-
-    ``time`` is its clock when it answers, seconds since the epoch, and ``states`` names the replica states
-    that it gives then, each as ``round:digest``; both are empty if it does not tell.
-    """
-
-    version: str
-    swarm_id: str
-    manifest: str
-    tokenizer_blob: str
-    state_digest: str
-    time: str = field(default="", compare=False)
-    states: str = field(default="", compare=False)
-
-    @property
-    def clock(self) -> float:
-        """``time`` as a number; 0 if it is missing or malformed."""
-        try:
-            clock = float(self.time)
-        except ValueError:
-            return 0.0
-        return clock if math.isfinite(clock) else 0.0
-
-    @property
-    def rounds(self) -> dict[str, int]:
-        """The round of each state that it gives, by digest."""
-        found = map(_STATE.fullmatch, self.states.split()[:STATES_MAX])
-        return {match["digest"]: int(match["round"]) for match in found if match}
-
-    @classmethod
-    def parse(cls, data: bytes) -> Hello:
-        """Read another peer's hello.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        try:
-            tree = load(data)
-            hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})
-            for value in vars(hello).values():
-                str.encode(value)  # JSON may have halves of characters
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a hello of a dupt_swarm peer: {error}") from error
-        return hello
 
 
 class Shelf(Protocol):

@@ -36,9 +36,8 @@ class UploadSlots:
         self._count = max(count, self._strangers_max + 1)
         self._streams: Counter[Hashable] = Counter()
         self._strangers: dict[Hashable, float] = {}  # since when each has its slot
-        self._asking: dict[
-            Hashable, float
-        ] = {}  # strangers that found none, in turn, and when they asked last
+        # Strangers that found none, in turn, and when they asked last.
+        self._asking: dict[Hashable, float] = {}
         self._clock = clock
 
     @classmethod

@@ -13,7 +13,8 @@ from hivemind.p2p import P2PContext
 
 from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.reach.dialback import DialBack
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.messages import Checkup
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import NOBODY

@@ -13,7 +13,8 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.donor import NOT_HELD
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.upload_slots import SLOTS, SMALL_BYTES
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 

@@ -12,7 +12,8 @@ from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.donor import NOT_HELD
-from dupt_swarm.network.states.exchange import Exchange, Hello
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 
 HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
