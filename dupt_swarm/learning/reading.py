@@ -38,9 +38,8 @@ def reported(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error) as error:
         raise _damaged(path, error) from error
     except OSError as error:
-        if (
-            error.errno is None and path.suffix.lower() in COMPRESSIONS
-        ):  # from what unpacks it, not the system
+        # Without a number it comes from what unpacks the file, not from the system.
+        if error.errno is None and path.suffix.lower() in COMPRESSIONS:
             raise _damaged(path, error) from error
         raise InaccessibleError(
             f"{error.filename or path}: cannot be read: {error.strerror or error}; "

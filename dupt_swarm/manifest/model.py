@@ -96,6 +96,11 @@ class Model(Table):
         return self.width // self.heads
 
     @property
+    def gated(self) -> bool:
+        """Whether a third matrix of the feed-forward layer is a gate."""
+        return self.feed_forward == "swiglu"
+
+    @property
     def key_value_heads(self) -> int:
         """How many heads of keys and values there are."""
         return self.kv_heads or self.heads

@@ -13,7 +13,7 @@ def gpt_numel(model: Model) -> int:
     width, hidden = model.width, model.hidden_width
     kv_width = model.key_value_heads * model.head_width
     attention = 2 * width * (width + kv_width) + 2 * (width + kv_width) + 4 * model.head_width
-    matrices = 3 if model.feed_forward == "swiglu" else 2
+    matrices = 3 if model.gated else 2
     feed_forward = matrices * width * hidden + 2 * hidden + width
     block = attention + feed_forward + 4 * width
     embeddings = (1 if model.tie_embeddings else 2) * model.vocabulary_size + model.context_length

@@ -64,7 +64,7 @@ def _activation_bytes(manifest: Manifest, device: str) -> float:
     size = 2 if device == "cuda" else FLOAT
     # Two residual sums in fp32; two norms, query, key, value, attention, projection; the hidden layer twice,
     # and with a gate twice as much.
-    hidden = 4 if model.feed_forward == "swiglu" else 2
+    hidden = 4 if model.gated else 2
     layer = (2 * FLOAT + 7 * size) * model.width + hidden * size * model.hidden_width
     if device != "cuda":
         layer += 2 * size * model.heads * model.context_length  # attention's probabilities
