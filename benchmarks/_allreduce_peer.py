@@ -18,17 +18,14 @@ import uvloop
 from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.compression import Float16Compression
-from hivemind.dht.node import DHTNode
-from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Offer
-from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
+from dupt_swarm.network.averaging.average import Means, Offer
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
-from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, encode_parts, part_sizes
@@ -36,7 +33,7 @@ from dupt_swarm.settings import NodeSettings
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 SECONDS, CHUNK_SECONDS = 120.0, 30.0
-TOKENS = 1000.0  # fewer than a contribution to any round may stand for
+TOKENS = 1000  # fewer than a contribution to any round may stand for
 ARMS: dict[str, dict[str, Mapping[str, Any]]] = {
     "reduce fp16": {"encoding": {"contribution": "scaled_fp16", "average": "scaled_fp16"}},
     "reduce int8": {"encoding": {"contribution": "int8", "average": "int8"}},
@@ -129,16 +126,15 @@ class Ours:
         key = load_identity(identity)
         p2p = await start_daemon(NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identity), folder)
         stack.push_async_callback(p2p.shutdown)
+        self._me = str(p2p.peer_id)
         if initial_peers:
             await connect(p2p, initial_peers)
-        place = DHTID.from_bytes(place_of(p2p.peer_id.to_bytes()))
-        node = await DHTNode.create(p2p=p2p, node_id=place, initial_peers=list(initial_peers) or None)
-        stack.push_async_callback(node.shutdown)
         blobs = Exchange(p2p)
         await blobs.start()
         for arm, manifest in self._manifests.items():
-            self._averagers[arm] = SwarmAverager(manifest, node, self._note)
-            await self._averagers[arm].open(p2p, self._vector.mine.numel(), Sharing(blobs, key))
+            means = Means(manifest, p2p, key, self._vector.mine.numel(), blobs)
+            self._averagers[arm] = SwarmAverager(means, self._note)
+            await self._averagers[arm].open()
         return str((await p2p.get_visible_maddrs())[0])
 
     async def prepare(self, arm: str) -> dict[str, Any]:
@@ -149,11 +145,12 @@ class Ours:
         self._contribution = await asyncio.to_thread(encode_parts, codec, self._vector.mine)
         return {"began": began, "ended": time.monotonic(), "used": time.process_time() - used}
 
-    async def average(self, arm: str, turn: int) -> dict[str, Any]:
-        """Find the group, and average in it; its time begins when there is a group."""
+    async def average(self, arm: str, turn: int, members: Sequence[str]) -> dict[str, Any]:
+        """Find the group of ``members``, and average in it; its time begins when there is a group."""
         state = hashlib.sha256(arm.encode()).hexdigest()
         offer = Offer(self._contribution, TOKENS, turn, state, self._take)
-        result = await self._averagers[arm].average(offer, self._count)
+        companions = [each for each in members if each != self._me]
+        result = await self._averagers[arm].average(offer, companions)
         ended = time.monotonic()
         if result.evidence is None or len(result.mates) != self._count - 1:
             raise RuntimeError(f"{arm}: the round failed ({result.reason or 'somebody is missing'})")
@@ -198,7 +195,7 @@ async def run_ours(vector: Vector, count: int, initial_peers: Sequence[str], fol
             if order["do"] == "prepare":
                 tell(await peer.prepare(order["arm"]))
             else:
-                tell(await peer.average(order["arm"], order["turn"]))
+                tell(await peer.average(order["arm"], order["turn"], order["members"]))
 
 
 def main() -> None:

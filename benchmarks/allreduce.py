@@ -57,6 +57,7 @@ class Peer:
     """One process, and the last answer that it gave."""
 
     popen: subprocess.Popen[str]
+    peer_id: str = ""
 
     @classmethod
     def start(cls, folder: str, **order: Any) -> Peer:
@@ -154,9 +155,10 @@ def _start(kind: str, size: int, count: int, stack: ExitStack) -> list[Peer]:
     for number in range(count):
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dupt-"))
         order = {"kind": kind, "number": number, "count": count, "values": size}
-        peers.append(Peer.start(folder, initial_peers=addresses[:1], **order))
+        peers.append(Peer.start(folder, initial_peers=addresses, **order))
         stack.callback(peers[-1].close)
         addresses.append(peers[-1].answer()["address"])
+        peers[-1].peer_id = addresses[-1].rpartition("/")[2]
     return peers
 
 
@@ -179,8 +181,9 @@ def _take_turn(arm: str, peers: Sequence[Peer], turn: int, into: Turns, size: in
 
 
 def _ask(peers: Sequence[Peer], what: str, arm: str, turn: int) -> list[dict[str, Any]]:
+    members = [peer.peer_id for peer in peers]
     for peer in peers:
-        peer.tell(do=what, arm=arm, turn=turn)
+        peer.tell(do=what, arm=arm, turn=turn, members=members)
     return [peer.answer() for peer in peers]
 
 

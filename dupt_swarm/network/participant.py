@@ -12,7 +12,8 @@ from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
+from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
@@ -280,10 +281,21 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
 
 
 async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:
-    averager = SwarmAverager(connection.manifest, connection.dht, host.tell, connection.bandwidth)
     assert connection.settings.identity_path is not None
-    sharing = Sharing(connection.exchange, load_identity(connection.settings.identity_path))
-    await averager.open(connection.p2p, numel, sharing)
+    membership = connection.membership
+    means = Means(
+        manifest=connection.manifest,
+        p2p=connection.p2p,
+        key=load_identity(connection.settings.identity_path),
+        numel=numel,
+        blobs=connection.exchange,
+        bandwidth=connection.bandwidth,
+        callable=connection.started.reach != "client",
+    )
+    averager = SwarmAverager(
+        means, host.tell, lambda state: membership.view.companions(state, membership.peer_id)
+    )
+    await averager.open()
     return averager
 
 

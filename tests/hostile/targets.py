@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import json
 from collections import Counter
@@ -31,7 +32,8 @@ from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.agreement import Decision, Report, Vote
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
-from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.roll import ID_DIGITS, Roll
+from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import read_signed, sign
@@ -245,6 +247,7 @@ def _parse_record(value: bytes) -> None:
 
 def _signed_contents() -> st.SearchStrategy[bytes]:
     content = {"swarm": SWARM, "round": 3, "state": STATE, "contribution": "0" * 64, "tokens": 10}
+    content["callable"] = True
     honest = sign(_key(), "contribution", content)
     trees = changed_tree(content, st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=5)))
     return st.one_of(
@@ -260,6 +263,30 @@ def _signed_list() -> bytes:
     group = group_of(_keys())
     decision = Decision(1, (0, 1), (0, 2))
     return group.signed_list(decision).sign(_keys()[group.coordinator_of(1)])
+
+
+def _joins() -> st.SearchStrategy[bytes]:
+    return json_of(JoinMessage(statement="abcd", after="0" * ID_DIGITS).model_dump())
+
+
+def _rolls() -> st.SearchStrategy[bytes]:
+    return st.one_of(
+        json_of(RollMessage.of(group_of(_keys()).roll).model_dump()),
+        changed_bytes([group_of(_keys()).roll.data]),
+    )
+
+
+def _read_roll(data: bytes) -> None:
+    statements = group_of(_keys()).roll.statements
+    try:
+        message = RollMessage.model_validate_json(data)
+    except ValueError:
+        Roll.read(data, statements)
+    else:
+        Roll.read(
+            base64.b64decode(message.roll),
+            [Statement.read(base64.b64decode(each), SWARM) for each in message.statements],
+        )
 
 
 def _read_report(data: bytes) -> None:
@@ -416,9 +443,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
     "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),
     "signed lists": lambda: Target(changed_bytes([_signed_list()]), SignedList.read),
-    "members": lambda: Target(
-        msgpack_of([0, 5.0, b"statement"]), lambda data: Member.unpack(data, 100.0).pack()
-    ),
+    "who comes to end a round": lambda: Target(_joins(), JoinMessage.model_validate_json),
+    "rolls": lambda: Target(_rolls(), _read_roll),
     "reports": lambda: Target(_reports(), _read_report),
     "answers to reports": lambda: Target(_answers(), _read_answer),
     "logs": lambda: Target(json_of(_log()), _read_log),

@@ -13,6 +13,7 @@ os.environ.setdefault("GOLOG_LOG_LEVEL", "fatal")
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
+from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.joining.entry import enter_dht
@@ -30,7 +31,13 @@ class Station:
 
     p2p: P2P
     address: str
+    key: RSAPrivateKey
     dht: DHTNode | None = None
+
+    @property
+    def peer_id(self) -> str:
+        """Its peer id."""
+        return str(self.p2p.peer_id)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,14 +70,14 @@ def stations(
                 settings = NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identities[number])
                 p2p = await start_daemon(settings, tmp_path_factory.mktemp("p"))
                 [address, *_] = await p2p.get_visible_maddrs()
-                started.append(Station(p2p, str(address)))
+                started.append(Station(p2p, str(address), load_identity(identities[number])))
                 if manifest is not None:
                     if number:
                         await connect(p2p, [station.address for station in started[:-1]])
                     started[-1].dht = await enter_dht(
                         p2p,
                         [started[0].address] if number else [],
-                        build_validator(manifest, load_identity(identities[number])),
+                        build_validator(manifest, started[-1].key),
                         client_mode=False,
                     )
             yield started

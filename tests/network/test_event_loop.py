@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dupt_swarm.network.averaging.average import Offer
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor
@@ -24,7 +23,7 @@ from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
-from tests.support.averages import Collected
+from tests.support.averages import DIGEST, Collected, open_averaging
 from tests.support.contributions import encoded, put
 from tests.support.loopback import LOOPBACK
 from tests.support.memory import leave
@@ -140,17 +139,16 @@ def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
-            averagers = [SwarmAverager(manifest, peer.dht) for peer in peers]
-            for averager, peer in zip(averagers, peers, strict=True):
-                await averager.open(peer.p2p, NUMEL)
+            averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
             taken = [Collected() for _ in peers]
             offers = [
-                Offer(encoded(torch.full((NUMEL,), value), manifest), 10.0, 7, "ab" * 32, each.take)
+                Offer(encoded(torch.full((NUMEL,), value), manifest), 10, 7, DIGEST, each.take)
                 for value, each in zip((1.0, 3.0), taken, strict=True)
             ]
             with Passes(monkeypatch) as passes:
                 results = await asyncio.gather(
-                    *(each.average(offer, 2) for each, offer in zip(averagers, offers, strict=True))
+                    averagers[0].averager.average(offers[0], [averagers[1].peer_id]),
+                    averagers[1].averager.average(offers[1], [averagers[0].peer_id]),
                 )
             assert passes.seen == []
             assert passes.elsewhere == 2

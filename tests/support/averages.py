@@ -1,12 +1,20 @@
-"""Rounds of an averager, with the average that it gives away part by part put together again."""
+"""Rounds of averagers, with the average that each gives away part by part put together again."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dupt_swarm.network.averaging.average import Average, Offer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.roll import Roll
+from tests.support.contributions import encoded
+
+DIGEST = "ab" * 32
 
 
 @dataclass(frozen=True)
@@ -37,16 +45,67 @@ class Collected:
         return Received(**vars(outcome), values=None if outcome.reason else self.values)
 
 
-async def average(
-    averager: SwarmAverager,
-    contribution: bytes,
-    weight: float,
+class Averaging:
+    """One peer's averager, for vectors that need not be known beforehand.
+
+    Attributes:
+        means: of the averager.
+        averager: the averager.
+    """
+
+    def __init__(self, means: Means, averager_type: type[SwarmAverager] = SwarmAverager) -> None:
+        self.means = means
+        self.averager = averager_type(means)
+
+    @property
+    def peer_id(self) -> str:
+        """Its peer id."""
+        return self.means.me
+
+    async def average(
+        self,
+        contribution: bytes,
+        tokens: int,
+        companions: Sequence[str],
+        *,
+        round: int = 7,
+        digest: str = DIGEST,
+    ) -> Received:
+        """Take part in a round."""
+        collected = Collected()
+        offer = Offer(contribution, tokens, round, digest, collected.take)
+        return collected.with_outcome(await self.averager.average(offer, companions))
+
+    async def average_in(self, roll: Roll, values: Tensor) -> Received:
+        """Take part in a group that need not find itself."""
+        collected = Collected()
+        mine = roll.statements[roll.members.index(self.peer_id)].claim
+        offer = Offer(
+            encoded(values, self.means.manifest), mine.tokens, mine.round, mine.state, collected.take
+        )
+        return collected.with_outcome(await self.averager._average_in(roll, offer))
+
+
+async def open_averaging(manifest: Manifest, station: Any, numel: int, **means: Any) -> Averaging:
+    """The averager on ``station``, which answers others from now on."""
+    averaging = Averaging(Means(manifest, station.p2p, station.key, numel, **means))
+    await averaging.averager.open()
+    return averaging
+
+
+def start_round(
+    members: Sequence[Averaging],
+    contributions: Sequence[Tensor],
+    tokens: Sequence[int],
     *,
-    round: int = 7,
-    digest: str = "ab" * 32,
-    group_size: int,
-) -> Received:
-    """Take part in a round."""
-    collected = Collected()
-    offer = Offer(contribution, weight, round, digest, collected.take)
-    return collected.with_outcome(await averager.average(offer, group_size))
+    awaited: Sequence[str] = (),
+    **where: Any,
+) -> list[asyncio.Task[Received]]:
+    """All take part in a round, and wait for one another, and for ``awaited``."""
+    ids = {*(each.peer_id for each in members), *awaited}
+    return [
+        asyncio.create_task(
+            each.average(encoded(part, each.means.manifest), count, sorted(ids - {each.peer_id}), **where)
+        )
+        for each, part, count in zip(members, contributions, tokens, strict=True)
+    ]

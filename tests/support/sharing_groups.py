@@ -3,6 +3,7 @@
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.contribution import Claim
@@ -22,4 +23,4 @@ def group_of(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
         Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
         for place, (peer, key) in enumerate(keys.items())
     ]
-    return SharingGroup("ab" * 20, statements[0].claim, tuple(statements), frozenset(keys))
+    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements, ""))

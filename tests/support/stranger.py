@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from hivemind.averaging import DecentralizedAverager
 from hivemind.dht.node import DHTNode
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
@@ -18,8 +17,6 @@ from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 
 TUPLE_CODE = 0x40  # hivemind's extension type for tuples
-# The names on the wire are those of the classes.
-AveragerStub: Any = type("SwarmAverager", (DecentralizedAverager,), {})
 
 
 def nested_extensions(depth: int = 200) -> bytes:

@@ -62,7 +62,7 @@ class ScreeningRunner(OpenRunner):
         **kwargs: Any,
     ) -> None:
         """``offer`` has a vector of ``numel`` values; ``kwargs`` are `AllReduceRunner`'s."""
-        super().__init__(tensors=[], weight=offer.weight, **kwargs)
+        super().__init__(tensors=[], weight=float(offer.tokens), **kwargs)
         self._bandwidth, self._give = bandwidth, offer.take
         self.tally = Tally()
         self._weight_limit = manifest.weight_limit(offer.round)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from hivemind.averaging.group_info import GroupInfo
+from hivemind.p2p import P2P
+from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.next_state import Take
 
@@ -59,19 +65,49 @@ class Offer:
 
     Attributes:
         contribution: encoded.
-        weight: tokens that it stands for.
+        tokens: that it stands for.
         round: rounds completed before the one that ends.
         state: digest of the replica state that it started from.
         take: gets the average, part by part as it arrives, in threads; of a failed round some parts, or none.
-        statement: what the exchange tells the group of it; empty: nothing.
     """
 
     contribution: bytes | memoryview
-    weight: float
+    tokens: int
     round: int
     state: str
     take: Take
-    statement: bytes = b""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What there is to end rounds with.
+
+    Attributes:
+        manifest: of the swarm.
+        p2p: the daemon.
+        key: the peer's identity.
+        numel: values of the vector that is averaged.
+        blobs: serves and fetches blobs; None: there are none.
+        bandwidth: of the link.
+        callable: whether others can call this peer.
+    """
+
+    manifest: Manifest
+    p2p: P2P
+    key: RSAPrivateKey
+    numel: int
+    blobs: Exchange | None = None
+    bandwidth: Bandwidth = field(default_factory=Bandwidth)
+    callable: bool = True
+
+    @property
+    def me(self) -> str:
+        """The own peer id."""
+        return str(self.p2p.peer_id)
+
+    def state(self, claim: Claim, digest: str = "") -> Statement:
+        """Our statement of a contribution; ``digest`` is that of its blob, if it is one."""
+        return Statement.make(self.manifest.swarm_id, claim, digest, self.key, callable=self.callable)
 
 
 class RoundExchange(Protocol):
@@ -83,23 +119,14 @@ class RoundExchange(Protocol):
 
     rejected: Counter[str]
 
-    async def prepare(self, offer: Offer) -> Offer:
-        """Make a contribution ready, before the group is looked for."""
+    async def open(self) -> None:
+        """Begin to serve other members."""
 
-    def check(self, member: Member, peer_id: str) -> None:
-        """Refuse a member for what it tells of itself, before there is a group.
+    async def prepare(self, offer: Offer) -> Statement:
+        """Make a contribution ready, before the group is looked for; what we state of it there."""
 
-        Raises:
-            ValueError: says why.
-        """
-
-    async def alone(self, offer: Offer) -> Average:
+    async def alone(self, offer: Offer, statement: Statement) -> Average:
         """The average of a round in which there is nobody else: the same arithmetic as in a group."""
 
-    async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
-        """Average in a group; ``members`` is in the order of ``group.peer_ids``."""
-
-
-def sum_of_tokens(members: list[Member]) -> int:
-    """The tokens that all contributions of a group stand for."""
-    return round(sum(member.weight for member in members))
+    async def average(self, roll: Roll, offer: Offer) -> Average:
+        """Average in a group, we being on its roll with what was prepared."""

@@ -8,30 +8,30 @@ from functools import cached_property
 
 from dupt_swarm.network.averaging.agreement import Decision
 from dupt_swarm.network.averaging.ballots import SignedList
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.replica.contribution import Claim
 
 
 @dataclass(frozen=True)
 class SharingGroup:
-    """The members by place: sorted by peer id, so that contributions have one order for all.
+    """The members by place, in the order of their peer ids, so that contributions have one order for all."""
 
-    Attributes:
-        group_id: as matchmaking drew it, hexadecimal.
-        claim: of our own contribution: round and state are the whole group's.
-        statements: one of each member.
-        callable: peer ids of those that others can call.
-    """
+    roll: Roll
 
-    group_id: str
-    claim: Claim
-    statements: tuple[Statement, ...]
-    callable: frozenset[str]
+    @property
+    def group_id(self) -> str:
+        """Hexadecimal."""
+        return self.roll.id
 
-    @cached_property
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """One of each member."""
+        return self.roll.statements
+
+    @property
     def members(self) -> list[str]:
         """Peer ids."""
-        return [each.maker for each in self.statements]
+        return self.roll.members
 
     @cached_property
     def digests(self) -> list[str]:
@@ -45,15 +45,15 @@ class SharingGroup:
         def drawn(place: int) -> bytes:
             return hashlib.sha256(f"{self.group_id} {self.members[place]}".encode()).digest()
 
-        return sorted((i for i, each in enumerate(self.members) if each in self.callable), key=drawn)
+        return sorted((i for i, each in enumerate(self.statements) if each.callable), key=drawn)
 
     def signed_list(self, decision: Decision) -> SignedList:
         """``decision`` as its coordinator signs it."""
         return SignedList(
             signer=self.coordinator_of(decision.ballot),
             group=self.group_id,
-            round=self.claim.round,
-            state=self.claim.state,
+            round=self.roll.claim.round,
+            state=self.roll.claim.state,
             ballot=decision.ballot,
             contributions=tuple(self.digests[place] for place in decision.choice),
             accepted=tuple(self.members[place] for place in decision.accepted),
@@ -69,8 +69,8 @@ class SharingGroup:
         about = (found.group, found.round, found.state, found.signer)
         if about != (
             self.group_id,
-            self.claim.round,
-            self.claim.state,
+            self.roll.claim.round,
+            self.roll.claim.state,
             self.coordinator_of(found.ballot),
         ):
             raise ValueError("a list of another group, or of another coordinator")

@@ -6,16 +6,14 @@ import asyncio
 from collections import Counter
 from contextlib import aclosing
 
-from hivemind.averaging.group_info import GroupInfo
-from hivemind.p2p import P2P
+from hivemind.p2p import PeerID
 
-from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
-from dupt_swarm.network.averaging.average import Average, Evidence, Offer, sum_of_tokens
-from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.parts import average_alone
-from dupt_swarm.network.p2p.bandwidth import Bandwidth
-from dupt_swarm.network.p2p.hivemind_internals import OpenAverager
+from dupt_swarm.network.averaging.reducers import Reducers
+from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import average_form
@@ -24,68 +22,69 @@ from dupt_swarm.replica.replay import average_form
 class Reduce:
     """See `RoundExchange`."""
 
-    def __init__(
-        self, manifest: Manifest, averager: OpenAverager, p2p: P2P, numel: int, bandwidth: Bandwidth
-    ) -> None:
-        """``averager`` takes the parts that others send; vectors have ``numel`` values."""
+    def __init__(self, means: Means) -> None:
         self.rejected: Counter[str] = Counter()
-        self._manifest, self._averager, self._p2p, self._bandwidth = manifest, averager, p2p, bandwidth
-        self._me, self._numel = str(p2p.peer_id), numel
+        self._means, self._manifest, self._me = means, means.manifest, means.me
+        self._reducers = Reducers(means.p2p, means.manifest)
 
-    async def prepare(self, offer: Offer) -> Offer:
+    async def open(self) -> None:
         """See `RoundExchange`."""
-        return offer
+        if self._means.callable:
+            await self._reducers.start()
 
-    def check(self, member: Member, peer_id: str) -> None:
+    async def prepare(self, offer: Offer) -> Statement:
         """See `RoundExchange`."""
+        return self._means.state(Claim(offer.round, offer.state, offer.tokens, self._me))
 
-    async def alone(self, offer: Offer) -> Average:
+    async def alone(self, offer: Offer, statement: Statement) -> Average:
         """See `RoundExchange`."""
-        encoding, tokens = self._manifest.encoding, int(offer.weight)
+        tokens = statement.claim.tokens
         encoded = await asyncio.to_thread(
-            average_alone, offer.contribution, self._numel, encoding, offer.take
+            average_alone, offer.contribution, self._means.numel, self._manifest.encoding, offer.take
         )
         evidence = await self._evidence(encoded, tokens, offer, (self._me,))
         return Average(tokens, evidence=evidence)
 
-    async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
+    async def average(self, roll: Roll, offer: Offer) -> Average:
         """See `RoundExchange`."""
-        rounds, tokens = self._manifest.rounds, sum_of_tokens(members)
-        runner = ScreeningRunner(
-            manifest=self._manifest,
-            offer=offer,
-            numel=self._numel,
-            bandwidth=self._bandwidth,
-            p2p=self._p2p,
-            servicer_type=type(self._averager),
-            prefix=self._averager.prefix,
-            group_id=group.group_id,
-            ordered_peer_ids=group.peer_ids,
-            peer_fractions=tuple(float(member.reduces) for member in members),
-            sender_timeout=rounds.chunk_seconds,
-            reducer_timeout=2 * rounds.chunk_seconds,
-        )
-        mates = tuple(str(peer) for peer in group.peer_ids if str(peer) != self._me)
-        with self._averager.running(group, runner):
+        rounds, mates = self._manifest.rounds, roll.mates_of(self._me)
+        runner = self._runner(roll, offer)
+        with self._reducers.reducing(runner):
             try:
                 async with asyncio.timeout(rounds.allreduce_seconds), aclosing(runner.run()) as averages:
                     [encoded] = [average async for average in averages]
             except TimeoutError:
-                return Average(tokens, mates, reason="timeout")
+                return Average(roll.tokens, mates, reason="timeout")
             finally:
                 runner.log_rejected()
                 self.rejected += runner.rejected
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
-            return Average(tokens, mates, reason="peer_lost", lost=lost)
-        members_ids = tuple(map(str, group.peer_ids))
-        evidence = await self._evidence(encoded, runner.tokens, offer, members_ids)
+            return Average(roll.tokens, mates, reason="peer_lost", lost=lost)
+        evidence = await self._evidence(encoded, runner.tokens, offer, tuple(roll.members))
         return Average(runner.tokens, mates, evidence=evidence)
+
+    def _runner(self, roll: Roll, offer: Offer) -> ScreeningRunner:
+        rounds = self._manifest.rounds
+        return ScreeningRunner(
+            manifest=self._manifest,
+            offer=offer,
+            numel=self._means.numel,
+            bandwidth=self._means.bandwidth,
+            p2p=self._means.p2p,
+            servicer_type=Reducers,
+            prefix=self._manifest.swarm_id,
+            group_id=bytes.fromhex(roll.id),
+            ordered_peer_ids=tuple(map(PeerID.from_base58, roll.members)),
+            peer_fractions=tuple(float(each.callable) for each in roll.statements),
+            sender_timeout=rounds.chunk_seconds,
+            reducer_timeout=2 * rounds.chunk_seconds,
+        )
 
     async def _evidence(
         self, encoded: memoryview, tokens: int, offer: Offer, members: tuple[str, ...]
     ) -> Evidence:
         """The average as a blob: equal bytes on all peers."""
-        form = average_form(self._manifest, self._numel)
+        form = average_form(self._manifest, self._means.numel)
         blob = await asyncio.to_thread(form.build, Claim(offer.round, offer.state, tokens), encoded)
         return Evidence((Input(digest=blob.digest, tokens=tokens),), members, {blob.digest: blob})

@@ -129,9 +129,9 @@ class Rounds:
         self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...], take: Take
     ) -> Average:
         name = self._store.name
-        weight = min(float(tokens), self._manifest.weight_limit(name.round))
+        weight = max(1, int(min(tokens, self._manifest.weight_limit(name.round))))
         offer = Offer(contribution, weight, name.round, name.digest, take)
-        outcome = await self._averager.average(offer, 1 + len(companions))
+        outcome = await self._averager.average(offer, companions)
         # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
         absent = set(companions).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))

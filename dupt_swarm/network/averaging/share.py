@@ -12,24 +12,19 @@ import base64
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 
 import numpy as np
 from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.averaging.group_info import GroupInfo
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
-from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average, Evidence, Offer
+from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.collecting import Collection
 from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.averaging.matchmaking import Member
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
@@ -79,62 +74,48 @@ class Agreements(ServicerBase):  # type: ignore[misc]
         return AnswerMessage.model_validate_json(reply.value)
 
 
-@dataclass(frozen=True)
-class SharedOffer(Offer):
-    """A contribution that is published; ``signed`` is what its maker states of it."""
-
-    signed: Statement | None = None
-
-
 class Share:
     """See `RoundExchange`."""
 
-    def __init__(self, manifest: Manifest, p2p: P2P, numel: int, blobs: Exchange, key: RSAPrivateKey) -> None:
-        """``blobs`` serves and fetches; ``key`` is the peer's identity."""
+    def __init__(self, means: Means) -> None:
+        assert means.blobs is not None
         self.rejected: Counter[str] = Counter()
-        self._manifest, self._key, self._blobs = manifest, key, blobs
-        self._me = str(p2p.peer_id)
-        self._form = contribution_form(manifest, numel)
-        self._agreements = Agreements(p2p)
+        self._means, self._manifest, self._blobs = means, means.manifest, means.blobs
+        self._me = means.me
+        self._form = contribution_form(means.manifest, means.numel)
+        self._agreements = Agreements(means.p2p)
         self._shelf = RoundShelf()
 
     async def open(self) -> None:
-        """Begin to serve other members."""
+        """See `RoundExchange`."""
         self._blobs.serve_from(self._shelf)
         await self._agreements.start()
 
-    async def prepare(self, offer: Offer) -> SharedOffer:
+    async def prepare(self, offer: Offer) -> Statement:
         """See `RoundExchange`."""
         check_size(self._form.codec, offer.contribution, self._form.numel)
-        claim = Claim(offer.round, offer.state, max(1, int(offer.weight)), self._me)
+        claim = Claim(offer.round, offer.state, offer.tokens, self._me)
 
         def build() -> tuple[Blob, Statement]:
             # A copy: the trainer writes the next one where this one is. (NumPy's lets the event loop run.)
             blob = self._form.build(claim, np.frombuffer(offer.contribution, np.uint8).copy().data)
-            return blob, Statement.make(self._manifest.swarm_id, claim, blob.digest, self._key)
+            return blob, self._means.state(claim, blob.digest)
 
-        blob, signed = await asyncio.to_thread(build)
+        blob, statement = await asyncio.to_thread(build)
         self._shelf.begin(blob)
-        ready = replace(offer, weight=claim.tokens, statement=signed.data)
-        return SharedOffer(**vars(ready), signed=signed)
+        return statement
 
-    def check(self, member: Member, peer_id: str) -> None:
+    async def alone(self, offer: Offer, statement: Statement) -> Average:
         """See `RoundExchange`."""
-        self._read(member, peer_id)
-
-    async def alone(self, offer: Offer) -> Average:
-        """See `RoundExchange`."""
-        mine = self._mine(offer)
-        blob = self._shelf.get(mine.digest)
+        blob = self._shelf.get(statement.digest)
         assert blob is not None
         measured = await asyncio.to_thread(measure, blob, self._form)
-        return await self._mean([mine], [measured], (self._me,), "", offer.take)
+        return await self._mean([statement], [measured], (self._me,), "", offer.take)
 
-    async def average(self, group: GroupInfo, members: list[Member], offer: Offer) -> Average:
+    async def average(self, roll: Roll, offer: Offer) -> Average:
         """See `RoundExchange`."""
-        mine, rounds = self._mine(offer), self._manifest.rounds
-        sharing = self._group_of(group, members, mine.claim)
-        session = Session(sharing, self._me, self._key, rounds)
+        rounds, sharing = self._manifest.rounds, SharingGroup(roll)
+        session = Session(sharing, self._me, self._means.key, rounds)
         self._agreements.add(session)
         try:
             async with asyncio.timeout(rounds.allreduce_seconds):
@@ -158,31 +139,6 @@ class Share:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-
-    def _group_of(self, group: GroupInfo, members: list[Member], claim: Claim) -> SharingGroup:
-        peers = [str(peer) for peer in group.peer_ids]
-        statements = [self._read(*each) for each in zip(members, peers, strict=True)]
-        if any((each.claim.round, each.claim.state) != (claim.round, claim.state) for each in statements):
-            raise ValueError("a member of the group is at another state")
-        can_be_called = {peer for peer, member in zip(peers, members, strict=True) if member.reduces}
-        return SharingGroup(
-            group.group_id.hex(),
-            claim,
-            tuple(sorted(statements, key=lambda each: each.maker)),
-            frozenset(can_be_called),
-        )
-
-    def _read(self, member: Member, peer_id: str) -> Statement:
-        statement = Statement.read(member.statement, self._manifest.swarm_id)
-        if statement.maker != peer_id:
-            raise ValueError("a member brings the statement of another")
-        if statement.claim.tokens != member.weight:
-            raise ValueError("a member claims another weight than it has signed for")
-        return statement
-
-    def _mine(self, offer: Offer) -> Statement:
-        assert isinstance(offer, SharedOffer) and offer.signed is not None
-        return offer.signed
 
     async def _mean(
         self,
@@ -225,5 +181,4 @@ class Share:
         lost = {group.members[place] for place in set(range(len(group.members))) - session.agreement.held}
         mine_counts = group.members.index(self._me) in counted
         tokens = sum(group.statements[place].claim.tokens for place in counted) if mine_counts else 0
-        mates = tuple(peer for peer in group.members if peer != self._me)
-        return Average(tokens, mates, reason, tuple(sorted(lost)))
+        return Average(tokens, group.roll.mates_of(self._me), reason, tuple(sorted(lost)))

@@ -6,18 +6,14 @@ They are listed in `hivemind_table`, with what we rely on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from cryptography.hazmat.primitives import serialization
-from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.allreduce import AllReduceRunner
-from hivemind.averaging.group_info import GroupInfo
-from hivemind.averaging.matchmaking import Matchmaking
 from hivemind.p2p import P2P, PeerID, StubBase
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
@@ -122,52 +118,6 @@ def public_der(key: RSAPublicKey) -> bytes:
         encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return der
-
-
-class OpenMatchmaking(Matchmaking):  # type: ignore[misc]
-    """`Matchmaking` with the two steps that we override under public names."""
-
-    def objection(self, request: Any, context: Any) -> Any:
-        """The message that turns a follower away; None if it may follow."""
-        return super()._check_reasons_to_reject(request, context)
-
-    async def ask_to_lead(self, leader: PeerID) -> GroupInfo | None:
-        """The group that ``leader`` makes with us; None if there is none."""
-        return await super()._request_join_group(leader)
-
-    def _check_reasons_to_reject(self, request: Any, context: Any) -> Any:
-        return self.objection(request, context)
-
-    async def _request_join_group(self, leader: PeerID) -> GroupInfo | None:
-        return await self.ask_to_lead(leader)
-
-
-class OpenAverager(DecentralizedAverager):  # type: ignore[misc]
-    """`DecentralizedAverager` that is never forked: what its process would set up is set up by `serve`."""
-
-    async def serve(self, p2p: P2P, matchmaking: Matchmaking) -> None:
-        """Begin to answer other peers' requests."""
-        self._p2p, self._matchmaking = p2p, matchmaking
-        self._pending_groups_registered = asyncio.Event()
-        self._pending_groups_registered.set()
-        if not self.client_mode:
-            await self.add_p2p_handlers(p2p, namespace=self.prefix)
-
-    @contextmanager
-    def group_expected(self) -> Iterator[None]:
-        """Who sends parts for a group that we do not know waits, since it may be about to be ours."""
-        self._pending_groups_registered.clear()
-        try:
-            yield
-        finally:
-            self._pending_groups_registered.set()
-
-    @contextmanager
-    def running(self, group: GroupInfo, runner: AllReduceRunner) -> Iterator[None]:
-        """Parts for ``group`` go to ``runner``."""
-        with self._register_allreduce_group(group):
-            self._running_groups[group.group_id].set_result(runner)
-            yield
 
 
 class OpenRunner(AllReduceRunner):  # type: ignore[misc]

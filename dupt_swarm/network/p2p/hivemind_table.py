@@ -83,24 +83,6 @@ RSAPrivateKey._private_key
 RSAPublicKey._public_key
     utils/crypto.py:77 RSAPublicKey.__init__ 4ebedfb634c8
     the key of `cryptography` within
-Matchmaking.look_for_group
-    averaging/matchmaking.py:112 Matchmaking.look_for_group 05121895c726
-    reads of its request what `GroupRequest` has
-Matchmaking._check_reasons_to_reject
-    averaging/matchmaking.py:334 Matchmaking._check_reasons_to_reject c694e8194862
-    overridden: followers with a malformed gather are turned away
-Matchmaking._request_join_group
-    averaging/matchmaking.py:178 Matchmaking._request_join_group df823040a94d
-    overridden: whatever a leader sends, the next one is asked
-DecentralizedAverager._run_internal
-    averaging/averager.py:273 DecentralizedAverager._run_internal 8f85686e1ccd
-    what `serve` does instead: `_p2p`, `_matchmaking`, `_pending_groups_registered`
-DecentralizedAverager._running_groups
-    averaging/averager.py:581 DecentralizedAverager.rpc_aggregate_part 06ad9597d588
-    where a sender finds the runner of its group; read here
-DecentralizedAverager._register_allreduce_group
-    averaging/averager.py:501 DecentralizedAverager._register_allreduce_group 5bf43ed9b95d
-    puts a group there and takes it away
 AllReduceRunner.run
     averaging/allreduce.py:151 AllReduceRunner.run d145a0e368a5
     calls what we override, and leaves `_future` with an error that nobody fetches

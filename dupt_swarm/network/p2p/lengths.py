@@ -26,9 +26,8 @@ METHODS = {
     "rpc_ping": Lengths(256, 256),
     "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
     "rpc_store": Lengths(STORE_BYTES_MAX, 32_000),
-    "rpc_join_group": Lengths(4096, FRAME_BYTES_MAX),
+    "rpc_join": Lengths(4096, FRAME_BYTES_MAX),
     "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX),
-    "rpc_download_state": Lengths(0, 0),  # hivemind's own, which nobody offers
     "rpc_hello": Lengths(NAME_BYTES_MAX, 1 << 18),
     "rpc_index": Lengths(NAME_BYTES_MAX, FRAME_BYTES_MAX + 64),
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),

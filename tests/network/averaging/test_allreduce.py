@@ -1,24 +1,22 @@
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
-from hivemind.averaging.averager import AveragingMode
-from hivemind.averaging.group_info import GroupInfo
-from hivemind.dht.routing import DHTID
 from hivemind.proto import averaging_pb2
 
 from dupt_swarm.network.averaging import reduce as reduce_module
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
-from dupt_swarm.network.averaging.average import Offer
-from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.reducers import Reducers
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
 from dupt_swarm.replica.codec import build_codec, decode_parts, encode_parts
-from tests.support.averages import Collected, Received, average
+from dupt_swarm.replica.contribution import Claim
+from tests.support.averages import DIGEST, Averaging, Received, open_averaging, start_round
 from tests.support.contributions import encoded
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
-DIGEST = "ab" * 32
 WEIGHT_LIMIT = 4.0 * 20480  # see `manifest`
 
 
@@ -47,38 +45,25 @@ def runners(monkeypatch):
     return kinds
 
 
-async def open_averagers(manifest, stations, numel: int = NUMEL) -> list[SwarmAverager]:
-    averagers = []
-    for station in stations:
-        averager = SwarmAverager(manifest, station.dht)
-        await averager.open(station.p2p, numel)
-        averagers.append(averager)
-    return averagers
+async def open_averagers(manifest, stations, numel: int = NUMEL) -> list[Averaging]:
+    return [await open_averaging(manifest, station, numel) for station in stations]
 
 
-def group_of(averagers, clients=()) -> GroupInfo:
-    """The group of these peers, as matchmaking would make it."""
-    modes = [AveragingMode.CLIENT if each in clients else AveragingMode.NODE for each in averagers]
-    data = tuple(averagers[0].serializer.dumps([mode.value, 1.0]) for mode in modes)
-    return GroupInfo(DHTID.generate().to_bytes(), tuple(each.peer_id for each in averagers), data)
+def roll_of(averagers, weights, clients=()) -> Roll:
+    """The roll of these peers, as the first of them would call it."""
+    statements = [
+        replace(each.means, callable=each not in clients).state(Claim(7, DIGEST, int(tokens), each.peer_id))
+        for each, tokens in zip(averagers, weights, strict=True)
+    ]
+    return Roll.call(averagers[0].peer_id, averagers[0].means.key, statements, "")
 
 
 def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Received]]:
     """An all-reduce in a group that need not find itself; ``clients`` reduce nothing."""
-    group = group_of(averagers, clients)
-    for averager in averagers:
-        averager._pending_groups_registered.clear()
-        averager._exchange._numel = contributions[0].numel()
-
-    async def take_part(averager, contribution, weight) -> Received:
-        collected = Collected()
-        data = encoded(contribution, averager._manifest)
-        offer = Offer(data, weight, 7, DIGEST, collected.take)
-        return collected.with_outcome(await averager._average_in(group, offer))
-
+    roll = roll_of(averagers, weights, clients)
     return [
-        asyncio.create_task(take_part(averager, contribution, weight))
-        for averager, contribution, weight in zip(averagers, contributions, weights, strict=True)
+        asyncio.create_task(averager.average_in(roll, contribution))
+        for averager, contribution in zip(averagers, contributions, strict=True)
     ]
 
 
@@ -114,17 +99,12 @@ def run(scenario) -> None:
 
 def test_all_get_the_same_average(stations, manifest, contributions) -> None:
     """Three peers meet, and all get bit for bit the same average: the mean weighted by tokens."""
-    weights = [10_000.0, 20_000.0, 5_000.0]
+    weights = [10_000, 20_000, 5_000]
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
-            results = await asyncio.gather(
-                *(
-                    average(averager, encoded(part, manifest), weight, digest=DIGEST, group_size=3)
-                    for averager, part, weight in zip(averagers, contributions, weights, strict=True)
-                )
-            )
+            results = await asyncio.gather(*start_round(averagers, contributions, weights))
             for averager, result in zip(averagers, results, strict=True):
                 assert_is_mean(result, contributions, weights)
                 others = {str(other.peer_id) for other in averagers if other is not averager}
@@ -143,12 +123,12 @@ def test_two_codecs_in_one_round(stations, make_manifest, contributions, contrib
     manifest = make_manifest(encoding={"contribution": contribution, "average": average})
     given, returned = (build_codec(name, manifest.encoding) for name in (contribution, average))
     received = [decode_parts(given, encoded(part, manifest), NUMEL) for part in contributions]
-    mean = weighted_mean(received, [1.0, 2.0, 5.0])
+    mean = weighted_mean(received, [1, 2, 5])
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
-            results = await average_as_group(averagers, contributions, [1.0, 2.0, 5.0])
+            results = await average_as_group(averagers, contributions, [1, 2, 5])
             for result in results:
                 assert (result.reason, result.tokens) == ("", 8)
                 assert result.values is not None
@@ -168,17 +148,11 @@ def test_only_equal_states_meet(stations, make_manifest) -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers, 10)
             states = [(7, DIGEST), (8, DIGEST), (7, "cd" * 32)]
+            others = [[other.peer_id for other in averagers if other is not each] for each in averagers]
             results = await asyncio.gather(
                 *(
-                    average(
-                        averager,
-                        encoded(torch.ones(10), manifest),
-                        1.0,
-                        round=round,
-                        digest=digest,
-                        group_size=2,
-                    )
-                    for averager, (round, digest) in zip(averagers, states, strict=True)
+                    each.average(encoded(torch.ones(10), manifest), 1, companions, round=round, digest=digest)
+                    for each, companions, (round, digest) in zip(averagers, others, states, strict=True)
                 )
             )
             assert [(result.values, result.reason) for result in results] == [(None, "no_group")] * 3
@@ -186,19 +160,18 @@ def test_only_equal_states_meet(stations, make_manifest) -> None:
     run(scenario())
 
 
-def test_small_vectors(stations, manifest) -> None:
+@pytest.mark.parametrize("numel", [1, 2, 300_000])
+def test_small_vectors(stations, manifest, numel: int) -> None:
     """Vectors too small to give everybody a share are averaged too, even with fewer values than peers."""
+    parts = [torch.full((numel,), value) for value in (1.0, 2.0, 4.0)]
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
-            averagers = await open_averagers(manifest, peers)
-            for numel in (1, 2, 300_000):
-                parts = [torch.full((numel,), value) for value in (1.0, 2.0, 4.0)]
-                results = await average_as_group(averagers, parts, [2.0, 1.0, 1.0])
-                for result in results:
-                    assert result.values is not None
-                    assert torch.equal(result.values, torch.full((numel,), 2.0))
-                    assert result.tokens == 4
+            averagers = await open_averagers(manifest, peers, numel)
+            for result in await average_as_group(averagers, parts, [2, 1, 1]):
+                assert result.values is not None
+                assert torch.equal(result.values, torch.full((numel,), 2.0))
+                assert result.tokens == 4
 
     run(scenario())
 
@@ -268,7 +241,7 @@ class TurnsBadLater(EvilSender):
 
 def test_bad_senders_are_left_out(stations, manifest, contributions, runners, caplog) -> None:
     """A peer whose contribution is unusable is left out, named in the log, and the others agree."""
-    weights = [10_000.0, 20_000.0, 5_000.0]
+    weights = [10_000, 20_000, 5_000]
 
     async def judge(averagers, kind: type[EvilSender]) -> None:
         evil = averagers[2]
@@ -304,9 +277,9 @@ def test_norm_outlier_is_left_out(stations, manifest, contributions, caplog) -> 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
-            results = await average_as_group(averagers, contributions, [3.0, 4.0, 5.0])
+            results = await average_as_group(averagers, contributions, [3, 4, 5])
             for result in results:
-                assert_is_mean(result, [contributions[0], contributions[2]], [3.0, 5.0])
+                assert_is_mean(result, [contributions[0], contributions[2]], [3, 5])
             assert same_bits(results[0], results[1])
             assert same_bits(results[0], results[2])
 
@@ -348,15 +321,15 @@ def test_lost_peer_fails_the_round_for_all(stations, manifest, contributions, ru
             averagers = await open_averagers(manifest, peers)
             lost = averagers[2]
             runners[str(lost.peer_id)] = kind
-            *survivors, third = start_group(averagers, contributions, [1.0] * 3)
+            *survivors, third = start_group(averagers, contributions, [1] * 3)
             rounds = asyncio.gather(*survivors)
             started = asyncio.get_running_loop().time()
             one, two = await asyncio.wait_for(rounds, manifest.rounds.allreduce_seconds)
             assert asyncio.get_running_loop().time() - started < 8
             assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2
             assert one.lost == two.lost == (str(lost.peer_id),)
-            again = await average_as_group(averagers[:2], contributions[:2], [1.0, 3.0])
-            assert_is_mean(again[0], contributions[:2], [1.0, 3.0])
+            again = await average_as_group(averagers[:2], contributions[:2], [1, 3])
+            assert_is_mean(again[0], contributions[:2], [1, 3])
             assert same_bits(*again)
             third.cancel()
             await asyncio.wait([third])
@@ -380,9 +353,9 @@ def test_peer_lost_after_its_whole_share(stations, manifest, contributions, runn
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
             runners[str(averagers[2].peer_id)] = NeverEnds
-            results = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+            results = await average_as_group(averagers, contributions, [1, 2, 3])
             for result in results:
-                assert_is_mean(result, contributions, [1.0, 2.0, 3.0])
+                assert_is_mean(result, contributions, [1, 2, 3])
             assert same_bits(results[0], results[1])
 
     run(scenario())
@@ -436,7 +409,7 @@ def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners)
             evil = averagers[2]
             for kind in ReturnsJunk.__subclasses__():
                 runners[str(evil.peer_id)] = kind
-                one, two, _ = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+                one, two, _ = await average_as_group(averagers, contributions, [1, 2, 3])
                 assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2, kind
                 assert one.lost == two.lost == (str(evil.peer_id),), kind
 
@@ -450,9 +423,9 @@ def test_reducer_that_returns_too_much(stations, manifest, contributions, runner
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
             runners[str(averagers[2].peer_id)] = ReturnsTooMuch
-            results = await average_as_group(averagers, contributions, [1.0, 2.0, 3.0])
+            results = await average_as_group(averagers, contributions, [1, 2, 3])
             for result in results:
-                assert_is_mean(result, contributions, [1.0, 2.0, 3.0])
+                assert_is_mean(result, contributions, [1, 2, 3])
             assert same_bits(results[0], results[1])
 
     run(scenario())
@@ -464,7 +437,7 @@ def test_stranger_is_refused(stations, manifest, contributions) -> None:
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
-            stub = SwarmAverager.get_stub(peers[2].p2p, averagers[0].peer_id, namespace=manifest.swarm_id)
+            stub = Reducers.get_stub(peers[2].p2p, peers[0].p2p.peer_id, namespace=manifest.swarm_id)
 
             async def messages():
                 yield averaging_pb2.AveragingData(
@@ -473,8 +446,8 @@ def test_stranger_is_refused(stations, manifest, contributions) -> None:
 
             replies = [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
             assert replies == [averaging_pb2.BAD_GROUP_ID]
-            results = await average_as_group(averagers[:2], contributions[:2], [1.0, 2.0])
-            assert_is_mean(results[0], contributions[:2], [1.0, 2.0])
+            results = await average_as_group(averagers[:2], contributions[:2], [1, 2])
+            assert_is_mean(results[0], contributions[:2], [1, 2])
             assert same_bits(*results)
 
     run(scenario())

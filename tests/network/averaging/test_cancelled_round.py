@@ -8,13 +8,10 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
-from tests.support.averages import average
-from tests.support.contributions import encoded
+from tests.support.averages import Averaging, open_averaging, start_round
 
 NUMEL = 4_000_000  # 16 parts of an all-reduce with two bytes per value
-DIGEST = "ab" * 32
 
 
 class Gate(TokenBucket):
@@ -60,28 +57,25 @@ def nothing_heard() -> Iterator[None]:
         loop.set_exception_handler(None)
 
 
-async def open_averagers(manifest, peers, bandwidths=()) -> list[SwarmAverager]:
-    averagers = []
-    for number, peer in enumerate(peers):
-        averagers.append(SwarmAverager(manifest, peer.dht, bandwidth=dict(enumerate(bandwidths)).get(number)))
-        await averagers[-1].open(peer.p2p, NUMEL)
-    return averagers
-
-
-def start_round(averagers, manifest, number: int) -> list[asyncio.Task]:
-    size = len(averagers)
-    contributions = [encoded(torch.full((NUMEL,), float(place)), manifest) for place in range(size)]
+async def open_averagers(manifest, peers, bandwidths=(), clients=()) -> list[Averaging]:
+    given = dict(enumerate(bandwidths))
     return [
-        asyncio.create_task(
-            average(averager, contribution, 10.0, round=number, digest=DIGEST, group_size=size)
+        await open_averaging(
+            manifest, peer, NUMEL, bandwidth=given.get(number, Bandwidth()), callable=number not in clients
         )
-        for averager, contribution in zip(averagers, contributions, strict=True)
+        for number, peer in enumerate(peers)
     ]
 
 
-async def end_with_one_cancelled(averagers, manifest, when: asyncio.Event) -> set[str]:
+def start_numbers(averagers, number: int) -> list[asyncio.Task]:
+    """Each averages its own number."""
+    contributions = [torch.full((NUMEL,), float(place)) for place in range(len(averagers))]
+    return start_round(averagers, contributions, [10] * len(averagers), round=number)
+
+
+async def end_with_one_cancelled(averagers, when: asyncio.Event) -> set[str]:
     """How the round ended for the others. (Its tasks, whose errors hold their frames, end with this.)"""
-    mine, *others = start_round(averagers, manifest, 1)
+    mine, *others = start_numbers(averagers, 1)
     await when.wait()
     mine.cancel()
     await asyncio.wait([mine])
@@ -101,12 +95,12 @@ def test_cancelled_while_the_group_is_being_found(stations, manifest) -> None:
             averagers = await open_averagers(manifest, peers)
             with nothing_heard():
                 for number, seconds in enumerate((0.0, 0.01, 0.05, 0.1)):
-                    tasks = start_round(averagers, manifest, number)
+                    tasks = start_numbers(averagers, number)
                     await asyncio.sleep(seconds)
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
-            results = await asyncio.gather(*start_round(averagers, manifest, 9))
+            results = await asyncio.gather(*start_numbers(averagers, 9))
             assert [result.reason for result in results] == ["", ""]
 
     run(scenario)
@@ -129,12 +123,10 @@ def test_cancelled_in_the_all_reduce(stations, manifest, side, passed, client) -
         gate, bandwidth = Gate(passed), Bandwidth()
         setattr(bandwidth, side, gate)
         async with stations(3, manifest) as peers:
-            averagers = await open_averagers(manifest, peers, [bandwidth])
-            averagers[
-                0
-            ].client_mode = client  # it reduces nothing, and gets the averages when it has sent all
+            # A client reduces nothing, and gets the averages when it has sent all.
+            averagers = await open_averagers(manifest, peers, [bandwidth], [0] if client else [])
             with nothing_heard():
-                reasons = await end_with_one_cancelled(averagers, manifest, gate.shut)
+                reasons = await end_with_one_cancelled(averagers, gate.shut)
                 assert reasons <= {"peer_lost", "timeout", ""}
                 gate.opened.set()
                 await asyncio.sleep(0.3)
@@ -151,7 +143,7 @@ def test_a_round_that_takes_too_long(stations, manifest) -> None:
         async with stations(2, manifest) as peers:
             averagers = await open_averagers(manifest, peers, [bandwidth])
             with nothing_heard():
-                results = await asyncio.gather(*start_round(averagers, manifest, 1))
+                results = await asyncio.gather(*start_numbers(averagers, 1))
                 assert results[0].reason == "timeout"
                 await asyncio.sleep(0.1)
 

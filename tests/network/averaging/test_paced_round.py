@@ -5,10 +5,8 @@ import asyncio
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
-from tests.support.averages import average
-from tests.support.contributions import encoded
+from tests.support.averages import open_averaging, start_round
 
 NUMEL = 700_000
 RATE = 2e6
@@ -39,17 +37,10 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
         limited.upload, limited.download = CountingBucket(RATE), CountingBucket(RATE)
         async with stations(2, manifest) as peers:
             averagers = [
-                SwarmAverager(manifest, peer.dht, bandwidth=bandwidth)
-                for peer, bandwidth in zip(peers, (limited, None), strict=True)
+                await open_averaging(manifest, peer, NUMEL, bandwidth=bandwidth)
+                for peer, bandwidth in zip(peers, (limited, Bandwidth()), strict=True)
             ]
-            for averager, peer in zip(averagers, peers, strict=True):
-                await averager.open(peer.p2p, NUMEL)
-            results = await asyncio.gather(
-                *(
-                    average(averager, encoded(part, manifest), 10.0, group_size=2)
-                    for averager, part in zip(averagers, contributions, strict=True)
-                )
-            )
+            results = await asyncio.gather(*start_round(averagers, contributions, [10, 10]))
         assert [result.reason for result in results] == ["", ""]
         for result in results:
             assert result.values is not None

@@ -2,12 +2,13 @@
 
 import asyncio
 import weakref
+from collections.abc import Collection
 from contextlib import asynccontextmanager
 
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.average import Average, Offer
+from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.states.round_log import RoundLog
@@ -43,8 +44,8 @@ class NoMember:
 async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     """The rounds of a peer that is alone, and its averager."""
     async with stations(1, manifest) as [peer]:
-        averager = averager_type(manifest, peer.dht)
-        await averager.open(peer.p2p, NUMEL)
+        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL))
+        await averager.open()
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
         yield rounds, averager
 
@@ -114,7 +115,8 @@ def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, c
     class Lingering(SwarmAverager):
         """Fails, and does not forget the offer."""
 
-        async def average(self, offer: Offer, _group_size: int) -> Average:
+        async def average(self, offer: Offer, companions: Collection[str]) -> Average:
+            del companions
             offers.append(offer)
             if raises:
                 raise OSError("the daemon is gone")

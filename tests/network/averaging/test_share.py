@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,16 +11,12 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average
-from dupt_swarm.network.averaging.averager import Sharing, SwarmAverager
 from dupt_swarm.network.averaging.ballots import SignedList
-from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.states.exchange import Exchange
-from tests.support.averages import Received, average
-from tests.support.contributions import encoded
+from tests.support.averages import Averaging, Received, open_averaging, start_round
 
 NUMEL = 300_000
-DIGEST = "ab" * 32
-WEIGHTS = (10_000.0, 20_000.0, 5_000.0)
+WEIGHTS = (10_000, 20_000, 5_000)
 
 
 @pytest.fixture
@@ -40,39 +36,23 @@ def contributions() -> list[torch.Tensor]:
 
 
 @pytest.fixture
-def sharing(stations, identities):
+def sharing(stations):
     """``async with sharing(manifest, 3) as averagers`` starts so many members."""
 
     @asynccontextmanager
-    async def start(manifest: Manifest, count: int = 3) -> AsyncIterator[list[SwarmAverager]]:
+    async def start(manifest: Manifest, count: int = 3, hidden: int = 0) -> AsyncIterator[list[Averaging]]:
         async with stations(count, manifest) as peers:
             averagers = []
             for number, peer in enumerate(peers):
                 blobs = Exchange(peer.p2p)
                 await blobs.start()
-                averagers.append(SwarmAverager(manifest, peer.dht))
-                await averagers[-1].open(peer.p2p, NUMEL, Sharing(blobs, load_identity(identities[number])))
+                can_be_called = number < count - hidden
+                averagers.append(
+                    await open_averaging(manifest, peer, NUMEL, blobs=blobs, callable=can_be_called)
+                )
             yield averagers
 
     return start
-
-
-def start_round(
-    averagers: Sequence[SwarmAverager], contributions: Sequence[torch.Tensor], number: int = 7
-) -> list[asyncio.Task[Received]]:
-    return [
-        asyncio.create_task(
-            average(
-                averager,
-                encoded(part, averager._manifest),
-                weight,
-                round=number,
-                digest=DIGEST,
-                group_size=len(averagers),
-            )
-        )
-        for averager, part, weight in zip(averagers, contributions, WEIGHTS, strict=False)
-    ]
 
 
 def bits_of(received: Received) -> bytes:
@@ -88,17 +68,15 @@ def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -
     """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
 
     async def scenario() -> None:
-        async with sharing(make_sharing()) as averagers:
-            for hidden in averagers[1:]:
-                hidden.client_mode = hidden._search.client_mode = True
-            results = await asyncio.gather(*start_round(averagers, contributions))
+        async with sharing(make_sharing(), hidden=2) as averagers:
+            results = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert len({bits_of(result) for result in results}) == 1
             assert {result.tokens for result in results} == {35_000}
             assert [each.included for each in results] == [True] * 3
             evidence = results[1].evidence
             assert evidence is not None
             signed = SignedList.read(base64.b64decode(evidence.agreement))
-            assert signed.signer == str(averagers[0].peer_id)
+            assert signed.signer == averagers[0].peer_id
 
     run(scenario())
 
@@ -109,15 +87,13 @@ def test_all_compute_the_same_average(sharing, make_sharing, contributions, code
 
     async def scenario() -> None:
         async with sharing(make_sharing(codec)) as averagers:
-            results = await asyncio.gather(*start_round(averagers, contributions))
+            results = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert len({bits_of(result) for result in results}) == 1
             assert {result.tokens for result in results} == {35_000}
             evidence = [result.evidence for result in results if result.evidence is not None]
             assert [each.inputs for each in evidence] == [evidence[0].inputs] * 3
             if codec == "fp32":
-                by_id = sorted(
-                    zip(map(str, (a.peer_id for a in averagers)), contributions, WEIGHTS, strict=True)
-                )
+                by_id = sorted(zip((a.peer_id for a in averagers), contributions, WEIGHTS, strict=True))
                 [(_, one, w1), (_, two, w2), (_, three, w3)] = by_id
                 expected = one * (w1 / 35_000) + two * (w2 / 35_000) + three * (w3 / 35_000)
                 assert bits_of(results[0]) == expected.numpy().tobytes()
@@ -130,10 +106,10 @@ def test_alone(sharing, make_sharing, contributions) -> None:
 
     async def scenario() -> None:
         async with sharing(make_sharing(), 1) as [averager]:
-            [result] = await asyncio.gather(*start_round([averager], contributions))
+            [result] = await asyncio.gather(*start_round([averager], contributions[:1], WEIGHTS[:1]))
             assert bits_of(result) == contributions[0].numpy().tobytes()
             assert result.evidence is not None
-            assert [each.maker for each in result.evidence.inputs] == [str(averager.peer_id)]
+            assert [each.maker for each in result.evidence.inputs] == [averager.peer_id]
 
     run(scenario())
 
@@ -143,9 +119,9 @@ def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing,
 
     async def scenario() -> None:
         async with sharing(make_sharing(seconds=10)) as averagers:
-            miser = str(averagers[2].peer_id)
-            averagers[2]._exchange._blobs._shelves.clear()
-            one, two, own = await asyncio.gather(*start_round(averagers, contributions))
+            miser = averagers[2].peer_id
+            averagers[2].means.blobs._shelves.clear()
+            one, two, own = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert bits_of(one) == bits_of(two) == bits_of(own)
             assert (one.tokens, one.lost) == (30_000, (miser,))
             assert [each.included for each in (one, two, own)] == [True, True, False]
@@ -158,8 +134,8 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
 
     async def scenario() -> None:
         async with sharing(make_sharing()) as averagers:
-            tasks = start_round(averagers, contributions)
-            silent = averagers[2]
+            tasks = start_round(averagers, contributions, WEIGHTS)
+            silent = averagers[2].averager
 
             async def nothing(*_: Any) -> Average:
                 return await asyncio.Event().wait() and Average()

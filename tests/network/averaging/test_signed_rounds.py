@@ -93,12 +93,21 @@ def test_forged_messages_are_refused(keys) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"tokens": 0}, {"tokens": True}, {"state": "x"}, {"round": -1}, {"contribution": "0" * 63}, {"more": 1}],
+    [
+        {"tokens": 0},
+        {"tokens": True},
+        {"state": "x"},
+        {"round": -1},
+        {"contribution": "0" * 63},
+        {"more": 1},
+        {"callable": 1},
+    ],
 )
 def test_malformed_statements_are_refused(keys, change) -> None:
     """A signature makes no statement of what is none."""
     peer, key = next(iter(keys.items()))
     good = {"swarm": SWARM, "round": 3, "state": STATE, "contribution": "0" * 64, "tokens": 5}
+    good["callable"] = True
     assert Statement.read(sign(key, "contribution", good), SWARM).maker == peer
     with pytest.raises(ValueError, match="validation error"):
         Statement.read(sign(key, "contribution", good | change), SWARM)
