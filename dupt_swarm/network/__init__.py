@@ -12,6 +12,6 @@ joining/        connection (what every node has), handshake (manifest, tokenizer
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and their validator, membership, liveness, neighbours
 states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others
-averaging/      the end of a round: matchmaking, all-reduce, the reducer of our share
+averaging/      the end of a round: the roll of its group, all-reduce or sharing, the list that counts
 reach/          whether others can dial this peer, and relays where they cannot
 """

@@ -38,7 +38,6 @@ REFUSED_MESSAGES = (
     "size",  # longer than any honest one
     "form",  # malformed
     "place",  # of a peer that stands elsewhere in the DHT than its id says
-    "owner",  # an unsigned word about another peer
     "rate",  # too many calls or bytes of one peer
     "open",  # too many calls or streams of one peer at once
     "strangers",  # either of both, of all peers together whose records are not known

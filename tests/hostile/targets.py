@@ -190,7 +190,7 @@ def _check_found(data: bytes) -> None:
 def _check_store(data: bytes) -> None:
     request = dht_pb2.StoreRequest.FromString(data)
     check_dht_message(request, SENDER, Counter())
-    split_store(request, SENDER, Counter())
+    split_store(request, Counter())
     things = zip(request.keys, request.subkeys, request.values, request.expiration_time, strict=True)
     for key, subkey, value, expires in things:
         DHTID.from_bytes(key)

@@ -1,21 +1,19 @@
 """Dictionaries of the DHT in which one entry is bad: it is dropped alone."""
 
 import asyncio
-import hashlib
 from typing import Any
 
 import msgpack
 import pytest
 from hivemind.dht.protocol import DHTProtocol
-from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import DHTRecord
 from hivemind.proto import dht_pb2
-from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.members.identity import load_identity, owner_tag
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p.hivemind_dht import INVALID_MAX
+from tests.support.records import signed_row
 from tests.support.stranger import answer_finds, nested_extensions, store_at, stranger_beside
 
 TRUE = msgpack.packb(True)
@@ -54,25 +52,25 @@ def from_now(entries: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", BAD_ENTRIES)
-def test_one_bad_entry_of_an_answer(stations, make_manifest, keyed_stranger, kind: str) -> None:
-    """The 99 others are believed, and expire when they say themselves."""
-    good = {b"\x12\x20" + hashlib.sha256(bytes([number])).digest() for number in range(99)}
-    entries = [[subkey, TRUE, 5.0] for subkey in sorted(good)]
-    entries.insert(50, BAD_ENTRIES[kind])
+def test_one_bad_entry_of_an_answer(stations, make_manifest, identities, keyed_stranger, kind: str) -> None:
+    """The others are believed, and expire when they say themselves."""
+    manifest = make_manifest()
+    rows = [signed_row(manifest, load_identity(path), 5.0) for path in identities]
+    good = {tag for tag, _, _ in rows}
 
     async def scenario() -> None:
-        async with stations(1, make_manifest()) as [peer], keyed_stranger(peer.address) as p2p:
+        async with stations(1, manifest) as [peer], keyed_stranger(peer.address) as p2p:
 
             def find(request):
                 result = dht_pb2.FindResult(
                     type=dht_pb2.FOUND_DICTIONARY,
-                    value=dictionary_of(from_now(entries)),
+                    value=dictionary_of([*rows[:2], *from_now([BAD_ENTRIES[kind]]), *rows[2:]]),
                     expiration_time=get_dht_time() + 1e9,
                 )
                 return dht_pb2.FindResponse(results=[result] * len(request.keys))
 
             await answer_finds(p2p, find, peer.address)
-            found = await peer.dht.get("x", latest=True)
+            found = await peer.dht.get(peers_key(manifest.swarm_id), latest=True)
             assert set(found.value) == good
             assert found.expiration_time < get_dht_time() + 6
             refused = peer.p2p.refused + peer.dht.protocol.record_validator.refused
@@ -81,21 +79,23 @@ def test_one_bad_entry_of_an_answer(stations, make_manifest, keyed_stranger, kin
     run(scenario)
 
 
-def test_bad_entries_without_end(stations, make_manifest, keyed_stranger) -> None:
+def test_bad_entries_without_end(stations, make_manifest, identities, keyed_stranger) -> None:
     """After 256 of them the rest of an answer is not looked at: to verify thousands would take long."""
-    good = [b"\x12\x20" + bytes([number]) * 32 for number in range(10)]
+    manifest = make_manifest()
+    good, late = ([signed_row(manifest, load_identity(path))] for path in identities[:2])
     bad = [[b"\x12\x20" + number.to_bytes(32, "big"), msgpack.packb(1), 5.0] for number in range(4000)]
 
     async def scenario() -> None:
-        async with stations(1, make_manifest()) as [peer], keyed_stranger(peer.address) as p2p:
+        async with stations(1, manifest) as [peer], keyed_stranger(peer.address) as p2p:
 
             def find(request):
-                entries = from_now([[subkey, TRUE, 5.0] for subkey in good] + bad)
+                entries = good + from_now(bad) + late
                 result = dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=dictionary_of(entries))
                 return dht_pb2.FindResponse(results=[result] * len(request.keys))
 
             await answer_finds(p2p, find, peer.address)
-            assert set((await peer.dht.get("x", latest=True)).value) == set(good)
+            found = await peer.dht.get(peers_key(manifest.swarm_id), latest=True)
+            assert list(found.value) == [good[0][0]]
             assert peer.dht.protocol.record_validator.refused == {"content": INVALID_MAX}
 
     run(scenario)
@@ -106,23 +106,9 @@ def test_one_bad_entry_of_what_is_to_be_stored(stations, make_manifest, identiti
     manifest = make_manifest()
     keys = [load_identity(path) for path in identities[1:]]
 
-    def entry_of(key) -> list[Any]:
-        record = {
-            "role": "oracle",
-            "state": "training",
-            "time": get_dht_time(),
-            "round": 1,
-            "state_digest": "ab" * 32,
-            "swarm_tokens": 100,
-        }
-        place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
-        tag, expires = owner_tag(key), get_dht_time() + 20
-        unsigned = DHTRecord(place, MSGPackSerializer.dumps(tag), MSGPackSerializer.dumps(record), expires)
-        return [tag, build_validator(manifest, key).sign_value(unsigned), expires]
-
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
-            first, forged, last = (entry_of(key) for key in keys)
+            first, forged, last = (signed_row(manifest, key) for key in keys)
             forged[1] = forged[1][:-10] + bytes(10)
             stored = await store_at(
                 p2p,

@@ -18,6 +18,7 @@ from dupt_swarm.network.p2p.lengths import CHUNK_BYTES_MAX
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from tests.support.averages import open_averaging
+from tests.support.records import publish
 from tests.support.stranger import (
     answer_finds,
     nested_extensions,
@@ -91,7 +92,6 @@ def test_hostile_answers_are_not_believed(stations, manifest, keyed_stranger) ->
         async with stations(2, manifest) as peers, keyed_stranger(peers[0].address) as p2p:
             mine, theirs = peers[0].dht, peers[1].dht
             asked: list[bytes] = []
-            subkey = theirs.peer_id.to_bytes()
 
             def find(request):
                 asked.append(HOSTILE_DICTIONARIES[len(asked) % len(HOSTILE_DICTIONARIES)])
@@ -102,8 +102,8 @@ def test_hostile_answers_are_not_believed(stations, manifest, keyed_stranger) ->
 
             await answer_finds(p2p, find, peers[0].address)
             while len(asked) < len(HOSTILE_DICTIONARIES):
-                await theirs.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
-                assert list((await mine.get("x", latest=True)).value) == [subkey]
+                tag = await publish(manifest, theirs, peers[1].key)
+                assert list((await mine.get(peers_key(manifest.swarm_id), latest=True)).value) == [tag]
                 mine.blacklist.clear()  # who sent nonsense is not asked for a while
                 await mine.protocol.call_ping(p2p.peer_id)
 
@@ -125,10 +125,9 @@ def test_what_never_expires_is_not_believed(stations, manifest, keyed_stranger) 
 
             await answer_finds(p2p, find, peers[0].address)
             mine, theirs = peers[0].dht, peers[1].dht
-            await mine.get("x", latest=True)
-            subkey = theirs.peer_id.to_bytes()
-            await theirs.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
-            assert list((await mine.get("x", latest=True)).value) == [subkey]
+            await mine.get(peers_key(manifest.swarm_id), latest=True)
+            tag = await publish(manifest, theirs, peers[1].key)
+            assert list((await mine.get(peers_key(manifest.swarm_id), latest=True)).value) == [tag]
 
     run(scenario)
 

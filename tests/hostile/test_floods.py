@@ -17,12 +17,14 @@ from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_internals import memory_of
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import Assembly, Blob
+from tests.support.records import publish
 from tests.support.stranger import peer_id_in, stranger_beside
 
 STREAMS = 200
@@ -53,11 +55,10 @@ async def downloads(caller, peer, seconds: float = 20.0) -> bool:
     return (await exchange.fetch(Assembly(index), donors, seconds)).digest == BLOB.digest
 
 
-async def keeps_records(peer, caller) -> bool:
-    """Whether what ``caller`` stores now can be read at ``peer``."""
-    subkey = caller.p2p.peer_id.to_bytes()
-    assert await caller.dht.store("x", subkey=subkey, value=True, expiration_time=get_dht_time() + 5)
-    return subkey in (await peer.dht.get("x", latest=True)).value
+async def keeps_records(manifest, peer, caller) -> bool:
+    """Whether the record that ``caller`` stores now can be read at ``peer``."""
+    tag = await publish(manifest, caller.dht, caller.key)
+    return tag in (await peer.dht.get(peers_key(manifest.swarm_id), latest=True)).value
 
 
 def resident(peer) -> int:
@@ -91,7 +92,8 @@ def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> N
     )
 
     async def scenario() -> None:
-        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+        manifest = make_manifest()
+        async with stations(2, manifest) as [peer, other], stranger_beside(peer.address) as p2p:
             peer.p2p.limits = limits.PeerLimits(lambda: 0.0)  # a clock that stands
             peer.p2p.limits.members = {str(other.p2p.peer_id)}
             stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
@@ -104,7 +106,7 @@ def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch) -> N
             assert all("too many calls" in str(each) for each in refused)
             assert len(refused) == 200
             assert peer.p2p.refused == {"rate": len(refused)}
-            assert await keeps_records(peer, other)
+            assert await keeps_records(manifest, peer, other)
 
     run(scenario)
 
@@ -153,12 +155,13 @@ def test_idle_streams_by_one_peer(stations, make_manifest, monkeypatch) -> None:
     monkeypatch.setattr(guard, "REQUEST_SECONDS", 10.0)
 
     async def scenario() -> None:
-        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+        manifest = make_manifest()
+        async with stations(2, manifest) as [peer, other], stranger_beside(peer.address) as p2p:
             await served(peer)
             before = resident(peer)
             async with idle_streams(p2p, peer.address, "Exchange.rpc_chunks", STREAMS) as streams:
                 assert await downloads(other, peer)
-                assert await keeps_records(peer, other)
+                assert await keeps_records(manifest, peer, other)
                 ends = await asyncio.gather(*(reader.read() for reader, _ in streams))
             told = [end for end in ends if b"at once are open" in end]
             assert peer.p2p.refused["open"] >= len(told) > 0
@@ -245,7 +248,8 @@ def test_a_call_that_drips(stations, make_manifest) -> None:
     """Calls of which the bytes come one by one, and 4 MiB of each are announced, hold up nobody."""
 
     async def scenario() -> None:
-        async with stations(2, make_manifest()) as [peer, other], stranger_beside(peer.address) as p2p:
+        manifest = make_manifest()
+        async with stations(2, manifest) as [peer, other], stranger_beside(peer.address) as p2p:
             before = resident(peer)
             async with idle_streams(p2p, peer.address, "DHTProtocol.rpc_find", 60) as streams:
                 for _, writer in streams:
@@ -254,7 +258,7 @@ def test_a_call_that_drips(stations, make_manifest) -> None:
                     for _, writer in streams:
                         writer.write(b"\x0a")
                     await asyncio.sleep(0.02)  # a drip has pauses
-                assert await keeps_records(peer, other)
+                assert await keeps_records(manifest, peer, other)
                 stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
                 assert (await stub.rpc_ping(dht_pb2.PingRequest(), timeout=5)).dht_time > 0
                 assert resident(peer) - before < 4 * GROWTH_BYTES_MAX

@@ -2,11 +2,15 @@
 
 rounds          all-reduce, then the outer step; whatever goes wrong, it returns
 round_counts    how rounds ended, for the record
-averager        finds the group, under a key made of round and state, and averages in it
+averager        finds the group of the peers at one state, and averages in it
 average         what every exchange takes and gives
-matchmaking     hivemind's matchmaking, which leaves out whoever sends nonsense
+roll_call       finds the group: those who have come to one coordinator
+gathering       at a coordinator: who has come, and the roll once it is called
+roll            who ends a round together, signed
+statement       what a member brings, signed
 reduce          the exchange in which each member averages one share
 allreduce       butterfly all-reduce with screened parts and one average for all
+reducers        takes the parts that others send to be averaged
 parts           whose share each part of the vector is, our contribution to it, and its average
 reducer         the share of the vector that this peer reduces
 share           the exchange in which everybody gets all contributions
@@ -14,7 +18,6 @@ shelf           the contributions of the round that is being ended
 collecting      fetches those of the others
 group           who is in it, and who brings what
 evidence        whether a log entry is what its group signed
-statement       what a member brings, signed
 agreement       which contributions count: one list, agreed once, whoever dies meanwhile
 session         one member's part in it, on the clock and over the network
 ballots         its messages

@@ -1,8 +1,7 @@
 """DHT records: who may store what under which key, checked alike on every node of the swarm.
 
-Two kinds of keys exist. Under ``<swarm_id>.peers`` each peer stores its `PeerRecord`, signed. Under
-``<swarm_id>.0b<bits>`` hivemind's matchmaking keeps who looks for a group; those keys cannot be
-listed beforehand (and arrive hashed), so all other keys take nothing but a boolean.
+There is one key, ``<swarm_id>.peers``, under which each peer stores its `PeerRecord`, signed. No other
+takes anything.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import is_owner_tag, peer_id_of
 from dupt_swarm.network.p2p.dht_messages import KEY_BYTES, SUBKEY_BYTES_MAX
-from dupt_swarm.network.p2p.ids import is_rsa_id
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.node.record import PeerRecord
 
@@ -48,12 +46,11 @@ def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
 
 
 class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
-    """Accepts bounded peer records and matchmaking's booleans, and nothing else."""
+    """Accepts bounded peer records, and nothing else."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._peers_key: bytes = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
         self._lifetime = manifest.limits.record_seconds + CLOCK_SKEW_SECONDS
-        self._matchmaking = 2 * manifest.rounds.matchmaking_seconds + CLOCK_SKEW_SECONDS
 
     def validate(self, record: DHTRecord) -> bool:
         """Whether to store or believe ``record``, whose signature has been checked and taken off."""
@@ -70,16 +67,12 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
             return "content"
 
     def _check(self, record: DHTRecord) -> str:
-        if record.subkey in DHTProtocol.RESERVED_SUBKEYS:
+        if record.key != self._peers_key or record.subkey in DHTProtocol.RESERVED_SUBKEYS:
             return "content"
         left = record.expiration_time - get_dht_time()
         subkey, value = unpack(record.subkey), unpack(record.value)
         if not isinstance(subkey, bytes):
             return "content"
-        if record.key != self._peers_key:
-            if not isinstance(value, bool) or not is_rsa_id(subkey):
-                return "content"
-            return "" if left <= self._matchmaking else "time"
         _, parsed = parse_record(subkey, value)
         in_time = left <= self._lifetime and parsed.time <= get_dht_time() + CLOCK_SKEW_SECONDS
         return "" if in_time else "time"
@@ -113,7 +106,7 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
             return "size"
         try:
             if not is_owner_tag(unpack(record.subkey)):
-                return self._content.objection(record)
+                return "content"
             body = _without_signature(record.value)
             if body is None:
                 return "signature"

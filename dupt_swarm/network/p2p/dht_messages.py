@@ -11,7 +11,7 @@ import msgpack
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.proto import dht_pb2
 
-from dupt_swarm.network.p2p.ids import is_peer_id, is_rsa_id, place_of
+from dupt_swarm.network.p2p.ids import is_rsa_id, place_of
 from dupt_swarm.network.p2p.limits import STORED_MAX
 from dupt_swarm.network.p2p.plain_msgpack import split_list, unpack_extension, unpack_flat, unpack_row
 
@@ -70,7 +70,7 @@ def check_dht_message(message: Any, sender: bytes, refused: Counter[str]) -> Non
             _mend_result(result, refused)
 
 
-def split_store(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[str]) -> Groups:
+def split_store(request: dht_pb2.StoreRequest, refused: Counter[str]) -> Groups:
     """Make each entry of a dictionary that is to be stored one to be stored by itself.
 
     hivemind leaves out a whole dictionary for one entry that is not valid, and all entries after one that
@@ -78,7 +78,6 @@ def split_store(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[s
 
     Args:
         request: changed in place.
-        sender: peer id of who sent it.
         refused: counts what is left out, by reason.
 
     Returns:
@@ -87,7 +86,7 @@ def split_store(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[s
     Raises:
         ValueError: the whole request is of no use.
     """
-    groups = _groups_of(request, sender, refused)
+    groups = _groups_of(request, refused)
     entries = [entry for group in groups for entry in group if entry is not None]
     request.keys[:] = [entry.key for entry in entries]
     request.subkeys[:] = [entry.subkey for entry in entries]
@@ -112,7 +111,7 @@ def _check_place(message: Any, sender: bytes, refused: Counter[str]) -> None:
         message.ClearField("peer")
 
 
-def _groups_of(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[str]) -> Groups:
+def _groups_of(request: dht_pb2.StoreRequest, refused: Counter[str]) -> Groups:
     lists = (request.keys, request.subkeys, request.values, request.expiration_time, request.in_cache)
     count, *others = map(len, lists)
     if count > STORED_MAX or any(other != count for other in others):
@@ -124,7 +123,7 @@ def _groups_of(request: dht_pb2.StoreRequest, sender: bytes, refused: Counter[st
         room -= len(entries) + malformed
         if room < 0:
             raise ValueError("too many entries to store")
-        reasons = [_objection(entry, sender) for entry in entries]
+        reasons = [_objection(entry) for entry in entries]
         refused.update(+Counter(form=malformed) + Counter(filter(None, reasons)))
         kept = [None if reason else entry for entry, reason in zip(entries, reasons, strict=True)]
         groups.append(kept + [None] * malformed)
@@ -143,7 +142,7 @@ def _entries_of(given: Entry) -> tuple[list[Entry], int]:
     return entries, malformed
 
 
-def _objection(entry: Entry, sender: bytes) -> str:
+def _objection(entry: Entry) -> str:
     """Why an entry is not even looked at, or an empty string."""
     if (
         len(entry.key) != KEY_BYTES
@@ -157,8 +156,7 @@ def _objection(entry: Entry, sender: bytes) -> str:
         return "form"
     if not isinstance(subkey, bytes) or not math.isfinite(entry.expires):
         return "form"
-    # What is not signed, everybody says of itself only.
-    return "owner" if is_peer_id(subkey) and subkey != sender else ""
+    return ""
 
 
 def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:

@@ -201,7 +201,7 @@ class GuardedP2P(MeteredP2P):
         looks_like = len(request.keys) + request.ByteSize() // ENTRY_BYTES
         self._count(context.remote_id, calls=looks_like)  # before it is looked through, which takes time
         with self._refusing():
-            groups = split_store(request, context.remote_id.to_bytes(), self.refused)
+            groups = split_store(request, self.refused)
         self._count(context.remote_id, calls=max(0, len(request.keys) - looks_like))
         response = await handler(request, context)
         join_stored(response, groups)

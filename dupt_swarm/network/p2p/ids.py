@@ -5,17 +5,11 @@ from __future__ import annotations
 import hashlib
 
 RSA_PREFIX, RSA_BYTES = b"\x12\x20", 34  # the multihash of a SHA-256
-ED25519_PREFIX, ED25519_BYTES = b"\x00\x24\x08\x01\x12\x20", 38  # the key itself
 
 
 def is_rsa_id(data: bytes) -> bool:
     """Whether these bytes can be the peer id of an RSA key, as all members have one."""
     return len(data) == RSA_BYTES and data.startswith(RSA_PREFIX)
-
-
-def is_peer_id(data: bytes) -> bool:
-    """Whether these bytes can be the peer id of an RSA or an Ed25519 key."""
-    return is_rsa_id(data) or (len(data) == ED25519_BYTES and data.startswith(ED25519_PREFIX))
 
 
 def place_of(peer_id: bytes) -> bytes:

@@ -35,7 +35,7 @@ class TrafficMeter:
 class MeteredP2P(P2P):  # type: ignore[misc]
     """hivemind's connection to the libp2p daemon, with a count of the messages that pass.
 
-    Everything passes here: contributions, averages, states, records, matchmaking. What libp2p adds
+    Everything passes here: contributions, averages, states, records, rolls. What libp2p adds
     (headers, encryption, relaying for others) is the daemon's business, and not counted.
     """
 

@@ -115,7 +115,7 @@ def test_each_entry_is_stored_by_itself() -> None:
     entries = [[b"a", b"1", 5.0], [b"b", b"2", 6.0]]
     request = store_request((plain, b"0"), (b"", dictionary_of(*entries)), (plain, bytes(3000)))
     refused: Counter[str] = Counter()
-    groups = split_store(request, peer_id(1), refused)
+    groups = split_store(request, refused)
     assert list(request.subkeys) == [plain, msgpack.packb(b"a"), msgpack.packb(b"b")]
     assert list(request.values) == [b"0", b"1", b"2"]
     assert list(request.expiration_time) == [9.0, 5.0, 6.0]
@@ -130,15 +130,6 @@ def test_each_entry_is_stored_by_itself() -> None:
         assert response.store_ok == meant
 
 
-def test_what_is_not_signed_is_said_by_oneself() -> None:
-    """Nobody declares another peer under a group's key, or takes its declaration back."""
-    request = store_request(*((msgpack.packb(peer_id(number)), TRUE) for number in (1, 2)))
-    refused: Counter[str] = Counter()
-    split_store(request, peer_id(1), refused)
-    assert list(request.subkeys) == [msgpack.packb(peer_id(1))]
-    assert refused == {"owner": 1}
-
-
 def test_unequal_lists_and_too_many_entries() -> None:
     """They are refused before anything is unpacked, or as soon as there are too many."""
     unequal = store_request((TRUE, TRUE))
@@ -146,7 +137,7 @@ def test_unequal_lists_and_too_many_entries() -> None:
     half = dictionary_of(*[[b"", b"", 1]] * (STORED_MAX // 2 + 1))
     for request in (unequal, store_request((b"", half), (b"", half))):
         with pytest.raises(ValueError, match="store"):
-            split_store(request, peer_id(1), Counter())
+            split_store(request, Counter())
 
 
 MANY = UNARY_BYTES_MAX - 100  # as many empty lists as a message has room for
@@ -173,7 +164,7 @@ def test_a_dictionary_of_millions_of_lists(place: str, extension: bool) -> None:
         check_dht_message(answer, peer_id(1), refused)
     except ValueError:
         refused["whole"] += 1
-    split_store(request, peer_id(1), refused)
+    split_store(request, refused)
     assert time.process_time() - started < 0.5
     assert process.memory_info().rss - before < 32 << 20
     assert refused.total() == 2 and not request.values

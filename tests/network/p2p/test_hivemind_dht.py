@@ -3,14 +3,11 @@
 import asyncio
 
 import msgpack
-from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
-from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.p2p.hivemind_dht import REPLACED_MAX
 from dupt_swarm.network.p2p.limits import STORED_MAX
-from tests.support.stranger import peer_id_in, stranger_beside
 
 TRUE = msgpack.packb(True)
 
@@ -19,25 +16,15 @@ def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_more_keys_than_may_be_stored_at_once(stations, make_manifest, identities) -> None:
-    """A stranger stores so many: its victim hands none of them over, and keeps the neighbours that it has."""
+def test_more_than_may_be_stored_at_once(stations, make_manifest) -> None:
+    """Of so much that it has a node hands nothing over, and keeps the neighbours that it has."""
 
     async def scenario() -> None:
-        async with (
-            stations(2, make_manifest()) as [peer, other],
-            stranger_beside(peer.address, identity=identities[3]) as p2p,
-        ):
-            count = STORED_MAX - 1
-            stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
-            for _ in range(3):
-                request = dht_pb2.StoreRequest(
-                    keys=[DHTID.generate().to_bytes() for _ in range(count)],
-                    subkeys=[msgpack.packb(p2p.peer_id.to_bytes())] * count,
-                    values=[TRUE] * count,
-                    expiration_time=[get_dht_time() + 5] * count,
-                    in_cache=[False] * count,
+        async with stations(2, make_manifest()) as [peer, other]:
+            for _ in range(3 * STORED_MAX):
+                assert peer.dht.protocol.storage.store_subkey(
+                    DHTID.generate(), b"subkey", TRUE, get_dht_time() + 5
                 )
-                assert all((await stub.rpc_store(request, timeout=30)).store_ok)
             protocol, table = peer.dht.protocol, peer.dht.protocol.routing_table
             del table[table.get(peer_id=other.p2p.peer_id)]
             for _ in range(3):  # the first meets it anew
