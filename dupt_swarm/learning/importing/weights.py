@@ -122,6 +122,8 @@ class Weights:
             turned = place.row.conv1d and tensor.ndim == 2
             parameter[start : start + rows] = tensor.T if turned else tensor
             start += rows
+        if place.row.order:
+            parameter[place.row.order(model)] = parameter.clone()
         return parameter
 
     def _error(self, problem: str) -> CheckpointError:

@@ -25,7 +25,13 @@ TOKENIZER = small_tokenizer()
 POST = {"placement": "post", "layers": 2, "hidden_width": 128, "dropout": 0.1}
 PRE = {"placement": "pre", "layers": 2, "hidden_width": 48, "dropout": 0.1}
 GROUPED = {**ARCHITECTURES["llama"].parts, "layers": 2, "hidden_width": 88, "heads": 4, "kv_heads": 2}
-SHAPES = {"openai-gpt": POST, "gpt2": PRE, "llama": GROUPED | {"tie_embeddings": False}}
+PARALLEL = {**ARCHITECTURES["cohere"].parts, "layers": 2, "hidden_width": 88, "heads": 4, "kv_heads": 1}
+SHAPES = {
+    "openai-gpt": POST,
+    "gpt2": PRE,
+    "llama": GROUPED | {"tie_embeddings": False},
+    "cohere": PARALLEL,
+}
 GPTS = ("openai-gpt", "gpt2")
 
 
