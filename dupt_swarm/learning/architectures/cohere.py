@@ -64,7 +64,7 @@ COHERE = Architecture(
         passed_over=NAMES.passed_over,
     ),
     keys={"layer_norm_eps" if key == "rms_norm_eps" else key: ours for key, ours in LLAMA.keys.items()},
-    parts=LLAMA.parts | {"norm": "layer", "placement": "parallel"},
+    parts={**LLAMA.parts, "norm": "layer", "placement": "parallel"},
     fixed={
         "hidden_act": ("silu", "swish"),
         "attention_bias": (False,),

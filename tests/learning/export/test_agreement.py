@@ -100,6 +100,14 @@ def test_a_prompt_from_its_tokenizer(name: str, tmp_path: Path) -> None:
     assert written.tolist() == tokens.tolist()
 
 
+def test_llama_cpp_finds_the_context(tmp_path: Path) -> None:
+    """Its converter reads the context of a GPT-2 under the name that the published config.json has."""
+    learned = learned_as(PRE)
+    export(tmp_path, learned, FORMATS["gpt2"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["n_ctx"] == learned.manifest.model.context_length
+
+
 def test_a_format_that_does_not_fit_is_refused() -> None:
     """The message says what does not fit, and which format does."""
     pre, post, odd = (Model(**learned_as(shape).manifest.model.model_dump()) for shape in (PRE, POST, ODD))
