@@ -41,7 +41,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/allreduce.py
-	$(BIN)/python benchmarks/convergence.py run alone,alone-muon,adamw,tiny
+	$(BIN)/python benchmarks/convergence.py run alone,alone-muon,adamw,tiny,tiny-palm
 	$(BIN)/python benchmarks/convergence.py table convergence.jsonl
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/generation.py

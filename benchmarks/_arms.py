@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dupt_swarm.presets import load_preset
-
-# Written out, so that the arms stay what they are when the preset changes.
+# Written out, so that the arms stay what they are when the presets change.
+SHAPE = {"vocabulary_size": 4096, "context_length": 128, "layers": 4, "heads": 4, "width": 256}
+GPT2 = SHAPE | {"hidden_width": 1024, "placement": "pre"}
+LLAMA = SHAPE | {
+    "hidden_width": 704,
+    "positions": "rotary",
+    "norm": "rms",
+    "placement": "pre",
+    "feed_forward": "swiglu",
+    "biases": False,
+}
+PALM = LLAMA | {"hidden_width": 832, "kv_heads": 1, "norm": "layer", "placement": "parallel"}
 ADAMW = {
+    "model": GPT2,
     "inner": {
         "optimizer": "adamw",
         "learning_rate": 1e-3,
@@ -55,7 +65,7 @@ class Arm:
 
     def tables(self, more: Mapping[str, Any]) -> dict[str, Any]:
         """The manifest's tables; ``more`` changes come on top."""
-        tables: dict[str, Any] = {"model": load_preset("tiny")["model"], **ADAMW}
+        tables: dict[str, Any] = dict(ADAMW)
         for key, value in {**self.changes, **more}.items():
             table, _, name = key.partition(".")
             tables[table] = tables.get(table, {}) | {name: value} if name else value
@@ -71,6 +81,8 @@ ARMS = {
     "gradient": Arm(ONE_GRADIENT),
     "muon": Arm(MUON),
     "tiny": Arm(TINY),
+    "tiny-palm": Arm(TINY | {"model": PALM}),
+    "tiny-llama": Arm(TINY | {"model": LLAMA}),
     "tiny-8": Arm(TINY, corpora=8),
     "tiny-late": Arm(TINY, late=1.0),
     "tiny-momentum": Arm(TINY | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
@@ -24,11 +25,12 @@ TOKENIZER = b"{}"  # the tokens are random numbers, so nobody reads it
 
 
 def speed_manifest(preset: str) -> Manifest:
-    """The preset with AdamW, as plain loops have it, whole rounds, its vocabulary size, a dummy tokenizer."""
+    """The preset's size with what plain loops have: GPT-2's block, AdamW, whole rounds, a dummy tokenizer."""
     size = load_preset(preset)["model"]["vocabulary_size"]
     digest = hashlib.sha256(TOKENIZER).hexdigest()
     named = manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
     tables = named.model_dump()
+    tables["model"] |= ARCHITECTURES["gpt2"].parts | {"hidden_width": 4 * named.model.width}
     tables["inner"]["optimizer"], tables["rounds"]["growth"] = "adamw", 1.0
     return Manifest.model_validate(tables)
 

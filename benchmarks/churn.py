@@ -39,7 +39,7 @@ STEP_SECONDS, STEPS_PER_ROUND, TOKENS_PER_STEP = 2.0, 6, 64
 
 
 def manifest() -> Manifest:
-    """The tiny preset's model, with a short context so that steps are cheap and averaging is not."""
+    """A model of the tiny preset's size, with a short context: steps are cheap, and averaging is not."""
     return tiny_manifest(
         hashlib.sha256(TOKENIZER).hexdigest(),
         vocabulary_size=4096,

@@ -1,4 +1,4 @@
-"""Which block learns most: each preset's in a model of about 5 million weights, by tokens and by time.
+"""Which block learns most: that of each preset in a model of about 5 million weights, by tokens and by time.
 
 One process trains each on the four corpora of `convergence.py`: the same tokens in the same order, the same
 tokenizer and optimizer (Muon at 2e-3, as that benchmark's arm `alone-muon`), five blocks of width 256, and
@@ -10,8 +10,8 @@ nothing of the papers' optimizers, sizes or data.
     python benchmarks/families.py table families.jsonl
 
 How to read it, a row for a preset's block: held-out loss (nats per token, mean of the corpora) and bits per
-byte at the end; the loss ÷ that of `tiny` with the same seed, at equal tokens; and what `speed` prints:
-tokens per second of processor time ÷ those of `tiny`, medians of slices that take turns. Equal time is their
+byte at the end; the loss ÷ that of `gpt2` with the same seed, at equal tokens; and what `speed` prints:
+tokens per second of processor time ÷ those of `gpt2`, medians of slices that take turns. Equal time is their
 product: a block of speed 0.8 is to be compared at 0.8 of the tokens, which `table --speed llama=0.8` does
 between the measured points.
 """
@@ -41,13 +41,14 @@ from dupt_swarm.presets import load_preset
 TOKENS, BATCH, STEPS, SLICES = 819_200, 8, 4, 9
 INNER = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3}
 SHAPE = {"vocabulary_size": 4096, "context_length": 128, "layers": 5, "heads": 4, "width": 256}
-WEIGHTS = 5_028_864  # of `tiny` with five blocks
-FAMILIES = ("tiny", "gpt1", "transformer", "llama", "palm")
+WEIGHTS = 5_028_864  # of `gpt2` in its size `tiny`, with five blocks
+REFERENCE = "gpt2"
+FAMILIES = (REFERENCE, "gpt1", "transformer", "llama", "palm")
 
 
 def shape_of(family: str) -> dict[str, Any]:
     """The preset's parts in a model of `WEIGHTS` weights, without dropout, which one pass needs not."""
-    preset = load_preset(family, None if family in ("tiny", "gpt1") else "tiny")["model"]
+    preset = load_preset(family, None if family == "gpt1" else "tiny")["model"]
     tables = preset | SHAPE | {"dropout": 0.0}
     with torch.device("meta"):
         counts = [GPT(Model(**(tables | {"hidden_width": width}))).parameter_count() for width in (256, 512)]
@@ -80,7 +81,7 @@ def run(seeds: str, families: tuple[str, ...], file: Path) -> None:
 @main.command()
 @click.option("--slices", type=click.IntRange(2), default=SLICES, show_default=True)
 def speed(slices: int) -> None:
-    """Tokens per second of processor time ÷ those of `tiny`."""
+    """Tokens per second of processor time ÷ those of `gpt2`."""
     arms = {family: steps_of(family) for family in FAMILIES}
     seconds: dict[str, list[float]] = {family: [] for family in arms}
     for number in range(slices + 1):
@@ -91,7 +92,7 @@ def speed(slices: int) -> None:
             if number:  # the first one is for warming up
                 seconds[family].append(time.process_time() - began)
     for family, times in seconds.items():
-        ratios = [one / other for one, other in zip(seconds["tiny"], times, strict=True)]
+        ratios = [one / other for one, other in zip(seconds[REFERENCE], times, strict=True)]
         spread = f"{min(ratios):.2f}–{max(ratios):.2f}"
         click.echo(f"{family}: {statistics.median(ratios):.2f} ({spread})")
 
@@ -118,12 +119,12 @@ def steps_of(family: str) -> Iterator[None]:
 def table(file: Path, speeds: tuple[str, ...]) -> None:
     """The runs as a Markdown table, each the mean over the seeds."""
     lines = read(file)
-    reference = {line["seed"]: line["curve"][-1] for line in lines if line["family"] == "tiny"}
-    ratios = {"tiny": 1.0} | {
+    reference = {line["seed"]: line["curve"][-1] for line in lines if line["family"] == REFERENCE}
+    ratios = {REFERENCE: 1.0} | {
         name: float(value) for name, _, value in (each.partition("=") for each in speeds)
     }
-    head = ["block of", "hidden", "loss", "bits per byte", "÷ `tiny`, equal tokens", "speed ÷ `tiny`"]
-    click.echo(row([*head, "÷ `tiny`, equal time", "seeds"]))
+    head = ["block of", "hidden", "loss", "bits per byte", "÷ `gpt2`, equal tokens", "speed ÷ `gpt2`"]
+    click.echo(row([*head, "÷ `gpt2`, equal time", "seeds"]))
     click.echo(row(["---"] * (len(head) + 2)))
     for family in FAMILIES:
         runs = {line["seed"]: line for line in lines if line["family"] == family}

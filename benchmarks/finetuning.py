@@ -37,6 +37,7 @@ from typing import Any
 
 import click
 import torch
+from _arms import GPT2
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.labelled.files import LabelledFiles
@@ -91,7 +92,7 @@ def write_manifest(path: Path, text: TextFiles) -> Manifest:
     """The preset `tiny` with a smaller model, and its tokenizer beside it."""
     tokenizer = train_tokenizer((piece.text for piece in text.read(text.find(), print)), VOCABULARY_SIZE)
     tables = load_preset("tiny")
-    tables["model"] |= SHAPE | {"vocabulary_size": tokenizer.vocabulary_size}
+    tables["model"] = GPT2 | SHAPE | {"vocabulary_size": tokenizer.vocabulary_size}
     about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
     manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": about, **tables})
     tokenizer.save(path.with_name("tokenizer.json"))

@@ -5,7 +5,8 @@
     eval/plain             our evaluation of whole documents ÷ a plain PyTorch loop over the same documents as
                            one stream, cut into blocks of the context's length: same model, batch, precision
 
-Shapes: `tiny` as it is; that of `gpt1` with pre-norm, which transformers runs as GPT-2, with a cache as ours;
+Shapes: `tiny` as it is, which transformers runs as Cohere; that of `gpt2` in its size `tiny`; that of `gpt1`
+with pre-norm, which transformers runs as GPT-2 too, with a cache as ours;
 and `gpt1` as it is, which transformers runs as OpenAI GPT, for which it has no cache: it reads all tokens
 again for each new one. Weights are random: speed does not depend on them. The text is the standard library.
 
@@ -23,6 +24,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -38,7 +40,7 @@ from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset, manifest_from_preset
+from dupt_swarm.presets import load_preset
 
 CPU = torch.device("cpu")
 PROMPT_TOKENS = 16
@@ -56,10 +58,23 @@ def main(slices: int) -> None:
         f"{slices} slices, torch {torch.__version__}, transformers {transformers.__version__}, "
         f"{torch.get_num_threads()} threads"
     )
-    for preset, norm, tokens in (("tiny", "pre", 96), ("gpt1", "pre", 96), ("gpt1", "post", 8)):
-        ratio = compare(*writers(preset, norm, tokens), slices)
-        click.echo(f"generate/transformers, {preset}, norm {norm}, {tokens} tokens: {ratio}")
-    click.echo(f"eval/plain, tiny: {compare(*judges(), slices)}")
+    for name, (tables, tokens) in shapes().items():
+        click.echo(
+            f"generate/transformers, {name}, {tokens} tokens: {compare(*writers(tables, tokens), slices)}"
+        )
+    click.echo(f"eval/plain, gpt2 of size tiny: {compare(*judges(), slices)}")
+
+
+def shapes() -> dict[str, tuple[dict[str, Any], int]]:
+    """Tables of a manifest, and how many tokens are written."""
+    gpt1 = load_preset("gpt1")
+    pre_norm = gpt1 | {"model": gpt1["model"] | {"placement": "pre"}}
+    return {
+        "tiny": (load_preset("tiny"), 96),
+        "gpt2 of size tiny": (load_preset("gpt2", "tiny"), 96),
+        "gpt1 with pre-norm": (pre_norm, 96),
+        "gpt1": (gpt1, 8),
+    }
 
 
 def compare(ours: Arm, theirs: Arm, slices: int) -> str:
@@ -87,12 +102,11 @@ def tokens_per_second(arm: Arm) -> tuple[float, float]:
     return tokens / (time.perf_counter() - started), tokens / (time.process_time() - used)
 
 
-def model_of(preset: str, norm: str, vocabulary_size: int) -> tuple[Manifest, GPT]:
-    """The preset's shape, with random weights large enough for the model to have preferences."""
-    manifest = manifest_from_preset(
-        preset, name="bench", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=vocabulary_size
-    )
-    manifest = manifest.model_copy(update={"model": manifest.model.model_copy(update={"placement": norm})})
+def model_of(tables: dict[str, Any], vocabulary_size: int) -> tuple[Manifest, GPT]:
+    """A preset's shape, with random weights large enough for the model to have preferences."""
+    tokenizer = {"sha256": "0" * 64, "vocabulary_size": vocabulary_size}
+    shaped = tables | {"model": tables["model"] | {"vocabulary_size": vocabulary_size}}
+    manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": tokenizer, **shaped})
     model = GPT(manifest.model).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -101,9 +115,9 @@ def model_of(preset: str, norm: str, vocabulary_size: int) -> tuple[Manifest, GP
     return manifest, model
 
 
-def writers(preset: str, norm: str, tokens: int) -> tuple[Arm, Arm]:
+def writers(tables: dict[str, Any], tokens: int) -> tuple[Arm, Arm]:
     """Our generation and that of transformers, which write the same tokens."""
-    manifest, model = model_of(preset, norm, load_preset(preset)["model"]["vocabulary_size"])
+    manifest, model = model_of(tables, tables["model"]["vocabulary_size"])
     generator = torch.Generator().manual_seed(1)
     prompt = torch.randint(1, manifest.model.vocabulary_size, (1, PROMPT_TOKENS), generator=generator)
     twin = as_transformers(manifest, model)
@@ -141,8 +155,9 @@ def as_transformers(manifest: Manifest, model: GPT) -> transformers.PreTrainedMo
 def judges() -> tuple[Arm, Arm]:
     """Our evaluation, and a plain loop."""
     documents = texts()
-    tokenizer = train_tokenizer(documents, load_preset("tiny")["model"]["vocabulary_size"])
-    _, model = model_of("tiny", "pre", tokenizer.vocabulary_size)
+    tables = load_preset("gpt2", "tiny")
+    tokenizer = train_tokenizer(documents, tables["model"]["vocabulary_size"])
+    _, model = model_of(tables, tokenizer.vocabulary_size)
 
     def ours() -> int:
         found = evaluate_documents(

@@ -34,6 +34,7 @@ from typing import Any
 
 import click
 import torch
+from _arms import GPT2
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
 
@@ -136,7 +137,7 @@ def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedMode
         (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"]
     )
     tables = load_preset("tiny")
-    tables["model"] |= SHAPE | {"vocabulary_size": tokenizer.vocabulary_size, "dropout": 0.1}
+    tables["model"] = GPT2 | SHAPE | {"vocabulary_size": tokenizer.vocabulary_size, "dropout": 0.1}
     tables["schedule"]["total_updates"] = max(100, tokens // tables["rounds"]["tokens_per_step"])
     about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
     manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": about, **tables})

@@ -60,8 +60,8 @@ def _sizes() -> Iterator[str]:
     type=click.Path(path_type=Path),
     default=None,
     metavar="MODEL",
-    help="Train a model on that exists: a folder in Hugging Face's format (gpt2, openai-gpt, llama), from "
-    "`dupt-model pull`, or a checkpoint.",
+    help="Train a model on that exists: a folder in Hugging Face's format (gpt2, openai-gpt, llama, "
+    "cohere), from `dupt-model pull`, or a checkpoint.",
 )
 @click.option("--task", type=click.Choice(TASKS), default=None, help="Teach --from MODEL this, not language.")
 @click.option("--labels", default="", metavar="A,B,…", help="The task's; similarity without: a score.")

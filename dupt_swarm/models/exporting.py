@@ -20,8 +20,8 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
     Args:
         model: of any swarm, or fine-tuned.
         folder: made; if it is there already, it must be empty.
-        format: ``openai-gpt``, ``gpt2`` or ``llama``, by the model's parts, for `transformers`;
-            ``safetensors``: dupt_swarm's own names. None: the one that fits.
+        format: ``openai-gpt``, ``gpt2``, ``llama`` or ``cohere``, by the model's parts, for
+            `transformers`; ``safetensors``: dupt_swarm's own names. None: the one that fits.
 
     Returns:
         the format.

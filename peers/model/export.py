@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dupt_swarm.manifest import Manifest
 
 # As `learning.export.export.FORMATS`, which imports torch.
-FORMATS = ("openai-gpt", "gpt2", "llama", "safetensors")
+FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors")
 
 
 @click.command("export")
@@ -25,7 +25,7 @@ FORMATS = ("openai-gpt", "gpt2", "llama", "safetensors")
     "--format",
     type=click.Choice(FORMATS),
     default=None,
-    help="openai-gpt, gpt2 or llama for `transformers`, by the model's parts; safetensors: "
+    help="openai-gpt, gpt2, llama or cohere for `transformers`, by the model's parts; safetensors: "
     "dupt_swarm's own names. [default: the one that fits]",
 )
 @command_errors

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.architectures.cohere import COHERE
 from dupt_swarm.learning.architectures.llama import LLAMA
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.cache import Cache
@@ -29,6 +30,7 @@ PARTS: dict[str, dict[str, object]] = {
     "gpt2": {"placement": "pre"},
     "gpt1": {"placement": "post"},
     "llama": {**LLAMA.parts, "heads": 4, "kv_heads": 2, "tie_embeddings": False},
+    "palm": {**COHERE.parts, "heads": 4, "kv_heads": 1},
 }
 
 

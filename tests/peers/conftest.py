@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.programs import LISTEN, dupt_peer, start
+from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
 
@@ -23,13 +24,7 @@ def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run") / "run.toml"
     done = dupt_peer("new", str(path), "--preset", "tiny", "--corpus", str(text), "--seed", "3")
     assert done.returncode == 0, done.stderr
-    small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
-    changes = {"tokens_per_round": 4096, "growth": 1.0}
-    lines = [
-        f"{key} = {changes[key]}" if (key := line.partition(" ")[0]) in changes else line
-        for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
-    ]
-    path.write_text("\n".join(lines))
+    make_smaller(path, tokens_per_round=4096, growth=1.0)
     return path
 
 

@@ -5,6 +5,7 @@ loopback         addresses of this machine, free ports, an address where nobody 
 texts            folders of real text to train on
 dumps            small dumps of wikis
 tiny             manifests and settings of very small swarms
+smaller          manifest files of smaller models
 contributions    contributions as an oracle sends them
 averages         the average of a round, put together from its parts
 foreign_tokenizers  such as well-known models have

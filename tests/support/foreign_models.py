@@ -20,7 +20,8 @@ LLAMA: dict[str, Any] = {
     "max_position_embeddings": CONTEXT,
 }
 GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}
-SHAPES = {"llama": LLAMA, "gpt2": GPT, "openai-gpt": GPT}
+COHERE = LLAMA | {"logit_scale": 1.0, "pad_token_id": None}
+SHAPES = {"llama": LLAMA, "cohere": COHERE, "gpt2": GPT, "openai-gpt": GPT}
 
 
 def write_foreign(

@@ -25,6 +25,7 @@ from peers.processes import LocalProcesses
 from tests.support import waiting
 from tests.support.loopback import free_port
 from tests.support.programs import LISTEN
+from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
 RULES = Path(monitor.__file__).parent / "prometheus" / "rules.yml"
@@ -179,13 +180,5 @@ class Stack:
 
 def shrink(path: Path, tokenizer: str) -> None:
     """A smaller model, shorter rounds that do not grow, and records that expire sooner than the preset's."""
-    text = path.read_text()
-    for key, value in (
-        *(("layers", 1), ("width", 64), ("hidden_width", 128), ("tokens_per_round", 8192)),
-        ("growth", 1.0),
-        ("record_seconds", f"{RECORD_SECONDS}.0"),
-    ):
-        text, count = re.subn(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
-        assert count == 1, key
-    path.write_text(text)
-    assert tokenizer in text
+    make_smaller(path, growth=1.0, record_seconds=float(RECORD_SECONDS))
+    assert tokenizer in path.read_text()

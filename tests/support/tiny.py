@@ -9,9 +9,9 @@ from tests.support.loopback import LOOPBACK
 
 
 def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:
-    """A manifest of a very small model; ``changes`` are tables merged into the preset's."""
+    """A manifest of a very small model of GPT-2's block; ``changes`` are tables merged into the preset's."""
     tables = load_preset("tiny")
-    tables["model"] |= {
+    tables["model"] = load_preset("gpt2", "tiny")["model"] | {
         "vocabulary_size": vocabulary_size,
         "context_length": 16,
         "layers": 1,

@@ -19,6 +19,7 @@ import pytest
 from dupt_swarm.version import VERSION
 from tests.support.buildah import Buildah
 from tests.support.programs import LISTEN
+from tests.support.smaller import make_smaller
 
 ROOT = Path(__file__).parents[2]
 USER = 10001
@@ -247,13 +248,3 @@ def test_the_monitor_has_an_image_too(buildah: Buildah, tmp_path: Path) -> None:
     assert set(image.config["ExposedPorts"]) == {"9464/tcp"}
     assert "DUPT_MONITOR_HOST=0.0.0.0" in image.config["Env"]
     assert "--initial-peers" in image.dupt("--help")
-
-
-def make_smaller(manifest: Path) -> None:
-    """A smaller model and shorter rounds than the preset's: the image is tested, not the training."""
-    smaller = {"layers": 1, "width": 64, "hidden_width": 128, "tokens_per_round": 8192}
-    text = manifest.read_text()
-    for key, value in smaller.items():
-        text, changed = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
-        assert changed == 1, key
-    manifest.write_text(text)

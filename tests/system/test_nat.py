@@ -16,6 +16,7 @@ from dupt_swarm import SavedModel
 from tests.support import swarm_program
 from tests.support.namespaces import Host, Net, missing
 from tests.support.programs import BIN
+from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
 PROGRAM = Path(swarm_program.__file__)
@@ -39,12 +40,7 @@ def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run") / "run.toml"
     command = [str(BIN / "dupt-peer"), "new", str(path), "--preset", "tiny", "--corpus", str(text)]
     subprocess.run([*command, "--seed", "3"], check=True, capture_output=True, timeout=120)
-    small = path.read_text().replace("layers = 4", "layers = 1").replace("width = 256", "width = 64")
-    lines = [
-        "tokens_per_round = 8192" if line.startswith("tokens_per_round") else line
-        for line in small.replace("hidden_width = 1024", "hidden_width = 128").splitlines()
-    ]
-    path.write_text("\n".join(lines))
+    make_smaller(path)
     return path
 
 

@@ -15,6 +15,7 @@ from dupt_swarm.node.view import View
 from peers import new
 from peers.processes import LocalProcesses
 from tests.support.invented import ADDRESS, EVIL, NOW, TrainedSwarm, served
+from tests.support.smaller import make_smaller
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 
@@ -120,15 +121,7 @@ def start_swarm(processes: LocalProcesses, folder: Path) -> str:
         shutil.copy(Path(os.__file__).with_name(f"{name}.py"), folder / name)
     run = folder / "run.toml"
     new.write(run, "tiny", TextFiles(folder / "argparse"), name="watched", seed=0)
-    small = {
-        "layers = 4": "layers = 1",
-        "width = 256": "width = 64",
-        "hidden_width = 1024": "hidden_width = 128",
-    }
-    text = run.read_text().replace("tokens_per_round = 20480", "tokens_per_round = 8192")
-    for large, little in small.items():
-        text = text.replace(large, little)
-    run.write_text(text)
+    make_smaller(run)
     listen = ("--host-maddrs", LOOPBACK, "--state-dir")
     bootstrap = processes.start(
         "bootstrap", "dupt-peer", "bootstrap", str(run), "--json", *listen, str(folder / "first")

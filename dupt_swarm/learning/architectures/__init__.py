@@ -5,13 +5,15 @@ names          parameters under our names and theirs
 openai_gpt     GPT-1
 gpt2           GPT-2
 llama          LLaMA, and those built like it
+cohere         PaLM's block
 """
 
 from __future__ import annotations
 
 from dupt_swarm.learning.architectures.architecture import Architecture
+from dupt_swarm.learning.architectures.cohere import COHERE
 from dupt_swarm.learning.architectures.gpt2 import GPT2
 from dupt_swarm.learning.architectures.llama import LLAMA
 from dupt_swarm.learning.architectures.openai_gpt import OPENAI_GPT
 
-ARCHITECTURES: dict[str, Architecture] = {each.name: each for each in (OPENAI_GPT, GPT2, LLAMA)}
+ARCHITECTURES: dict[str, Architecture] = {each.name: each for each in (OPENAI_GPT, GPT2, LLAMA, COHERE)}

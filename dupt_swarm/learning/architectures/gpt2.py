@@ -7,6 +7,7 @@ from typing import Any
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
 from dupt_swarm.learning.architectures.names import Names, Row
+from dupt_swarm.manifest import Model
 
 # What OpenAI GPT's models have too.
 GPT_ROWS = (
@@ -71,6 +72,11 @@ def tidy(config: Config) -> dict[str, Any]:
     return {"n_inner": 4 * found["n_embd"]} | found if "n_embd" in found else found
 
 
+def more(model: Model) -> dict[str, Any]:
+    """The context's name of old, which llama.cpp's converter reads."""
+    return {"n_ctx": model.context_length}
+
+
 GPT2 = Architecture(
     name="gpt2",
     causal="GPT2LMHeadModel",
@@ -87,4 +93,5 @@ GPT2 = Architecture(
     },
     dropouts=GPT_DROPOUTS,
     tidy=tidy,
+    more=more,
 )

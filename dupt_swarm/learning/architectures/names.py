@@ -24,12 +24,14 @@ class Row:
         theirs: its name there, or those of the modules whose rows it has one below the other.
         conv1d: there it is a `Conv1D`, whose weight is [in, out]; that of our `nn.Linear` is [out, in].
         rows: of several modules, how many rows each has.
+        order: int64, our rows in the order in which they have them.
     """
 
     ours: str
     theirs: str | tuple[str, ...]
     conv1d: bool = False
     rows: Callable[[Model], Sequence[int]] | None = None
+    order: Callable[[Model], Tensor] | None = None
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -89,4 +91,5 @@ class Names:
 
 
 def _cut(tensor: Tensor, row: Row, model: Model) -> Iterator[Tensor]:
+    tensor = tensor[row.order(model)] if row.order else tensor
     return iter(torch.split(tensor, list(row.rows(model)))) if row.rows else iter((tensor,))

@@ -1,4 +1,4 @@
-"""A decoder in Hugging Face's format: `gpt2`, `openai-gpt`, `llama`, and what is built like them."""
+"""A decoder in Hugging Face's format: `gpt2`, `openai-gpt`, `llama`, `cohere`, and others built so."""
 
 from __future__ import annotations
 

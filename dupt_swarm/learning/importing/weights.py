@@ -80,7 +80,7 @@ class Weights:
         if not (alike and torch.equal(self._files[name].get_tensor(name).float(), embedding)):
             raise CheckpointError(
                 f"{self._folder}: `{name}` differs from the embedding, but config.json ties them; "
-                "of a llama, set tie_word_embeddings = false there; or take another model"
+                "of a llama or cohere, set tie_word_embeddings = false there; or take another model"
             )
 
     def _find(self, names: Names, ours: str) -> Place:
@@ -122,6 +122,8 @@ class Weights:
             turned = place.row.conv1d and tensor.ndim == 2
             parameter[start : start + rows] = tensor.T if turned else tensor
             start += rows
+        if place.row.order:
+            parameter[place.row.order(model)] = parameter.clone()
         return parameter
 
     def _error(self, problem: str) -> CheckpointError:

@@ -25,7 +25,13 @@ TOKENIZER = small_tokenizer()
 POST = {"placement": "post", "layers": 2, "hidden_width": 128, "dropout": 0.1}
 PRE = {"placement": "pre", "layers": 2, "hidden_width": 48, "dropout": 0.1}
 GROUPED = {**ARCHITECTURES["llama"].parts, "layers": 2, "hidden_width": 88, "heads": 4, "kv_heads": 2}
-SHAPES = {"openai-gpt": POST, "gpt2": PRE, "llama": GROUPED | {"tie_embeddings": False}}
+PARALLEL = {**ARCHITECTURES["cohere"].parts, "layers": 2, "hidden_width": 88, "heads": 4, "kv_heads": 1}
+SHAPES = {
+    "openai-gpt": POST,
+    "gpt2": PRE,
+    "llama": GROUPED | {"tie_embeddings": False},
+    "cohere": PARALLEL,
+}
 GPTS = ("openai-gpt", "gpt2")
 
 
@@ -92,6 +98,14 @@ def test_a_prompt_from_its_tokenizer(name: str, tmp_path: Path) -> None:
         if tokens[0, -1] == TOKENIZER.end_of_text:
             break
     assert written.tolist() == tokens.tolist()
+
+
+def test_llama_cpp_finds_the_context(tmp_path: Path) -> None:
+    """Its converter reads the context of a GPT-2 under the name that the published config.json has."""
+    learned = learned_as(PRE)
+    export(tmp_path, learned, FORMATS["gpt2"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["n_ctx"] == learned.manifest.model.context_length
 
 
 def test_a_format_that_does_not_fit_is_refused() -> None:

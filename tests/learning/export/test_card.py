@@ -164,6 +164,7 @@ EXAMPLES: list[tuple[Any, Any]] = [
     *zip(repeat(POST), TASKS.values(), strict=False),
     (ODD, TASKS["entailment"]),
     *((SHAPES["llama"], task) for task in (*LANGUAGE_OR_CHOICE, *TASKS.values())),
+    (SHAPES["cohere"], {}),
 ]
 
 
