@@ -18,6 +18,7 @@ from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -244,7 +245,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
-    neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
+    dialler = Dialler(p2p, (*settings.initial_peers, *connection.book.addresses))
+    neighbours = Neighbours(dialler, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(
         connection=connection,
@@ -273,7 +275,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     return (
         _keep_reachable(connection, node.host),
         node.neighbours.keep_forever(),
-        FailureDetector(connection.p2p, membership).watch_forever(),
+        FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
     )

@@ -42,7 +42,8 @@ REFUSED_MESSAGES = (
     "rate",  # too many calls or bytes of one peer
     "open",  # too many calls or streams of one peer at once
     "strangers",  # either of both, of all peers together whose records are not known
-    "slow",  # a call, or the beginning of a stream, that took too long
+    "slow",  # a call, or a stream, that took too long
+    "dial",  # an address in a record that was not dialled: too many, or in vain too often
 )
 COUNT_MAX = (1 << 32) - 1
 
