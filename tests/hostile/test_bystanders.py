@@ -47,7 +47,7 @@ async def bystander() -> AsyncIterator[Bystander]:
 
 
 def test_records_that_name_a_bystander(stations, make_manifest, identities) -> None:
-    """Dozens of oracles that are all said to be at one host make a peer call there a few times, and no more."""
+    """Oracles that are all said to be at one host make a peer call there a few times, and no more."""
     manifest = make_manifest()
 
     async def scenario() -> None:

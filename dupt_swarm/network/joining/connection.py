@@ -91,7 +91,7 @@ async def connect_to_swarm(
     validate = build_validator(handshake.manifest, key)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
-    dht = await enter_dht(p2p, reached, validate, client_mode=client_mode)
+    dht = await enter_dht(p2p, handshake.share(reached), validate, client_mode=client_mode)
     stack.push_async_callback(end, "the DHT node", dht.shutdown)
     membership = Membership(handshake.manifest, dht, key)
     stack.push_async_callback(membership.leave)
