@@ -13,6 +13,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.replicas import Replicas
@@ -29,7 +30,12 @@ LEAVE_SECONDS = 2.0
 
 
 class Membership:
-    """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
+    """Keeps this peer's record fresh in the DHT, and a view of everybody's.
+
+    Attributes:
+        view: everybody's as they were read last.
+        attendance: which of them rounds wait for.
+    """
 
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
@@ -40,6 +46,7 @@ class Membership:
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
         self._distrust = Distrust()
+        self.attendance = Attendance(node.p2p.refused)
 
     def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
         """Change fields of the own record; ``now``: others should learn of it at once.
