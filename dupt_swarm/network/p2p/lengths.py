@@ -34,6 +34,7 @@ METHODS = {
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
     "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX),
     "rpc_agree": Lengths((1 << 18) + 64, (1 << 18) + 64),
+    "rpc_records": Lengths(32_000, 1 << 16),
     "rpc_dial_back": Lengths(16_000, 32_000),
 }
 
