@@ -66,7 +66,7 @@ def test_phantom_companions(stations, make_manifest, identities) -> None:
 
         async def end_round(self, companions: tuple[str, ...]) -> None:
             state, average, _ = await self.rounds.end(encoded(torch.ones(NUMEL), manifest), 10, companions)
-            assert (average.reason, len(average.mates)) == ("", 1)
+            assert (average.reason, len(average.mates)) == ("", 1) and state is not None
             self.store.replace(state)
 
     async def scenario() -> None:

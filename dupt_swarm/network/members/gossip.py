@@ -16,8 +16,8 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.network.members.identity import is_owner_tag
 from dupt_swarm.network.members.known import KNOWN_MAX
-from dupt_swarm.network.members.replicas import Replicas, Row
-from dupt_swarm.network.p2p.dht_messages import VALUE_BYTES_MAX
+from dupt_swarm.network.members.replicas import Replicas
+from dupt_swarm.network.p2p.dht_messages import VALUE_BYTES_MAX, Row
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 

@@ -67,7 +67,7 @@ class Replicas:
         if kept is not None:
             self._take(kept.value)
         self._known.forget_expired()
-        return {subkey: self._value(subkey, *entry) for subkey, *entry in self._known}
+        return {row.subkey: self._value(*row) for row in self.rows}
 
     @property
     def rows(self) -> list[Row]:
