@@ -81,7 +81,7 @@ def test_an_eclipse_in_the_dht(stations, make_manifest, identities) -> None:
             assert [await seen_by(member) for member in members] == [{member.peer_id} for member in members]
             for _ in range(2):
                 for gossip in gossips[1:]:
-                    for partner in gossip._partners():
+                    for partner in await gossip.partners():
                         await gossip.ask(partner)
             assert [await seen_by(member) for member in members] == [everybody] * 4
 
@@ -98,7 +98,7 @@ def test_gossip_in_the_background(stations, make_manifest, identities, monkeypat
             for member in members:
                 eclipse(member)
                 await member.publish()
-            gossips[2]._known = lambda: [id_of(fresh_key())]
+            gossips[2]._met = lambda: [id_of(fresh_key()), members[FIRST].peer_id]
             asking = [asyncio.create_task(gossip.ask_forever()) for gossip in gossips]
             try:
                 while any([len(await seen_by(member)) < 3 for member in members]):

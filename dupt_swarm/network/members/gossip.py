@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import msgpack
 from google.protobuf.wrappers_pb2 import BytesValue
@@ -64,7 +65,14 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         """Ask regularly."""
         while True:
             await asyncio.sleep(GOSSIP_SECONDS * random.uniform(0.5, 1.5))
-            await asyncio.gather(*map(self.ask, self._partners()), return_exceptions=True)
+            with suppress(Exception):  # p2pd may be about to be replaced
+                await asyncio.gather(*map(self.ask, await self.partners()), return_exceptions=True)
+
+    async def partners(self) -> set[str]:
+        """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody."""
+        connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
+        choices = (set(self._met()) - {str(self._p2p.peer_id)}, connected.intersection(self._known()))
+        return {random.choice(sorted(choice)) for choice in choices if choice}
 
     async def ask(self, peer_id: str) -> None:
         """Tell ``peer_id`` our own record, and take what it tells.
@@ -82,11 +90,6 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         except ValueError:
             self._p2p.refused["form"] += 1
             raise
-
-    def _partners(self) -> set[str]:
-        own = {str(self._p2p.peer_id)}
-        choices = (list(set(self._met()) - own), list(set(self._known()) - own))
-        return {random.choice(choice) for choice in choices if choice}
 
     def _news_to(self, told: dict[bytes, float]) -> list[Row]:
         rows = [
