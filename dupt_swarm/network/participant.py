@@ -18,7 +18,6 @@ from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
-from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -245,8 +244,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
-    dialler = Dialler(p2p, (*settings.initial_peers, *connection.book.addresses))
-    neighbours = Neighbours(dialler, connection.dht, settings.initial_peers, connection.book)
+    neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(
         connection=connection,

@@ -21,8 +21,8 @@ from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
-PATIENCE = 6.0
-PHANTOMS, ROUNDS, SPOILT_MAX = 6, 8, 3
+PATIENCE = 5.0
+PHANTOMS, ROUNDS, SPOILT_MAX = 4, 5, 3
 PUBLISH_SECONDS = 0.5
 
 

@@ -88,6 +88,27 @@ def test_an_eclipse_in_the_dht(stations, make_manifest, identities) -> None:
     run(scenario)
 
 
+def test_a_newcomer_in_an_eclipse(stations, make_manifest, identities) -> None:
+    """It sees everybody from the start, as those whom it joined tell it; one that is gone holds up nobody."""
+    manifest = make_manifest()
+
+    async def scenario() -> None:
+        async with gossiping(stations, manifest, identities, 4) as (_, members, gossips):
+            for member in members[:3]:
+                await member.publish()
+            for member in members[:3]:
+                await member.refresh()
+            newcomer = members[3]
+            eclipse(newcomer)
+            gossips[3]._met = lambda: [id_of(fresh_key()), members[FIRST].peer_id]
+            began = asyncio.get_running_loop().time()
+            await gossips[3].begin()
+            assert asyncio.get_running_loop().time() - began < 10
+            assert await seen_by(newcomer) == {member.peer_id for member in members[:3]}
+
+    run(scenario)
+
+
 def test_gossip_in_the_background(stations, make_manifest, identities, monkeypatch) -> None:
     """It needs nobody to ask for it, and survives a partner that is gone."""
     monkeypatch.setattr("dupt_swarm.network.members.gossip.GOSSIP_SECONDS", 0.2)

@@ -102,6 +102,7 @@ async def connect_to_swarm(
     )
     if settings.role != "observer":
         await gossip.start()
+    await gossip.begin()
     await stack.enter_async_context(background(gossip.ask_forever()))
     return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
 
@@ -111,8 +112,8 @@ async def _guard_daemon(p2p: P2P, host: Host) -> None:
     host.give_up()
 
 
-def _met(membership: Membership, handshake: Handshake, book: AddressBook) -> set[str]:
-    return {*handshake.peer_ids, *membership.attendance.mates, *book.peer_ids}
+def _met(membership: Membership, handshake: Handshake, book: AddressBook) -> list[str]:
+    return [*handshake.peer_ids, *membership.attendance.mates, *book.peer_ids]
 
 
 def _known(membership: Membership) -> list[str]:

@@ -24,6 +24,7 @@ from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 GOSSIP_SECONDS = 4.0
 ANSWER_SECONDS = 5.0
+FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
 # Others are told only what they know so much less freshly: the DHT tells it as well, and all the time.
 STALE_SECONDS = 5.0
 REPLY_BYTES = METHODS["rpc_records"].reply - 64
@@ -61,6 +62,15 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         self._records.merge(own)
         return BytesValue(value=_packed(self._news_to(told)))
 
+    async def begin(self) -> None:
+        """Ask those that were met already, but for a moment only: then this peer knows whom they know."""
+        asking = [asyncio.create_task(self.ask(peer_id)) for peer_id in self._met_others()[:MET_MAX]]
+        if asking:
+            _, late = await asyncio.wait(asking, timeout=FIRST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
     async def ask_forever(self) -> None:
         """Ask regularly."""
         while True:
@@ -71,8 +81,11 @@ class Gossip(ServicerBase):  # type: ignore[misc]
     async def partners(self) -> set[str]:
         """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody."""
         connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
-        choices = (set(self._met()) - {str(self._p2p.peer_id)}, connected.intersection(self._known()))
-        return {random.choice(sorted(choice)) for choice in choices if choice}
+        choices = (self._met_others(), sorted(connected.intersection(self._known())))
+        return {random.choice(choice) for choice in choices if choice}
+
+    def _met_others(self) -> list[str]:
+        return [peer_id for peer_id in dict.fromkeys(self._met()) if peer_id != str(self._p2p.peer_id)]
 
     async def ask(self, peer_id: str) -> None:
         """Tell ``peer_id`` our own record, and take what it tells.

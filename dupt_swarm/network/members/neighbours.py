@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from hivemind.dht.node import DHTNode
-from hivemind.p2p import PeerID
+from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.node.address_book import AddressBook
@@ -31,12 +31,11 @@ class Neighbours:
         dialler: knows where peers were met.
     """
 
-    def __init__(
-        self, dialler: Dialler, dht: DHTNode, initial_peers: tuple[str, ...], book: AddressBook
-    ) -> None:
-        self.dialler, self._dht = dialler, dht
+    def __init__(self, p2p: P2P, dht: DHTNode, initial_peers: tuple[str, ...], book: AddressBook) -> None:
+        self.dialler = Dialler(p2p, (*initial_peers, *book.addresses))
+        self._dht = dht
         self._initial, self._book = initial_peers, book
-        self._own_id = str(dht.peer_id)
+        self._own_id = str(p2p.peer_id)
 
     def note(self, view: View) -> None:
         """Remember the peers of ``view`` that were met, where they were."""
