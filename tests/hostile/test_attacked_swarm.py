@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,11 @@ def companions_of(oracle: Swarm) -> tuple[str, ...]:
     return tuple(peer.peer_id for peer in oracle.view.companions(oracle.state.digest, oracle.peer_id))
 
 
+def sees(oracle: Swarm, expected: set[str]) -> bool:
+    """Whether its companions are these."""
+    return set(companions_of(oracle)) == expected
+
+
 def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
     """A round of the oracles, which see each other and all phantoms; the seconds that it took."""
     everybody = attacker.phantoms | {oracle.peer_id for oracle in oracles}
@@ -75,7 +81,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
         oracle.publish(now=True, state="training")
     for oracle in oracles:
         expected = everybody - {oracle.peer_id}
-        wait_until(lambda oracle=oracle, expected=expected: set(companions_of(oracle)) == expected)
+        wait_until(partial(sees, oracle, expected))
     sizes = [put(each.contribution, torch.randn_like(each.anchor) * 1e-3, each.manifest) for each in oracles]
     began = time.monotonic()
     averaging = [

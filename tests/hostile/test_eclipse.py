@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import msgpack
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.dht.routing import DHTID
 from hivemind.dht.storage import DictionaryDHTValue
 from hivemind.p2p import P2PHandlerError
 from hivemind.utils import get_dht_time
@@ -182,6 +183,30 @@ def test_records_without_end(stations, make_manifest, identities, monkeypatch) -
             assert await store_record(p2p, peers[0].address, manifest, fresh_key())
             await members[1].publish()
             assert members[1]._tag in kept_records and len(kept_records) == 6
+
+    run(scenario)
+
+
+def test_declarations_for_a_round_without_end(stations, make_manifest, identities, monkeypatch) -> None:
+    """Where strangers have declared themselves at all places, a member finds one."""
+    monkeypatch.setattr(hivemind_dht, "ENTRIES_MAX", 6)
+    manifest = make_manifest()
+
+    async def scenario() -> None:
+        async with gossiping(stations, manifest, identities, 2) as (peers, members, _):
+            for member in members:
+                await member.publish()
+            await members[0].refresh()
+            key, expires = DHTID.generate(source="round"), get_dht_time() + 5
+            storage = peers[0].dht.protocol.storage
+            stored = [
+                storage.store_subkey(key, b"\x12\x20" + bytes([number]) * 32, msgpack.packb(True), expires)
+                for number in range(10)
+            ]
+            assert stored == [True] * 6 + [False] * 4
+            subkey = peers[1].p2p.peer_id.to_bytes()
+            assert await peers[1].dht.store("round", subkey=subkey, value=True, expiration_time=expires)
+            assert subkey in storage.get(key).value and len(storage.get(key).value) == 6
 
     run(scenario)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.node import address_book
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.view import Peer, View
 
@@ -13,7 +12,7 @@ from dupt_swarm.node.view import Peer, View
 def now(monkeypatch) -> list[float]:
     """The time, to be changed."""
     time = [1000.0]
-    monkeypatch.setattr(address_book.time, "monotonic", lambda: time[0])
+    monkeypatch.setattr("dupt_swarm.node.address_book.time.monotonic", lambda: time[0])
     return time
 
 

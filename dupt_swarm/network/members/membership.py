@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import msgpack
 from hivemind.dht.node import DHTNode
+from hivemind.p2p import PeerID
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
@@ -111,7 +112,9 @@ class Membership:
         for tag, record in found.items():
             with contextlib.suppress(ValueError):
                 peers.append(Peer(*parse_record(tag, record)))
-        self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
+        ids = [peer.peer_id for peer in peers]
+        # They store their records under their tags, and declare themselves for a round under their ids.
+        self._node.p2p.limits.admit(ids, [*found, *(PeerID.from_base58(each).to_bytes() for each in ids)])
         alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view
