@@ -16,6 +16,7 @@ Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
 
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
+RELAY_BYTES_MIN = 1 << 30  # of a relay that peers choose; libp2p's default are 128 KiB
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus
 
 
@@ -40,6 +41,8 @@ class NodeSettings:
         max_download: bytes per second that it may receive from them; None: no limit.
         log_rounds: how many of the last rounds to keep in memory, for those who are behind or audit.
         log_bytes: how much memory that may take, but for the last round.
+        relay: whether to forward the connections of peers that nobody can dial, if this one can be dialled.
+        relay_bytes: how many bytes each of those may carry in either direction before it is cut.
     """
 
     role: Role
@@ -58,6 +61,17 @@ class NodeSettings:
     max_download: float | None = None
     log_rounds: int = 10
     log_bytes: int = 1 << 30
+    relay: bool = True
+    relay_bytes: int = 1 << 36
+
+    def __post_init__(self) -> None:
+        """Raises UsageError: no peer would use such a relay."""
+        if self.relay and self.relay_bytes < RELAY_BYTES_MIN:
+            raise UsageError(
+                "a relay that carries less than 1 GiB per connection is of no use to anybody; "
+                "allow more, or do not relay",
+                setting=("relay_bytes", "relay"),
+            )
 
 
 @dataclass(frozen=True)

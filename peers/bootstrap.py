@@ -47,6 +47,8 @@ LOG_SECONDS = 10.0
 @options.max_download
 @options.log_rounds
 @options.log_size
+@options.relay
+@options.relay_size
 @options.metrics_addr
 @options.as_json
 @command_errors

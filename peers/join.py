@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 @options.max_download
 @options.log_rounds
 @options.log_size
+@options.relay
+@options.relay_size
 @options.metrics_addr
 @options.as_json
 @command_errors

@@ -103,6 +103,21 @@ log_size = click.option(
     metavar="BYTES",
     help="What all of them but the last one may take, such as 500MB. [default: 1GiB]",
 )
+relay = click.option(
+    "--relay/--no-relay",
+    default=NodeSettings.relay,
+    show_default=True,
+    help="Forward the traffic of peers that nobody can dial, if others can dial this one. What that takes is "
+    "not limited by --max-upload and --max-download.",
+)
+relay_size = click.option(
+    "--relay-size",
+    "relay_bytes",
+    type=BYTES,
+    default=NodeSettings.relay_bytes,
+    metavar="BYTES",
+    help="What each connection may carry that this peer forwards, such as 10GB. [default: 64GiB]",
+)
 metrics_addr = click.option(
     "--metrics-addr",
     default=None,

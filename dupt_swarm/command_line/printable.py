@@ -25,3 +25,8 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """`printable` text on a single line, for a name or a cell of a table."""
     return printable(" ".join(text.splitlines()).replace("\t", " "))
+
+
+def as_name(text: str) -> str:
+    """`printable` text in which line breaks and tabs are replaced too: as long as it was."""
+    return "".join(one if is_harmless(one) and one not in "\n\t" else REPLACEMENT for one in text)

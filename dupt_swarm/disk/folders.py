@@ -27,7 +27,7 @@ from typing import IO
 import platformdirs
 
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
-from dupt_swarm.disk.limit import DiskLimit, folder_bytes
+from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.settings import Role
 
@@ -101,7 +101,7 @@ class SwarmFolder:
     @property
     def log(self) -> Path:
         """The node's messages."""
-        return self.path / "node.log"
+        return self.path / LOGS[0]
 
     @property
     def tokens(self) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dupt_swarm.errors import UsageError
 
+LOGS = ("node.log", "node.log.1")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -24,6 +25,11 @@ def folder_bytes(folder: Path) -> int:
     return sum(sizes.values())
 
 
+def _logs_bytes(folder: Path) -> int:
+    """What others can make a peer write does not count: it has a limit of its own, of some MB."""
+    return sum(path.stat().st_size for path in map(folder.joinpath, LOGS) if path.is_file())
+
+
 def format_bytes(amount: float) -> str:
     """Such as ``1.5 GB``, in decimal units."""
     unit = 0
@@ -33,7 +39,7 @@ def format_bytes(amount: float) -> str:
 
 
 class DiskLimit:
-    """The bytes that a folder may take, or no limit at all."""
+    """The bytes that a folder may take but for its logs, or no limit at all."""
 
     def __init__(self, folder: Path, most: int | None = None) -> None:
         """``most`` in bytes.
@@ -49,7 +55,7 @@ class DiskLimit:
         """Why ``what``, of ``more`` bytes, does not fit, with the remedy; or an empty string."""
         if self._most is None:
             return ""
-        used = folder_bytes(self._folder)
+        used = folder_bytes(self._folder) - _logs_bytes(self._folder)
         if used + more <= self._most:
             return ""
         takes = f" and {what} about {format_bytes(more)}" if more else ""

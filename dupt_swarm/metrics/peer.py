@@ -103,7 +103,8 @@ NETWORK_TRANSMIT = _peer(
 REFUSED_MESSAGES = _peer(
     "refused_messages_total",
     "counter",
-    "What this peer refused of others' messages since the node's start: whole messages, entries, calls.",
+    "What this peer refused of others' messages since the node's start: whole messages, entries, calls; "
+    "addresses that it did not dial, oracles that it did not wait for.",
     "reason",
 )
 ROUND_RECEIVE = _peer(

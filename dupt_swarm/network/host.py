@@ -41,6 +41,8 @@ async def background(work: Coroutine[object, object, None]) -> AsyncIterator[Non
         task.cancel()
         # Bounded: a library may swallow the cancellation, and what is closed next must have its turn.
         await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        if task.done():
+            work.close()  # it may not even have begun
 
 
 async def end(what: str, shutdown: Callable[[], Awaitable[object]]) -> None:

@@ -9,20 +9,39 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from dupt_swarm.command_line.printable import one_line, printable
 from dupt_swarm.node.messages import LogLine
 
 LOG_BYTES_MAX = 4 << 20
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-OURS = "dupt_swarm"
+OURS, HIVEMINDS = "dupt_swarm", "hivemind"
 
 
 def tell_story(tell: Callable[[object], None]) -> None:
     """Log what we have to say from INFO on, and others' warnings; ``tell`` gets a `LogLine` of ours each."""
-    logging.basicConfig(format=FORMAT)  # hivemind has a handler and a level of its own
+    logging.basicConfig(format=FORMAT)
+    for handler in (*logging.getLogger().handlers, *logging.getLogger(HIVEMINDS).handlers):
+        handler.setFormatter(PlainLines(FORMAT))  # hivemind has a handler and a level of its own
     logger = logging.getLogger(OURS)
     logger.setLevel(logging.INFO)
     logger.addHandler(_Teller(tell))
+
+
+class PlainLines(logging.Formatter):
+    """Each message on one line without control characters: much of what is logged, strangers have written.
+
+    They neither make a terminal obey nor forge a line; only the lines of a traceback are several.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """As inherited."""
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """As inherited."""
+        return printable(super().formatException(ei))
 
 
 class LogFile:
@@ -66,7 +85,7 @@ class _Teller(logging.Handler):
         self._tell, self._loop, self._thread = tell, asyncio.get_running_loop(), threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = LogLine(record.getMessage())
+        line = LogLine(one_line(record.getMessage()))
         if threading.get_ident() == self._thread:
             self._tell(line)  # before the reply of the command that it is about
             return

@@ -274,7 +274,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     return (
         _keep_reachable(connection, node.host),
         node.neighbours.keep_forever(),
-        FailureDetector(connection.p2p, membership).watch_forever(),
+        FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
     )
@@ -292,9 +292,7 @@ async def _open_averager(connection: Connection, host: Host, numel: int) -> Swar
         bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
-    averager = SwarmAverager(
-        means, host.tell, lambda state: membership.view.companions(state, membership.peer_id)
-    )
+    averager = SwarmAverager(means, host.tell, membership.expected_at)
     await averager.open()
     return averager
 

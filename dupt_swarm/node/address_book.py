@@ -14,7 +14,7 @@ from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 
 PEERS_MAX = 50
-SAVE_SECONDS = 30.0
+SAVE_SECONDS, SAVE_NEW_SECONDS = 30.0, 2.0  # how often, and when somebody new was met
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class AddressBook:
         """Read ``path`` if it exists and is valid; None: nothing is kept on disk."""
         self._path = path
         self._entries: dict[str, tuple[float, tuple[str, ...]]] = {}
-        self._saved = 0.0
+        self._saved, self._somebody_new = 0.0, False
         if path is not None:
             self._entries = _read(path)
 
@@ -48,20 +48,23 @@ class AddressBook:
 
     def meet(self, view: View, own_id: str) -> None:
         """Remember all live peers that publish an address, and save now and then."""
+        known = self.peer_ids
         for peer in view.peers:
             if peer.record.addresses and peer.peer_id != own_id:
                 addresses = tuple(str(Address(way, peer.peer_id)) for way in peer.record.addresses)
                 self._entries[peer.peer_id] = (peer.record.time, addresses)
         newest = sorted(self._entries.items(), key=lambda item: -item[1][0])
         self._entries = dict(newest[:PEERS_MAX])
-        if time.monotonic() - self._saved > SAVE_SECONDS:
+        self._somebody_new |= not self.peer_ids <= known
+        pause = SAVE_NEW_SECONDS if self._somebody_new else SAVE_SECONDS
+        if time.monotonic() - self._saved > pause:
             self.save()
 
     def save(self) -> None:
         """Write the book; a disk that is full does not matter here."""
         if self._path is None or not self._entries:
             return
-        self._saved = time.monotonic()
+        self._saved, self._somebody_new = time.monotonic(), False
         tree = {
             peer_id: {"seen": seen, "addresses": addresses}
             for peer_id, (seen, addresses) in self._entries.items()

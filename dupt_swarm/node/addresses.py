@@ -79,6 +79,11 @@ class Address:
             return None
 
     @property
+    def hostname(self) -> str:
+        """The IP address or the name that it begins with, as it is written; empty if it is neither."""
+        return self._first_hop["host"] if self._first_hop else ""
+
+    @property
     def transport(self) -> str:
         """``tcp`` or ``udp``; empty if it is another."""
         return (self._first_hop["transport"] or "") if self._first_hop else ""

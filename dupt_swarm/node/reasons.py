@@ -41,7 +41,10 @@ REFUSED_MESSAGES = (
     "rate",  # too many calls or bytes of one peer
     "open",  # too many calls or streams of one peer at once
     "strangers",  # either of both, of all peers together whose records are not known
-    "slow",  # a call, or the beginning of a stream, that took too long
+    "full",  # one more entry than a dictionary of the DHT has room for
+    "slow",  # a call, or a stream, that took too long
+    "absent",  # a live oracle that a round did not wait for, as it did not come to those before
+    "dial",  # an address in a record that was not dialled: too many, or in vain too often
 )
 COUNT_MAX = (1 << 32) - 1
 

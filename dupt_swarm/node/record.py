@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from dupt_swarm.command_line.printable import as_name
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 from dupt_swarm.settings import DATASET_PATTERN
 
@@ -25,6 +26,8 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
+# Whatever a stranger calls itself, nothing in it is obeyed by a terminal or a log.
+Line = Annotated[str, AfterValidator(as_name)]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 
 
@@ -109,9 +112,9 @@ class PeerRecord(BaseModel):
         default=None, description="for which the trainer waited for its node in the last round"
     )
     waiting_seconds: Seconds | None = Field(default=None, description="likewise, since the peer started")
-    name: str = Field(default="", max_length=40)
-    version: str = Field(default="", max_length=20)
-    device: str = Field(default="", max_length=60)
+    name: Line = Field(default="", max_length=40)
+    version: Line = Field(default="", max_length=20)
+    device: Line = Field(default="", max_length=60)
     reach: Reach = Field(default="direct", description="how others can reach this peer")
     addresses: tuple[Address, ...] = Field(
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"

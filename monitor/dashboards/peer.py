@@ -226,7 +226,7 @@ NETWORK = Row(
         graph(
             "Refused",
             "Messages, entries and calls of other peers that it refused, by reason, over 15 minutes: "
-            "somebody sends what no peer of this program sends, or too much.",
+            "somebody sends what no peer of this program sends, or too much; or is there in its record only.",
             Query("increase({0}[15m]) > 0", peer.REFUSED_MESSAGES, legend="{{reason}}"),
             unit="none",
             empty="None",

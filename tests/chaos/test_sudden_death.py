@@ -104,7 +104,11 @@ def test_a_peer_that_comes_back_finds_peers_of_old(swarm: ChaosSwarm) -> None:
     comer.start()
     comer.joined()
     book = comer.folder / "state" / MANIFEST.swarm_id / "peers.json"
-    wait_until(book.exists, "the address book is written")
+    met = [oracle.joined()["peer_id"] for oracle in swarm.steady]
+    wait_until(
+        lambda: book.exists() and any(peer_id in book.read_text() for peer_id in met),
+        "the address book names somebody else than the first peer",
+    )
     comer.kill()
     swarm.first.kill()
     comer.start()

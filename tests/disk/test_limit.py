@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm.disk.folders import SwarmFolder, limited
-from dupt_swarm.disk.limit import folder_bytes, format_bytes
+from dupt_swarm.disk.limit import DiskLimit, folder_bytes, format_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 
 
@@ -91,3 +91,13 @@ def test_tokens_that_will_not_have_room_are_seen_early(swarm_folder: SwarmFolder
     ):
         progress(10, 100)
     assert calls == [(10, 100)]
+
+
+def test_logs_do_not_count(swarm_folder: SwarmFolder) -> None:
+    """What strangers make a peer write to its log, a few MB at most, leaves its checkpoints their room."""
+    for name in ("node.log", "node.log.1"):
+        (swarm_folder.path / name).write_bytes(bytes(5000))
+    (swarm_folder.path / "other.log").write_bytes(bytes(100))
+    limit = DiskLimit(swarm_folder.path, folder_bytes(swarm_folder.path) - 10_000)
+    assert limit.problem(0, "nothing") == ""
+    assert "allowed" in limit.problem(1, "a byte")

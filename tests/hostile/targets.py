@@ -35,6 +35,7 @@ from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.roll import ID_DIGITS, Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
@@ -439,6 +440,12 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "what the DHT is to store": lambda: Target(_store_requests(), _check_store, (ValueError, DecodeError)),
     "signed records": lambda: Target(_records(), _validate, ()),
     "records": lambda: Target(msgpack_of(RECORD), _parse_record),
+    "records passed on": lambda: Target(
+        msgpack_of([[owner_tag(_key()), b"x" * 700, 2e9]]), lambda data: read_rows(unpack(data), most=1024)
+    ),
+    "requests for records": lambda: Target(
+        msgpack_of([[[owner_tag(_key()), b"x" * 700, 2e9]], [[b"x" * 8, 2e9]] * 3]), read_request
+    ),
     "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
     "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
     "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),

@@ -13,7 +13,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p.hivemind_dht import INVALID_MAX
-from tests.support.records import signed_row
+from tests.support.signed_records import signed_record
 from tests.support.stranger import answer_finds, nested_extensions, store_at, stranger_beside
 
 TRUE = msgpack.packb(True)
@@ -55,7 +55,7 @@ def from_now(entries: list[Any]) -> list[Any]:
 def test_one_bad_entry_of_an_answer(stations, make_manifest, identities, keyed_stranger, kind: str) -> None:
     """The others are believed, and expire when they say themselves."""
     manifest = make_manifest()
-    rows = [signed_row(manifest, load_identity(path), 5.0) for path in identities]
+    rows = [signed_record(manifest, load_identity(path), 5.0) for path in identities]
     good = {tag for tag, _, _ in rows}
 
     async def scenario() -> None:
@@ -82,7 +82,7 @@ def test_one_bad_entry_of_an_answer(stations, make_manifest, identities, keyed_s
 def test_bad_entries_without_end(stations, make_manifest, identities, keyed_stranger) -> None:
     """After 256 of them the rest of an answer is not looked at: to verify thousands would take long."""
     manifest = make_manifest()
-    good, late = ([signed_row(manifest, load_identity(path))] for path in identities[:2])
+    good, late = ([signed_record(manifest, load_identity(path))] for path in identities[:2])
     bad = [[b"\x12\x20" + number.to_bytes(32, "big"), msgpack.packb(1), 5.0] for number in range(4000)]
 
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_one_bad_entry_of_what_is_to_be_stored(stations, make_manifest, identiti
 
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
-            first, forged, last = (signed_row(manifest, key) for key in keys)
+            first, forged, last = (signed_record(manifest, key) for key in keys)
             forged[1] = forged[1][:-10] + bytes(10)
             stored = await store_at(
                 p2p,

@@ -18,7 +18,7 @@ from dupt_swarm.network.p2p.lengths import CHUNK_BYTES_MAX
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from tests.support.averages import open_averaging
-from tests.support.records import publish
+from tests.support.signed_records import publish
 from tests.support.stranger import (
     answer_finds,
     nested_extensions,

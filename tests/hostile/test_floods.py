@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,10 +22,11 @@ from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_internals import memory_of
+from dupt_swarm.network.p2p.lengths import METHODS, Lengths
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import Assembly, Blob
-from tests.support.records import publish
+from tests.support.signed_records import publish
 from tests.support.stranger import peer_id_in, stranger_beside
 
 STREAMS = 200
@@ -300,5 +302,61 @@ def test_an_answer_that_takes_too_long(stations, monkeypatch) -> None:
                 with pytest.raises(P2PHandlerError, match="took too long"):
                     await other.p2p.call_protobuf_handler(peer.p2p.peer_id, "think", BytesValue(), BytesValue)
                 assert peer.p2p.refused == {"slow": count}
+
+    run(scenario)
+
+
+def test_a_download_that_drips(stations, monkeypatch) -> None:
+    """Who reads each chunk just in time has its stream, and a slot, for so long and no longer."""
+    lengths = dataclasses.replace(METHODS["rpc_chunks"], seconds=1.5)
+    monkeypatch.setitem(METHODS, "rpc_chunks", lengths)
+    large = Blob.build({}, [bytes(40 << 20)])
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
+            exchange = await served(peer)
+            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, large])
+            _, reader, writer = await p2p.call_binary_stream_handler(
+                peer_id_in(peer.address), "Exchange.rpc_chunks"
+            )
+            request = {"digest": large.digest, "numbers": list(range(40))}
+            await P2P.send_protobuf(BytesValue(value=json.dumps(request).encode()), writer)
+            await P2P.send_protobuf(P2P.END_OF_STREAM, writer)
+            began = asyncio.get_running_loop().time()
+            while exchange._slots._streams or not peer.p2p.refused:
+                await reader.read(1000)  # a drip: each chunk would take 100 s, and be in time again and again
+                await asyncio.sleep(0.1)
+            assert 1.0 < asyncio.get_running_loop().time() - began < 15
+            assert peer.p2p.refused == {"slow": 1}
+            writer.close()
+
+    run(scenario)
+
+
+def test_parts_of_a_contribution_that_drip(stations, monkeypatch) -> None:
+    """A stream of many requests ends too, however regularly they come."""
+    monkeypatch.setitem(METHODS, "rpc_drip", Lengths(seconds=1.0))
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
+
+            async def count(requests, _context):
+                async for _ in requests:
+                    yield BytesValue(value=b"go on")
+
+            await peer.p2p.add_protobuf_handler(
+                "X.rpc_drip", count, BytesValue, stream_input=True, stream_output=True
+            )
+            _, reader, writer = await p2p.call_binary_stream_handler(peer_id_in(peer.address), "X.rpc_drip")
+            replies = 0
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while True:
+                    await P2P.send_protobuf(BytesValue(value=b"x"), writer)
+                    await P2P.receive_protobuf(BytesValue, reader)
+                    replies += 1
+                    await asyncio.sleep(0.05)
+            assert 0 < replies < 40
+            assert peer.p2p.refused == {"slow": 1}
+            writer.close()
 
     run(scenario)

@@ -1,6 +1,8 @@
 import asyncio
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,3 +70,51 @@ def test_our_lines_are_told() -> None:
 
     asyncio.run(scenario())
     assert told == [LogLine("round 3 averaged"), LogLine("from a thread")]
+
+
+def test_what_strangers_write_forges_no_line(tmp_path: Path) -> None:
+    """No escape and no line break gets into the file: only tracebacks have several lines."""
+    evil = "\x1b[2J\x9b31m\u202e\n2026-01-01 INFO dupt_swarm: all is well"
+    program = f"""
+import asyncio, logging
+from pathlib import Path
+from dupt_swarm.network.log_file import LogFile, tell_story
+import hivemind
+
+LogFile(Path({str(tmp_path / "node.log")!r}))
+
+async def story() -> None:
+    tell_story(lambda event: None)
+    for name in ("dupt_swarm", "somebody.else", "hivemind.p2p"):
+        logging.getLogger(name).error("%s said %s", "eve", {evil!r})
+    try:
+        raise ValueError({evil!r})
+    except ValueError:
+        logging.getLogger("dupt_swarm").exception("it failed")
+
+asyncio.run(story())
+"""
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        timeout=60,
+        env=os.environ | {"HIVEMIND_LOGLEVEL": "INFO"},
+    )
+    text = (tmp_path / "node.log").read_text()
+    assert text.count("eve said �[2J�31m� 2026-01-01 INFO dupt_swarm: all is well") == 3
+    assert not set("\x1b\x9b\u202e") & set(text)
+    forged = [line for line in text.splitlines() if line.startswith("2026-01-01")]
+    assert len(forged) == 1 and text.index("Traceback") < text.index(f"\n{forged[0]}")
+
+
+@pytest.mark.usefixtures("output_as_before")
+def test_what_strangers_write_is_told_in_one_line() -> None:
+    """The parent shows it to whoever sits there."""
+    told: list[object] = []
+
+    async def scenario() -> None:
+        tell_story(told.append)
+        logging.getLogger(OURS).warning("eve said %s", "\x1b[2J\nhello")
+
+    asyncio.run(scenario())
+    assert told == [LogLine("eve said �[2J hello")]

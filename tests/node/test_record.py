@@ -66,3 +66,10 @@ def test_a_utilization_is_a_ratio() -> None:
     """Nobody trains for more than all of the time."""
     with pytest.raises(ValidationError):
         PeerRecord.model_validate(FIELDS | {"utilization": 1.001})
+
+
+def test_whatever_a_stranger_calls_itself(make_peer) -> None:
+    """Nothing in its name, version or device is obeyed by a terminal, from the moment that it is read."""
+    record = make_peer(name="\x1b[2J\u202eeve\n", version="1\x07", device="\x9bGPU").record
+    assert (record.name, record.version, record.device) == ("�[2J�eve�", "1�", "�GPU")
+    assert type(record).model_validate(record.model_dump()) == record

@@ -26,6 +26,7 @@ sharing_groups   groups that share their contributions, with their keys
 kept_rounds      rounds in a log, without a swarm that made them
 swarm_program    an oracle in a process of its own
 stranger         a peer with plain hivemind, which may send anything
+signed_records   records of peers that exist only as keys
 chaos/           swarms to be maltreated
 namespaces       a network of its own, with routers that can be cut (root)
 prometheus       a watched swarm with a real Prometheus

@@ -85,11 +85,18 @@ async def store_at(
     p2p: P2P, address: str, key: str, subkey: bytes, value: bytes, seconds: float = 5.0
 ) -> list[bool]:
     """Call ``rpc_store`` of the peer at ``address``; what it stored."""
+    return await store_until(p2p, address, key, subkey, value, get_dht_time() + seconds)
+
+
+async def store_until(
+    p2p: P2P, address: str, key: str, subkey: bytes, value: bytes, expires: float
+) -> list[bool]:
+    """As `store_at`, until a certain time, which is part of what is signed."""
     request = dht_pb2.StoreRequest(
         keys=[DHTID.generate(source=key).to_bytes()],
         subkeys=[subkey],
         values=[value],
-        expiration_time=[get_dht_time() + seconds],
+        expiration_time=[expires],
         in_cache=[False],
     )
     stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))

@@ -131,9 +131,12 @@ class Rounds:
         name = self._store.name
         weight = max(1, int(min(tokens, self._manifest.weight_limit(name.round))))
         offer = Offer(contribution, weight, name.round, name.digest, take)
-        outcome = await self._averager.average(offer, companions)
+        expected = self._member.attendance.expected(companions)
+        outcome = await self._averager.average(offer, expected)
+        if outcome.mates or outcome.reason == "no_group":
+            self._member.attendance.ended(expected, outcome.mates)
         # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
-        absent = set(companions).difference(outcome.mates) if outcome.mates else set()
+        absent = set(expected).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))
         return outcome
 

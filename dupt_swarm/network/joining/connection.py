@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
@@ -13,6 +14,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce
+from dupt_swarm.network.members.gossip import Gossip
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator
@@ -91,13 +93,28 @@ async def connect_to_swarm(
     validate = build_validator(handshake.manifest, key)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
-    dht = await enter_dht(p2p, reached, validate, client_mode=client_mode)
+    dht = await enter_dht(p2p, handshake.share(reached), validate, client_mode=client_mode)
     stack.push_async_callback(end, "the DHT node", dht.shutdown)
     membership = Membership(handshake.manifest, dht, key)
     stack.push_async_callback(membership.leave)
+    gossip = Gossip(
+        p2p, membership.records, partial(_met, membership, handshake, book), partial(_known, membership)
+    )
+    if settings.role != "observer":
+        await gossip.start()
+    await gossip.begin()
+    await stack.enter_async_context(background(gossip.ask_forever()))
     return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
 
 
 async def _guard_daemon(p2p: P2P, host: Host) -> None:
     logger.error("the libp2p daemon is of no use any more (%s)", await daemon_failure(p2p))
     host.give_up()
+
+
+def _met(membership: Membership, handshake: Handshake, book: AddressBook) -> list[str]:
+    return [*handshake.peer_ids, *membership.attendance.mates, *book.peer_ids]
+
+
+def _known(membership: Membership) -> list[str]:
+    return [peer.peer_id for peer in membership.view.peers]

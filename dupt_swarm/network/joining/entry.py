@@ -118,7 +118,7 @@ async def find_state(
     while time.monotonic() < deadline:
         view = await member.refresh()
         chosen = choose(view)
-        claims: list[tuple[str, int | None]] = [(introduction.state_digest, None)]
+        claims: list[tuple[str, int | None]] = [(digest, None) for digest in introduction.state_digests]
         if chosen is not None:
             claims.insert(0, (chosen.record.state_digest, chosen.record.swarm_tokens))
         for digest, tokens in claims:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from hivemind.p2p import PeerID
 
-from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
+from dupt_swarm.errors import DuptError, ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
@@ -20,12 +24,16 @@ from dupt_swarm.node.addresses import Address
 from dupt_swarm.replica.blob import Assembly
 from dupt_swarm.settings import NodeSettings
 
+Value = TypeVar("Value")
+
 TOKENIZER_SECONDS = 60.0  # and the time for its bytes at the slowest acceptable rate
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """The initial peers' answers: their hellos by peer id, and the manifest that all share."""
+    """The initial peers' answers: hellos by peer id of those who share a manifest, and that manifest."""
 
     hellos: dict[str, Hello]
     manifest: Manifest
@@ -36,9 +44,18 @@ class Handshake:
         return list(self.hellos)
 
     @property
+    def state_digests(self) -> list[str]:
+        """The states that they hold; those of most of them first."""
+        return _most_frequent(hello.state_digest for hello in self.hellos.values())
+
+    @property
     def state_digest(self) -> str:
-        """The state that the first of them holds; empty if nobody answered."""
-        return next((hello.state_digest for hello in self.hellos.values()), "")
+        """The state that most of them hold; empty if nobody answered."""
+        return next(iter(self.state_digests), "")
+
+    def share(self, addresses: Iterable[str]) -> list[str]:
+        """Those of ``addresses`` at which one of them is."""
+        return [address for address in addresses if Address.of_peer(address).peer_id in self.hellos]
 
 
 async def discover(run_dir: Path, initial_peers: tuple[str, ...], swarm_id: str) -> Handshake:
@@ -59,27 +76,55 @@ async def discover(run_dir: Path, initial_peers: tuple[str, ...], swarm_id: str)
 async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Sequence[str]) -> Handshake:
     """Ask the peers at ``addresses`` (none for the first peer) who they are.
 
+    Who has another manifest is left out, and the log says so: than ours, if we have one, than that of the
+    swarm expected, or else than more than half of those who answered.
+
     Raises:
         UnreachableError: none is a peer of a swarm.
-        ManifestError: they differ among themselves, from ours, or from the swarm expected.
+        ManifestError: all differ from ours or from the swarm expected, or nothing says whom to believe.
     """
     hellos = await _greet(exchange, addresses)
-    offers = [Manifest.from_bytes(hello.manifest.encode()) for hello in hellos.values()]
-    manifest = Manifest.from_bytes(settings.manifest) if settings.manifest else offers[0]
-    for offer in offers:
-        difference = manifest.difference(offer)
-        if difference:
-            raise ManifestError(
-                f"swarm {offer.swarm_id} has another manifest than {manifest.swarm_id}: {difference}; "
-                f"remove the state folder's manifest to join theirs, or start a swarm of your own"
-            )
+    offers = {peer_id: Manifest.from_bytes(hello.manifest.encode()) for peer_id, hello in hellos.items()}
+    manifest = Manifest.from_bytes(settings.manifest) if settings.manifest else _shared(offers, settings)
+    differences = {peer_id: manifest.difference(offer) for peer_id, offer in offers.items()}
+    if differences and all(differences.values()):
+        peer_id, difference = next(iter(differences.items()))
+        raise ManifestError(
+            f"swarm {offers[peer_id].swarm_id} has another manifest than {manifest.swarm_id}: {difference}; "
+            f"remove the state folder's manifest to join theirs, or start a swarm of your own"
+        )
     if settings.swarm_id and settings.swarm_id != manifest.swarm_id:
         raise ManifestError(
             f"the peers are in swarm {manifest.swarm_id}, not in {settings.swarm_id}; "
             f"check the swarm's id and the addresses",
             setting=("swarm_id", "initial_peers"),
         )
-    return Handshake(hellos, manifest)
+    for peer_id, difference in differences.items():
+        if difference:
+            swarm_id = offers[peer_id].swarm_id
+            logger.warning("%s is left out: it is in swarm %s (%s)", peer_id, swarm_id, difference)
+    agreed = {peer_id: hello for peer_id, hello in hellos.items() if not differences[peer_id]}
+    return Handshake(agreed, manifest)
+
+
+def _shared(offers: Mapping[str, Manifest], settings: NodeSettings) -> Manifest:
+    """The manifest of the swarm expected, or of most peers.
+
+    Raises:
+        ManifestError: they differ, and no side has more than half.
+    """
+    known = {offer.canonical_bytes(): offer for offer in offers.values()}
+    usual = _most_frequent(offer.canonical_bytes() for offer in offers.values())
+    expected = [data for data in usual if known[data].swarm_id == settings.swarm_id]
+    chosen = known[(expected or usual)[0]]
+    same = sum(offer == chosen for offer in offers.values())
+    if not expected and not settings.swarm_id and 2 * same <= len(offers):
+        sides = "; ".join(f"{peer_id} in {offer.swarm_id}" for peer_id, offer in offers.items())
+        raise ManifestError(
+            f"the peers are in different swarms: {sides}; say which one to join",
+            setting=("swarm_id", "initial_peers"),
+        )
+    return chosen
 
 
 async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: Handshake) -> bytes:
@@ -89,24 +134,35 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: H
         NodeError: it could not be fetched.
         ManifestError: it is not the manifest's.
     """
-    data = settings.tokenizer
-    if not data:
-        peers = [PeerID.from_base58(peer_id) for peer_id in handshake.peer_ids]
-
-        async def donors() -> list[PeerID]:
-            return peers
-
+    if settings.tokenizer:
+        return _checked_tokenizer(settings.tokenizer, handshake.manifest)
+    problem: DuptError = NodeError("nobody told which it is")
+    for digest in _most_frequent(hello.tokenizer_blob for hello in handshake.hellos.values()):
         try:
-            digest = next(iter(handshake.hellos.values())).tokenizer_blob
-            index = await exchange.fetch_index(digest, peers)
-            size = sum(index.sizes)
-            if size > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
-                raise NodeError("the peers offered a malformed tokenizer")
-            seconds = TOKENIZER_SECONDS + size / BYTES_PER_SECOND_MIN
-            data = bytes((await exchange.fetch(Assembly(index), donors, seconds)).sections[0])
+            return _checked_tokenizer(await _fetch_tokenizer(exchange, digest, handshake), handshake.manifest)
+        except ManifestError as error:
+            problem = error
         except NodeError as error:
-            raise NodeError(f"the tokenizer could not be fetched ({error}); try again") from error
-    wanted, found = handshake.manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
+            problem = NodeError(f"the tokenizer could not be fetched ({error}); try again")
+    raise problem
+
+
+async def _fetch_tokenizer(exchange: Exchange, digest: str, handshake: Handshake) -> bytes:
+    peers = [PeerID.from_base58(peer_id) for peer_id in handshake.peer_ids]
+
+    async def donors() -> list[PeerID]:
+        return peers
+
+    index = await exchange.fetch_index(digest, peers)
+    size = sum(index.sizes)
+    if size > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
+        raise NodeError("the peers offered a malformed tokenizer")
+    seconds = TOKENIZER_SECONDS + size / BYTES_PER_SECOND_MIN
+    return bytes((await exchange.fetch(Assembly(index), donors, seconds)).sections[0])
+
+
+def _checked_tokenizer(data: bytes, manifest: Manifest) -> bytes:
+    wanted, found = manifest.tokenizer.sha256, hashlib.sha256(data).hexdigest()
     if wanted != found:
         raise ManifestError(
             f"`tokenizer.sha256` is {wanted[:12]}… in the manifest, but the tokenizer has {found[:12]}…; "
@@ -116,14 +172,34 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: H
 
 
 async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hello]:
-    hellos, reasons = {}, {}
-    for address in addresses:
+    """What those at ``addresses`` say who say something sensible; all are asked at once.
+
+    Raises:
+        UnreachableError: none does.
+        ManifestError: none has a manifest that can be read.
+    """
+
+    async def greet(address: str) -> tuple[str, Hello] | Exception:
         peer_id = Address.of_peer(address).peer_id
         try:
-            hellos[peer_id] = await exchange.hello(PeerID.from_base58(peer_id))
+            hello = await exchange.hello(PeerID.from_base58(peer_id))
+            Manifest.from_bytes(hello.manifest.encode())
+            return peer_id, hello
         except Exception as error:
-            # Another program may listen there, or a peer that has only just started.
-            reasons[address] = f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})"
-    if addresses and not hellos:
-        raise UnreachableError(reasons)
-    return hellos
+            # Another program may listen there, a liar, or a peer that has only just started.
+            return error
+
+    outcomes = await asyncio.gather(*map(greet, addresses))
+    hellos = dict(outcome for outcome in outcomes if not isinstance(outcome, Exception))
+    if hellos or not addresses:
+        return hellos
+    for error in outcomes:
+        if isinstance(error, ManifestError):  # of another version, maybe: it says what to do
+            raise error
+    told = [f"no dupt_swarm peer that is ready ({str(each) or type(each).__name__})" for each in outcomes]
+    raise UnreachableError(dict(zip(addresses, told, strict=True)))
+
+
+def _most_frequent(values: Iterable[Value]) -> list[Value]:
+    """Each once, the most frequent first; of those that are as frequent the one that came first."""
+    return [value for value, _ in Counter(values).most_common()]

@@ -4,8 +4,12 @@ signed          messages that others may pass on
 identity        the RSA key that makes the peer id and signs records
 validator       what a DHT node accepts as a record
 replicas        the nodes that keep all records: stored at each, read from one at a time
+known           the records that this peer knows, so many at most
+gossip          records passed on directly, besides the DHT
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while
+attendance      whom rounds wait for
+dialling        whom to dial at addresses that others told
 liveness        detects dead peers by their refused connections
 neighbours      reconnects when neighbours are gone
 """

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 
-from hivemind.p2p import P2P
-
+from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import Peer, View
 
 FEEL_SECONDS = 1.0
 CALLED_AT_ONCE = 16
 CALL_SECONDS = 3.0
-CALL_AGAIN_SECONDS = 10.0
 
 
 class FailureDetector:
@@ -27,9 +23,8 @@ class FailureDetector:
     next record.
     """
 
-    def __init__(self, p2p: P2P, member: Membership) -> None:
-        self._p2p, self._member = p2p, member
-        self._called: dict[str, float] = {}
+    def __init__(self, dialler: Dialler, member: Membership) -> None:
+        self._dialler, self._member = dialler, member
 
     async def watch_forever(self) -> None:
         """Check regularly."""
@@ -39,29 +34,24 @@ class FailureDetector:
                 await self.feel(self._member.view)
 
     async def feel(self, view: View) -> None:
-        """Dial the peers of ``view`` that may be dead, each at most every ten seconds."""
-        connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
-        connected.add(self._member.peer_id)
-        now = time.monotonic()
-        strangers = [
-            peer
-            for peer in view.oracles
-            if peer.peer_id not in connected
-            and now - self._called.get(peer.peer_id, -CALL_AGAIN_SECONDS) >= CALL_AGAIN_SECONDS
-        ][:CALLED_AT_ONCE]
-        self._called = {
-            peer.peer_id: self._called[peer.peer_id] for peer in view.oracles if peer.peer_id in self._called
-        } | {peer.peer_id: now for peer in strangers}
-        refused = await asyncio.gather(*(self._refuses(peer) for peer in strangers))
-        dead = tuple(peer.peer_id for peer, gone in zip(strangers, refused, strict=True) if gone)
+        """Dial the peers of ``view`` that may be dead, each as often as its addresses may be dialled."""
+        connected = {*await self._dialler.connected(), self._member.peer_id}
+        missing = [peer for peer in view.oracles if peer.peer_id not in connected]
+        due = [peer for peer in missing if any(map(self._dialler.may, _ways_of(peer)))][:CALLED_AT_ONCE]
+        refused = await asyncio.gather(*map(self._refuses, due))
+        dead = tuple(peer.peer_id for peer, gone in zip(due, refused, strict=True) if gone)
         self._member.suspect(dead)
 
     async def _refuses(self, peer: Peer) -> bool:
-        """Whether nobody listens at any address in the record of ``peer``."""
-        ways = [str(Address(way, peer.peer_id)) for way in peer.record.addresses]
+        """Whether nobody listens at any address of ``peer`` that may be dialled now."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                reasons = [await dial(self._p2p, way) for way in ways]
+                outcomes = [await self._dialler.dial(way) for way in _ways_of(peer)]
         except TimeoutError:
             return False
+        reasons = [reason for reason in outcomes if reason is not None]
         return bool(reasons) and all("refused" in reason for reason in reasons)
+
+
+def _ways_of(peer: Peer) -> list[Address]:
+    return [Address(way, peer.peer_id) for way in peer.record.addresses]

@@ -13,8 +13,9 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
-from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
@@ -29,12 +30,19 @@ LEAVE_SECONDS = 2.0
 
 
 class Membership:
-    """Keeps this peer's record fresh in the DHT, and a view of everybody's."""
+    """Keeps this peer's record fresh in the DHT, and a view of everybody's.
+
+    Attributes:
+        view: everybody's as they were read last.
+        records: those that this peer knows, as they were signed.
+        attendance: which of them rounds wait for.
+    """
 
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
         self._manifest, self._node = manifest, node
-        self._replicas = Replicas(node, peers_key(manifest.swarm_id))
+        self.attendance = Attendance(node.p2p.refused)
+        self.records = Replicas(node, peers_key(manifest.swarm_id), self._is_mate)
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
@@ -77,7 +85,7 @@ class Membership:
             return
         self._record = self._record.model_copy(update={"time": get_dht_time()})
         expires = get_dht_time() + self._manifest.limits.record_seconds
-        await self._replicas.store(self._tag, published(self._record), expires)
+        await self.records.store(self._tag, published(self._record), expires)
 
     async def publish_forever(self) -> None:
         """Publish regularly, and at once after an important change."""
@@ -99,13 +107,19 @@ class Membership:
     async def refresh(self) -> View:
         """Read all records now."""
         peers = []
-        for tag, record in (await self._replicas.read()).items():
+        found = await self.records.read()
+        for tag, record in found.items():
             with contextlib.suppress(ValueError):
                 peers.append(Peer(*parse_record(tag, record)))
-        self._node.p2p.limits.members = frozenset(peer.peer_id for peer in peers)
+        self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
         alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view
+
+    def expected_at(self, digest: str) -> tuple[Peer, ...]:
+        """The other oracles that work on the round after state ``digest``, but for those that never come."""
+        companions = self.view.companions(digest, self.peer_id)
+        return tuple(peer for peer in companions if self.attendance.trusts(peer.peer_id))
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
@@ -118,6 +132,9 @@ class Membership:
             with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()
+
+    def _is_mate(self, tag: bytes) -> bool:
+        return tag == self._tag or peer_id_of(tag) in self.attendance.mates
 
     def _alive(self, peer: Peer) -> bool:
         record = peer.record

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Awaitable, Callable
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
@@ -25,16 +26,20 @@ class Neighbours:
 
     hivemind's DHT forgets who does not answer, and never asks again: after a cut both halves of a swarm
     would stay apart, and a first peer that comes back would be alone.
+
+    Attributes:
+        dialler: knows where peers were met.
     """
 
     def __init__(self, p2p: P2P, dht: DHTNode, initial_peers: tuple[str, ...], book: AddressBook) -> None:
-        self._p2p, self._dht = p2p, dht
+        self.dialler = Dialler(p2p, (*initial_peers, *book.addresses))
+        self._dht = dht
         self._initial, self._book = initial_peers, book
         self._own_id = str(p2p.peer_id)
 
     def note(self, view: View) -> None:
-        """Remember the peers of ``view``."""
-        self._book.meet(view, self._own_id)
+        """Remember the peers of ``view`` that were met, where they were."""
+        self._book.meet(self.dialler.proved(view), self._own_id)
 
     def save(self) -> None:
         """Keep what was noted."""
@@ -52,13 +57,16 @@ class Neighbours:
         connected = {str(peer_id) for peer_id in self._dht.protocol.routing_table.peer_id_to_uid}
         count = TRIED_AT_ONCE if connected else TRIED_WHEN_LONELY
         old = sorted(self._book.peer_ids - connected - {self._own_id})
-        candidates = (*self._initial, *self._book.of(random.sample(old, min(count, len(old)))))
-        unique = map(Address.parse, dict.fromkeys(candidates))
-        missing = [address for address in unique if address.peer_id not in connected]
-        await asyncio.gather(*(self._meet(address) for address in missing))
+        known = self._book.of(random.sample(old, min(count, len(old))))
+        named = dict.fromkeys(map(Address.parse, self._initial))
+        others = dict.fromkeys(each for each in map(Address.parse, known) if each not in named)
+        await asyncio.gather(
+            *(self._meet(each, self.dialler.dial_named) for each in named if each.peer_id not in connected),
+            *(self._meet(each, self.dialler.dial) for each in others),
+        )
 
-    async def _meet(self, address: Address) -> None:
-        if await dial(self._p2p, str(address)):
+    async def _meet(self, address: Address, dial: Callable[[Address], Awaitable[str | None]]) -> None:
+        if await dial(address) != "":
             return
         peer_id = PeerID.from_base58(address.peer_id)
         async with asyncio.timeout(PING_SECONDS):

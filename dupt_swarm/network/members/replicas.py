@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,9 @@ from hivemind.dht.routing import DHTID
 from hivemind.dht.storage import DictionaryDHTValue
 from hivemind.dht.validation import DHTRecord
 from hivemind.p2p import PeerID
-from hivemind.utils import get_dht_time
+
+from dupt_swarm.network.members.known import KnownRecords
+from dupt_swarm.network.p2p.dht_messages import Row
 
 # So often all are read, as one that is new may not have been told everything.
 READ_ALL_SECONDS = 30.0
@@ -31,10 +33,11 @@ ASKED_MAX = 20
 class Replicas:
     """What the DHT keeps under the subkeys of one key."""
 
-    def __init__(self, node: DHTNode, name: str) -> None:
-        """``name`` is the key before it is hashed."""
+    def __init__(self, node: DHTNode, name: str, is_mate: Callable[[bytes], bool] = lambda _: False) -> None:
+        """``name`` is the key before it is hashed; for ``is_mate`` see `KnownRecords`."""
         self._node, self._key = node, DHTID.generate(source=name)
-        self._known: dict[bytes, tuple[bytes, float]] = {}  # by subkey: the signed value, and until when
+        self._known = KnownRecords(is_mate)
+        self._own: bytes | None = None
         self._answered: dict[DHTID, PeerID] = {}
         self._heard: dict[DHTID, PeerID] = {}
         self._avoided: dict[DHTID, float] = {}
@@ -47,7 +50,8 @@ class Replicas:
         signed = protocol.record_validator.sign_value(record)
         if not protocol.record_validator.validate(replace(record, value=signed)):
             raise ValueError("nobody would accept this record")
-        self._known[subkey] = signed, expires
+        self._own = subkey
+        self._known.take(subkey, signed, expires)
         others, here = self._nearest()
         if here:
             protocol.storage.store(self._key, signed, expires, subkey=subkey)
@@ -62,9 +66,25 @@ class Replicas:
         kept = self._node.protocol.storage.get(self._key)
         if kept is not None:
             self._take(kept.value)
-        now = get_dht_time()
-        self._known = {subkey: entry for subkey, entry in self._known.items() if entry[1] > now}
-        return {subkey: self._value(subkey, *entry) for subkey, entry in self._known.items()}
+        self._known.forget_expired()
+        return {row.subkey: self._value(*row) for row in self.rows}
+
+    @property
+    def rows(self) -> list[Row]:
+        """What this peer knows, as it was signed."""
+        return [Row(*each) for each in self._known]
+
+    @property
+    def own(self) -> list[Row]:
+        """What this peer has stored last itself, if that is anything."""
+        return [row for row in self.rows if row.subkey == self._own]
+
+    def merge(self, rows: Iterable[Row]) -> None:
+        """Take what others say besides the DHT, after the same checks."""
+        validator = self._node.protocol.record_validator
+        for row in rows:
+            if self._known.is_news(row.subkey, row.expires) and validator.validate(self._record(*row)):
+                self._known.take(*row)
 
     async def _read_one(self) -> bool:
         """Ask one, each time another, and nodes that one hears of for the first time; whether it answered."""
@@ -140,9 +160,8 @@ class Replicas:
     def _take(self, values: object) -> None:
         if isinstance(values, DictionaryDHTValue):
             # (hivemind's own dictionaries drop a value when an older one is stored that expires.)
-            for subkey, (value, expires) in values.items():
-                if subkey not in self._known or self._known[subkey][1] < expires:
-                    self._known[subkey] = value, expires
+            for subkey, entry in values.items():
+                self._known.take(subkey, *entry)
 
     def _value(self, subkey: bytes, signed: bytes, expires: float) -> Any:
         protocol = self._node.protocol

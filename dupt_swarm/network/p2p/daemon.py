@@ -35,8 +35,7 @@ MEMORY_BYTES_MAX = 2 << 30  # an honest one takes 50 to 200 MB
 RELAY_FLAGS = {
     "relayDiscovery": False,  # it would take minutes, and look for four relays before it uses one
     "relayBufferSize": 1 << 17,
-    "relayDataLimit": 1 << 50,
-    "relayTimeLimit": "720h",
+    "relayTimeLimit": "24h",
     "relayMaxCircuits": 256,
     "relayMaxReservations": 512,
 }
@@ -72,7 +71,8 @@ async def start_daemon(
     """
     for address in settings.host_maddrs:
         check_port_free(address)
-    local = local_p2p_type(GuardedP2P, run_dir, RELAY_FLAGS)
+    flags = RELAY_FLAGS | {"relayService": settings.relay, "relayDataLimit": settings.relay_bytes}
+    local = local_p2p_type(GuardedP2P, run_dir, flags)
     try:
         p2p = await local.create(
             host_maddrs=settings.host_maddrs,

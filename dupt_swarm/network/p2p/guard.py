@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hivemind.p2p import P2P, P2PHandlerError, PeerID
@@ -49,20 +50,33 @@ class FrameReader:
         self._awaited = 0  # reads until nobody is impatient any more
 
     @contextmanager
-    def impatient(self, frames: int, seconds: float, late: Callable[[], RefusedError]) -> Iterator[None]:
-        """Within the block the first ``frames`` must come in time, or reading raises what ``late`` gives."""
+    def impatient(
+        self, frames: int, seconds: float, whole: float, late: Callable[[str], RefusedError]
+    ) -> Iterator[None]:
+        """The first ``frames`` must come in time, and the block end within ``whole`` seconds.
 
-        def give_up() -> None:
+        Otherwise reading raises what ``late`` gives.
+        """
+
+        def give_up(reason: str) -> None:
+            self._refused = True
+            self._reader.set_exception(late(reason))
+
+        def give_up_waiting() -> None:
             if self._awaited > 0:
-                self._refused = True
-                self._reader.set_exception(late())
+                give_up("nothing came")
 
         self._awaited = frames * READS_PER_FRAME
-        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        loop = asyncio.get_running_loop()
+        timers = (
+            loop.call_later(seconds, give_up_waiting),
+            loop.call_later(whole, give_up, "it took too long"),
+        )
         try:
             yield
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
     async def readexactly(self, count: int) -> bytes:
         """As of `asyncio.StreamReader`.
@@ -163,7 +177,7 @@ class GuardedP2P(MeteredP2P):
         self, name: str, handler: StreamHandler, balanced: bool = False
     ) -> None:
         """As inherited."""
-        longest = lengths_of(name).request
+        longest, whole = lengths_of(name).request, lengths_of(name).seconds
         # Who sends one request says at once that it sends no more.
         frames_due, seconds = (2, REQUEST_SECONDS) if name in self._single_requests else (1, FIRST_SECONDS)
 
@@ -179,7 +193,7 @@ class GuardedP2P(MeteredP2P):
                 except RefusedError as error:
                     await self._turn_away(error, frames, writer)
                     return
-                with frames.impatient(frames_due, seconds, lambda: self._refusal("slow", "nothing came")):
+                with frames.impatient(frames_due, seconds, whole, partial(self._refusal, "slow")):
                     await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
                 with suppress(TimeoutError, ConnectionError):
                     async with asyncio.timeout(LINGER_SECONDS):

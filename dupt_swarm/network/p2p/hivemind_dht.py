@@ -19,6 +19,8 @@ from hivemind.utils.timed_storage import TimedStorage, ValueWithExpiration
 INVALID_MAX = 256
 # Entries that were replaced and have not expired, beyond as many as there are others.
 REPLACED_MAX = 64
+# Entries of one dictionary: with 2.3 KB each, half of what fits into one message.
+ENTRIES_MAX = 1024
 
 
 def mend(node: DHTNode) -> None:
@@ -26,23 +28,27 @@ def mend(node: DHTNode) -> None:
     sieve_dictionaries(node)
     hand_over_nothing(node)
     forget_replaced(node)
+    bound_dictionaries(node)
 
 
 def sieve_dictionaries(node: DHTNode) -> None:
     """From now on what is not valid in a dictionary that others tell is dropped alone, and the rest believed.
 
     The dictionary expires with the last of what is left, whatever those say who told it. Nobody who is honest
-    keeps what is not valid: after `INVALID_MAX` such entries no more are looked at, which takes time.
+    keeps what is not valid: after `INVALID_MAX` such entries no more are looked at, which takes time. Members
+    come first, and no more are looked at than an honest node keeps.
     """
-    protocol = node.protocol
+    protocol, limits = node.protocol, node.p2p.limits
     find = protocol.call_find
 
     def keep_valid(key: bytes, dictionary: DictionaryDHTValue) -> bool:
         invalid, valid = 0, {}
-        for subkey, entry in dictionary.items():
+        for subkey, entry in sorted(dictionary.items(), key=lambda item: item[0] not in limits.subkeys):
             record = DHTRecord(key, protocol.serializer.dumps(subkey), *entry)
             if protocol.record_validator.validate(record):
                 valid[subkey] = entry
+                if len(valid) == ENTRIES_MAX:
+                    break
             elif (invalid := invalid + 1) == INVALID_MAX:
                 break
         dictionary.clear()
@@ -107,6 +113,28 @@ def forget_replaced(node: DHTNode) -> None:
             if isinstance(kept, TimedStorage):
                 _tidy(kept)
         return stored
+
+    storage.store_subkey = store_subkey
+
+
+def bound_dictionaries(node: DHTNode) -> None:
+    """From now on no dictionary that is kept here outgrows a message: nobody could be told anything of it.
+
+    Members' entries come before those of others, and what is there before what is new.
+    """
+    storage, limits, refused = node.protocol.storage, node.p2p.limits, node.p2p.refused
+    store = storage.store_subkey
+
+    def store_subkey(key: DHTID, subkey: Any, value: bytes, expires: float) -> bool:
+        found = storage.get(key)
+        kept = found.value if found is not None else None
+        if isinstance(kept, DictionaryDHTValue) and subkey not in kept and len(kept) >= ENTRIES_MAX:
+            refused["full"] += 1
+            out = next((each for each, _ in kept.items() if each not in limits.subkeys), None)
+            if subkey not in limits.subkeys or out is None:
+                return False
+            del kept[out]
+        return bool(store(key, subkey, value, expires))
 
     storage.store_subkey = store_subkey
 

@@ -1,4 +1,4 @@
-"""How long messages may be, by the method that they belong to: known before anything of them is parsed."""
+"""How long messages may be, and streams may last, by the method that they belong to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ NAME_BYTES_MAX = 128  # a digest
 
 @dataclass(frozen=True)
 class Lengths:
-    """The most bytes of a request of one method, and of each of its replies."""
+    """Of one method: the most bytes of a request, of each of its replies, and seconds of a whole stream.
+
+    They are known before anything is parsed, and whatever drips just inside the limits of its parts ends too.
+    """
 
     request: int = FRAME_BYTES_MAX
     reply: int = FRAME_BYTES_MAX
+    seconds: float = 3600.0
 
 
 METHODS = {
@@ -27,12 +31,14 @@ METHODS = {
     "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
     "rpc_store": Lengths(STORE_BYTES_MAX, 32_000),
     "rpc_join": Lengths(4096, FRAME_BYTES_MAX),
-    "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX),
+    # A round averages for 3600 s at most, as a manifest may allow.
+    "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX, seconds=4500.0),
     "rpc_hello": Lengths(NAME_BYTES_MAX, 1 << 18),
     "rpc_index": Lengths(NAME_BYTES_MAX, FRAME_BYTES_MAX + 64),
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
-    "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX),
+    "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX, seconds=900.0),  # 64 of them, at 75 KB/s
     "rpc_agree": Lengths((1 << 18) + 64, (1 << 18) + 64),
+    "rpc_records": Lengths(32_000, 1 << 16),
     "rpc_dial_back": Lengths(16_000, 32_000),
 }
 

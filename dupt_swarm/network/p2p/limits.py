@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -92,11 +92,13 @@ class PeerLimits:
 
     Attributes:
         members: ids of the peers whose records are known.
+        subkeys: under which they store in the DHT: what they store there comes before that of others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
+        self.subkeys: Collection[bytes] = frozenset()
         self._clock = clock
         self._strangers = self._new()
         self._accounts: OrderedDict[str, Account] = OrderedDict()
@@ -137,6 +139,10 @@ class PeerLimits:
                 raise LimitError(whose or "rate", f"too many calls; {LATER}")
             if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
                 raise LimitError(whose or "rate", f"too many bytes; {LATER}")
+
+    def admit(self, members: Iterable[str], subkeys: Iterable[bytes]) -> None:
+        """From now on these are the members."""
+        self.members, self.subkeys = frozenset(members), frozenset(subkeys)
 
     def is_member(self, peer: str) -> bool:
         """Whether the record of ``peer`` is known."""

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from google.protobuf.wrappers_pb2 import StringValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.node.addresses import Address
 
@@ -62,7 +63,8 @@ class Answer:
             for item in (observed, *reasons, *reasons.values(), *relays):
                 if len(str.encode(item)) > TEXT_BYTES_MAX:  # JSON may have halves of characters
                     raise ValueError("it is too long")
-            return cls(observed, dict(reasons), tuple(relays))
+            told = {address: one_line(reason) for address, reason in reasons.items()}
+            return cls(observed, told, tuple(relays))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
 

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, dial, start_daemon
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
@@ -25,8 +26,9 @@ from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
 LOST_SECONDS = 60.0
-ASKED_MAX = 3
-KNOWN_MAX = 12
+# So many are asked at most; where too few initial peers answer to outvote one, so many known ones are tried.
+ASKED_MAX, ASKED_MIN, KNOWN_MAX = 5, 3, 12
+KNOWN_SECONDS = 3.0
 RELAYED_SECONDS = 10.0
 RELAYED_PAUSE_SECONDS = 0.1
 
@@ -91,7 +93,8 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
             return Started(p2p, True, "direct")
         case "public":
             await p2p.shutdown()
-            p2p = await start_relay(verdict.settings, run_dir, verdict.announced)
+            start = start_relay if settings.relay else _start_public
+            p2p = await start(verdict.settings, run_dir, verdict.announced)
             await _connect(p2p, verdict.reached)
             return Started(p2p, True, "direct")
         case "hidden":
@@ -104,23 +107,27 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
 async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
     """Find out how others can call the peer whose first daemon is ``p2p``.
 
-    Initial peers are asked to dial back, or else those at ``known``. Who cannot be dialled uses them, and
-    peers that they know, as relays; who can be dialled at a public address relays for others. If nobody
-    is there to ask, it counts as dialled: whoever finds it has done so.
+    Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
+    them say counts. Who cannot be dialled uses them, and peers that they know, as relays; who can be dialled
+    at a public address relays for others. If nobody is there to ask, it counts as dialled: whoever finds it
+    has done so.
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
-    reached = tuple(await _connect(p2p, settings.initial_peers) or await _connect(p2p, known[:KNOWN_MAX]))
+    reached = await _connect(p2p, settings.initial_peers)
+    if len(_ids_of(reached)) < ASKED_MIN:
+        reached += await _connect_soon(p2p, [each for each in known if each not in reached][:KNOWN_MAX])
     answers = await _ask(p2p, reached, own)
-    if reached and not (answers and all(_could_dial(answer) for answer in answers)):
+    if reached and not most(map(_could_dial, answers)):
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check the addresses announced", ", ".join(own))
-        candidates = [*reached, *(relay for answer in answers for relay in answer.relays)]
-        relays = await choose_relays(p2p, candidates)
-        return Verdict("hidden" if relays else "client", settings, reached, relays=relays)
+        # In turn, so that none of those asked fills all places with relays of its choice.
+        told = zip_longest(*(answer.relays for answer in answers))
+        relays = await choose_relays(p2p, [*reached, *(relay for each in told for relay in each if relay)])
+        return Verdict("hidden" if relays else "client", settings, tuple(reached), relays=relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
     public = any(Address.parse(text).public for text in announced or own)
-    return Verdict("public" if public else "local", settings, reached, announced)
+    return Verdict("public" if public else "local", settings, tuple(reached), announced)
 
 
 async def whereabouts(started: Started) -> Whereabouts:
@@ -152,6 +159,11 @@ async def open_up(started: Started, member: Membership) -> None:
     """Put whereabouts into the record, and from now on dial back those who ask for it."""
     member.update(**await whereabouts(started))
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
+
+
+async def _start_public(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> P2P:
+    """As `start_relay`, of a peer that relays for nobody."""
+    return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
 
 
 async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
@@ -187,6 +199,21 @@ async def _connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     return []
 
 
+async def _connect_soon(p2p: P2P, addresses: Sequence[str]) -> list[str]:
+    """Those at which somebody answers in a moment: it is only to be more sure."""
+    dials = {asyncio.create_task(dial(p2p, address)): address for address in addresses}
+    if not dials:
+        return []
+    done, late = await asyncio.wait(dials, timeout=KNOWN_SECONDS)
+    for task in late:
+        task.cancel()
+    return [dials[task] for task in done if not task.result()]
+
+
+def _ids_of(addresses: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(Address.of_peer(text).peer_id for text in addresses))
+
+
 async def _ask(p2p: P2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
     """What those who answer say when asked to dial this peer back."""
     dialable = [
@@ -195,9 +222,9 @@ async def _ask(p2p: P2P, reached: Sequence[str], own: Sequence[str]) -> list[Ans
     # Behind a router that forwards the port, only the others know our address.
     seen = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(map(str, dialable))]
     asked = [*seen, *(address.way for address in dialable)][:ADDRESSES_MAX]
-    peers = dict.fromkeys(Address.of_peer(text).peer_id for text in reached)
+    peers = _ids_of(reached)[:ASKED_MAX]
     replies = await asyncio.gather(
-        *(ask_to_dial(p2p, PeerID.from_base58(peer), asked) for peer in list(peers)[:ASKED_MAX]),
+        *(ask_to_dial(p2p, PeerID.from_base58(peer), asked) for peer in peers),
         return_exceptions=True,
     )
     return [reply for reply in replies if isinstance(reply, Answer)]
@@ -207,14 +234,25 @@ def _could_dial(answer: Answer) -> bool:
     return "" in answer.reasons.values()
 
 
+def most(votes: Iterable[bool]) -> bool:
+    """Whether more than half of ``votes`` are yes: of several, no single one decides."""
+    counted = list(votes)
+    return 2 * sum(counted) > len(counted)
+
+
 def with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
-    """Own addresses with the public one that others dialled, if it is not among them; else nothing."""
+    """Own addresses with the public one that most others dialled, if it is not among them; else nothing."""
     known = [Address.parse(text) for text in own]
-    for answer in answers:
-        observed = Address(f"/ip4/{answer.observed}").host
+    for host in dict.fromkeys(answer.observed for answer in answers):
+        observed = Address(f"/ip4/{host}").host
         if observed is None or not observed.is_global or any(each.host == observed for each in known):
             continue
-        dialled = [Address.parse(text) for text, reason in answer.reasons.items() if not reason]
-        seen = [each for each in dialled if each.host is not None and each.host.is_unspecified]
+        if not most(answer.observed == host and _could_dial(answer) for answer in answers):
+            continue
+        reasons = [answer.reasons for answer in answers if answer.observed == host]
+        dialled = {Address.parse(text) for each in reasons for text, reason in each.items() if not reason}
+        seen = sorted(
+            (each for each in dialled if each.host is not None and each.host.is_unspecified), key=str
+        )
         return (*(each.with_host(observed).way for each in seen), *(each.way for each in known))
     return ()

@@ -22,11 +22,10 @@ from dupt_swarm.network.p2p.daemon import ReachabilitySettings, dial, start_daem
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
-from dupt_swarm.settings import NodeSettings
+from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings
 
 RELAYS = 3  # that a peer uses at once
 TOLD_MAX = 4  # relays told to a peer that asks for some
-CARRIES_BYTES_MIN = 1 << 40
 RESERVE_SECONDS = 5.0
 # Each start fails with a chance of less than one in ten on a busy machine: one in a hundred million in all.
 STARTS_MAX = 8
@@ -65,7 +64,7 @@ async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
         # Dialling checks the address too: other peers may have told us anything.
         if await dial(p2p, str(address)):
             continue
-        if await bytes_carried(p2p, PeerID.from_base58(address.peer_id)) >= CARRIES_BYTES_MIN:
+        if await bytes_carried(p2p, PeerID.from_base58(address.peer_id)) >= RELAY_BYTES_MIN:
             fit[address.peer_id] = str(address)
     return tuple(fit.values())
 
@@ -98,7 +97,7 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
                 p2p = await start_daemon(settings, run_dir, door)
             for address in inside:
                 await dial(observer, str(replace(address, peer_id=str(p2p.peer_id))))
-            if await bytes_carried(observer, p2p.peer_id) >= CARRIES_BYTES_MIN:
+            if await bytes_carried(observer, p2p.peer_id) >= RELAY_BYTES_MIN:
                 logger.info("relays for others, as daemon number %d", attempt)
                 return p2p
             await p2p.shutdown()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.network.p2p.plain_json import load
 
 STATES_MAX = 16  # read of those that a hello names
+VERSION_CHARS_MAX = 20
 _STATE = re.compile(r"(?P<round>[0-9]{1,18}):(?P<digest>[0-9a-f]{64})")
 
 
@@ -55,6 +57,7 @@ class Hello:
             hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})
             for value in vars(hello).values():
                 str.encode(value)  # JSON may have halves of characters
+            hello = replace(hello, version=one_line(hello.version)[:VERSION_CHARS_MAX])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a hello of a dupt_swarm peer: {error}") from error
         return hello

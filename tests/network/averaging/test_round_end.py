@@ -11,6 +11,7 @@ import torch
 from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.next_state import NextState
@@ -35,6 +36,9 @@ def store(manifest) -> StateStore:
 
 class NoMember:
     """A peer that is alone suspects nobody."""
+
+    def __init__(self) -> None:
+        self.attendance = Attendance()
 
     def suspect(self, peer_ids) -> None:
         assert not peer_ids

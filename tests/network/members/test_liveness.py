@@ -1,6 +1,8 @@
 import asyncio
 
-from dupt_swarm.network.members.liveness import CALL_AGAIN_SECONDS, FailureDetector
+from dupt_swarm.network.members.dialling import AGAIN_SECONDS, Dialler
+from dupt_swarm.network.members.liveness import FailureDetector
+from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from tests.support.loopback import NOBODY_ID as NOBODY
 
@@ -34,7 +36,7 @@ def test_who_refuses_calls_is_suspected(stations, make_peer) -> None:
                     make_peer(SOMEBODY),
                 ),
             )
-            pulse = FailureDetector(own.p2p, member)  # type: ignore[arg-type]
+            pulse = FailureDetector(Dialler(own.p2p), member)  # type: ignore[arg-type]
             await pulse.feel(view)
             assert member.suspected == [NOBODY]
             assert other_id in {str(peer.peer_id) for peer in await own.p2p.list_peers()}
@@ -47,14 +49,16 @@ def test_nobody_is_called_all_the_time(stations, make_peer) -> None:
 
     async def scenario() -> None:
         async with stations(1) as [own]:
-            member = Member(str(own.p2p.peer_id))
+            member, now = Member(str(own.p2p.peer_id)), [1000.0]
             view = View(0.0, (make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),))
-            pulse = FailureDetector(own.p2p, member)  # type: ignore[arg-type]
-            await pulse.feel(view)
-            await pulse.feel(view)
-            assert member.suspected == [NOBODY]
-            before = pulse._called[NOBODY] = pulse._called[NOBODY] - CALL_AGAIN_SECONDS
-            await pulse.feel(view)
-            assert pulse._called[NOBODY] > before
+            address = Address("/ip4/127.0.0.1/tcp/9", NOBODY)
+            dialler = Dialler(own.p2p, clock=lambda: now[0])
+            pulse = FailureDetector(dialler, member)  # type: ignore[arg-type]
+            for _ in range(3):
+                await pulse.feel(view)
+                assert member.suspected == [NOBODY]
+                assert not dialler.may(address)
+            now[0] += AGAIN_SECONDS
+            assert dialler.may(address)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -67,7 +67,7 @@ def run(scenario) -> None:
 
 def keeps(member: Membership) -> bool:
     """Whether it is one of those that keep all records."""
-    return member._replicas._nearest()[1]
+    return member.records._nearest()[1]
 
 
 def test_everybody_is_read_from_one(members, monkeypatch) -> None:
@@ -179,11 +179,11 @@ def test_nobody_has_two_places(members) -> None:
     async def scenario() -> None:
         async with members() as found:
             victim, liar, *_ = found
-            key = victim._replicas._key
+            key = victim.records._key
             for number in range(5):
                 place = DHTID(int(key) ^ (number + 1))
                 victim._node.protocol.routing_table.add_or_update_node(place, liar._node.peer_id)
-            nearest, _ = victim._replicas._nearest()
+            nearest, _ = victim.records._nearest()
             assert list(nearest.values()).count(liar._node.peer_id) == 1
             assert len(nearest) + keeps(victim) == 2
 
@@ -196,7 +196,7 @@ def test_a_cached_record_hides_no_others(members) -> None:
     async def scenario() -> None:
         async with members() as found:
             *keepers, liar, reader = sorted(found, key=keeps, reverse=True)
-            board, protocol = liar._replicas, liar._node.protocol
+            board, protocol = liar.records, liar._node.protocol
             dumps, expires = protocol.serializer.dumps, get_dht_time() + 62
             value = dumps(published(liar._record))
             record = DHTRecord(board._key.to_bytes(), dumps(liar._tag), value, expires)

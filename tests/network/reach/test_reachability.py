@@ -7,6 +7,7 @@ from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
     Verdict,
+    most,
     own_addresses,
     probe,
     start_reachable,
@@ -119,3 +120,21 @@ def test_observed_address() -> None:
     assert with_observed(own, [Answer("10.0.0.5", {asked: ""})]) == ()
     assert with_observed([f"{seen}/p2p/Qm"], [Answer("8.8.8.8", {asked: ""})]) == ()
     assert with_observed(own, []) == ()
+
+
+def test_most_decide() -> None:
+    """Of several none decides alone; of one it does, and of two both are needed."""
+    assert [most(votes) for votes in ([True], [False], [], [True, False], [True, True])] == [
+        *(True, False, False, False, True)
+    ]
+    assert most([True, True, False]) and not most([True, False, False])
+
+
+def test_an_address_that_one_has_observed() -> None:
+    """What one of three says it has seen, and dialled, is not announced."""
+    own, asked = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm"], "/ip4/0.0.0.0/tcp/4001"
+    liar, honest = Answer("9.9.9.9", {asked: ""}), Answer("8.8.8.8", {asked: ""})
+    expected = ("/ip4/8.8.8.8/tcp/4001", "/ip4/10.0.0.5/tcp/4001")
+    assert with_observed(own, [liar, honest, honest]) == expected
+    assert with_observed(own, [liar, honest]) == ()
+    assert with_observed(own, [Answer("8.8.8.8", {asked: "refused"}), liar, honest]) == ()

@@ -1,11 +1,14 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hivemind.p2p import P2P
 
+from dupt_swarm.errors import UsageError
 from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_daemon
+from dupt_swarm.network.reach import reachability
+from dupt_swarm.network.reach.reachability import Verdict, own_addresses, start_reachable
 from dupt_swarm.network.reach.relays import (
-    CARRIES_BYTES_MIN,
     TOLD_MAX,
     _read_message,
     bytes_carried,
@@ -14,29 +17,86 @@ from dupt_swarm.network.reach.relays import (
     limit_of,
     start_relay,
 )
+from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.view import View
-from dupt_swarm.settings import NodeSettings
+from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings
+from tests.support.loopback import free_port
 
 PUBLIC, LOCAL = "/ip4/8.8.8.8/tcp/31330", "/ip4/192.168.1.2/tcp/31330"
 CIRCUIT = f"{PUBLIC}/p2p/QmRe1ay/p2p-circuit"
 
 
-@pytest.fixture
-def test_relay_carries_much(free_port, tmp_path) -> None:
+def test_relay_carries_much(tmp_path) -> None:
     """A peer that relays does so with the limits that we give, and not with libp2p's 128 KiB."""
 
     async def scenario() -> None:
-        settings = NodeSettings("bootstrap", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port}",))
+        settings = NodeSettings("bootstrap", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",))
         relay = await start_relay(settings, tmp_path, ())
         caller = await start_daemon(NodeSettings("observer"), tmp_path)
         try:
             await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
-            assert await bytes_carried(caller, relay.peer_id) >= CARRIES_BYTES_MIN
+            assert await bytes_carried(caller, relay.peer_id) >= RELAY_BYTES_MIN
         finally:
             await caller.shutdown()
             await relay.shutdown()
 
     asyncio.run(asyncio.wait_for(scenario(), 100))
+
+
+def test_a_relay_carries_as_much_as_it_is_told(tmp_path) -> None:
+    """No circuit carries more bytes than the operator allows."""
+
+    async def scenario() -> None:
+        settings = NodeSettings(
+            "oracle", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",), relay_bytes=RELAY_BYTES_MIN
+        )
+        relay = await start_relay(settings, tmp_path, ())
+        caller = await start_daemon(NodeSettings("observer"), tmp_path)
+        try:
+            await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
+            assert await bytes_carried(caller, relay.peer_id) == RELAY_BYTES_MIN
+        finally:
+            await caller.shutdown()
+            await relay.shutdown()
+
+    asyncio.run(asyncio.wait_for(scenario(), 100))
+
+
+def test_who_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
+    """A public peer whose operator switched that off carries a few KB, and is chosen by nobody."""
+
+    async def probe(p2p, settings, _known) -> Verdict:
+        return Verdict(
+            "public",
+            replace(settings, host_maddrs=keep_ports(settings.host_maddrs, await own_addresses(p2p))),
+            (),
+        )
+
+    monkeypatch.setattr(reachability, "probe", probe)  # loopback is not public
+
+    async def scenario() -> None:
+        caller = await start_daemon(NodeSettings("observer"), tmp_path)
+        settings = NodeSettings("oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), relay=False)
+        started = await start_reachable(settings, tmp_path)
+        try:
+            await connect(
+                caller, [next(each for each in await own_addresses(started.p2p) if "127.0.0.1" in each)]
+            )
+            assert started.reach == "direct"
+            assert await bytes_carried(caller, started.p2p.peer_id) <= 1 << 17
+        finally:
+            await caller.shutdown()
+            await started.p2p.shutdown()
+
+    asyncio.run(asyncio.wait_for(scenario(), 100))
+
+
+def test_a_relay_of_no_use() -> None:
+    """So few bytes that nobody would choose it are refused, with the remedy."""
+    with pytest.raises(UsageError, match="allow more, or do not relay") as caught:
+        NodeSettings("oracle", relay_bytes=RELAY_BYTES_MIN - 1)
+    assert caught.value.settings == ("relay_bytes", "relay")
+    NodeSettings("oracle", relay=False, relay_bytes=0)
 
 
 def test_who_is_no_relay(stations, tmp_path) -> None:
@@ -54,7 +114,7 @@ def test_who_is_no_relay(stations, tmp_path) -> None:
 
     async def scenario() -> None:
         async with stations(2) as [one, two]:
-            assert await carried(one.p2p, ReachabilitySettings()) < CARRIES_BYTES_MIN
+            assert await carried(one.p2p, ReachabilitySettings()) < RELAY_BYTES_MIN
             await connect(one.p2p, [two.address])
             assert await choose_relays(one.p2p, [two.address, f"{CIRCUIT}/p2p/{two.p2p.peer_id}"]) == ()
             assert await choose_relays(one.p2p, ["", "junk", "/dns4/x", f"{PUBLIC}/p2p/x", "/p2p/Qm"]) == ()

@@ -1,0 +1,85 @@
+"""Who is waited for when a round ends: not those that are said to be there, and never come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable
+
+# So many rounds in a row is a newcomer waited for in vain; longer whoever was in a group with us before.
+TOLERATED, TOLERATED_OF_MATES = 3, 8
+# Newcomers are cheap to invent: so many rounds in a row may all of them together spoil.
+TOLERATED_OF_NEWCOMERS = 6
+# Then a round waits for everybody once more; twice as long later when that was in vain.
+FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
+KEPT_MAX = 4096
+
+
+class Attendance:
+    """Remembers who came to the rounds to which it was expected.
+
+    A group is complete as soon as all are there that are waited for; a record of somebody who never comes
+    would cost each round its whole time for finding the group. Who is not waited for may come all the same,
+    and is waited for from then on.
+    """
+
+    def __init__(
+        self, refused: Counter[str] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``refused`` counts under ``absent`` those who were not waited for."""
+        self._refused = refused if refused is not None else Counter()
+        self._clock = clock
+        self._missed: OrderedDict[str, int] = OrderedDict()
+        self._mates: OrderedDict[str, int] = OrderedDict()
+        self._spoilt = 0  # rounds in a row by newcomers
+        self._pause, self._next_trial = FIRST_SECONDS, 0.0
+
+    @property
+    def mates(self) -> Collection[str]:
+        """Peers that were in a group with this one."""
+        return self._mates.keys()
+
+    def expected(self, companions: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``companions`` that the next round waits for."""
+        everybody = tuple(companions)
+        waited_for = tuple(filter(self.trusts, everybody))
+        if len(waited_for) == len(everybody) or self._clock() >= self._next_trial > 0:
+            return everybody
+        if not self._next_trial:
+            self._next_trial = self._clock() + self._pause
+        self._refused["absent"] += len(everybody) - len(waited_for)
+        return waited_for
+
+    def ended(self, expected: Collection[str], came: Collection[str]) -> None:
+        """A round that waited for ``expected`` met ``came``, or nobody."""
+        doubtful = [peer for peer in expected if not self.trusts(peer)]
+        newcomers = [peer for peer in expected if peer not in self._mates]
+        if not set(came).isdisjoint(doubtful):
+            self._pause, self._next_trial = FIRST_SECONDS, 0.0
+        elif doubtful:
+            self._pause = min(2 * self._pause, LONGEST_SECONDS)
+            self._next_trial = self._clock() + self._pause
+        if not set(came).isdisjoint(newcomers):
+            self._spoilt = 0
+        elif newcomers:
+            self._spoilt += 1
+        for peer in expected:
+            if peer not in came:
+                _put(self._missed, peer, self._missed.get(peer, 0) + 1)
+        for peer in came:
+            self._missed.pop(peer, None)
+            _put(self._mates, peer, 0)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether it may be expected to come."""
+        missed = self._missed.get(peer, 0)
+        if peer in self._mates:
+            return missed < TOLERATED_OF_MATES
+        return missed < TOLERATED and self._spoilt < TOLERATED_OF_NEWCOMERS
+
+
+def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:
+    kept[peer] = value
+    kept.move_to_end(peer)
+    if len(kept) > KEPT_MAX:
+        kept.popitem(last=False)

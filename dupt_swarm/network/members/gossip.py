@@ -1,0 +1,162 @@
+"""Records passed on directly between peers that know each other: whoever owns the DHT blinds nobody.
+
+Records are signed, so anybody may pass them on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import msgpack
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+
+from dupt_swarm.network.members.identity import is_owner_tag
+from dupt_swarm.network.members.known import KNOWN_MAX
+from dupt_swarm.network.members.replicas import Replicas
+from dupt_swarm.network.p2p.dht_messages import VALUE_BYTES_MAX, Row
+from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.network.p2p.plain_msgpack import unpack
+
+GOSSIP_SECONDS = 4.0
+ANSWER_SECONDS = 5.0
+FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
+# Others are told only what they know so much less freshly: the DHT tells it as well, and all the time.
+STALE_SECONDS = 5.0
+REPLY_BYTES = METHODS["rpc_records"].reply - 64
+NAME_BYTES = 8  # of the hash of an owner tag, to say which records one knows
+_ROW_TYPES = [bytes, bytes, float]
+
+
+class Gossip(ServicerBase):  # type: ignore[misc]
+    """Tells others the records that they lack, and asks one or two peers for what this one lacks.
+
+    Of those asked one is a peer that was met, and one any of those that are known: invented peers are many.
+    """
+
+    def __init__(
+        self,
+        p2p: P2P,
+        records: Replicas,
+        met: Callable[[], Collection[str]],
+        known: Callable[[], Collection[str]],
+    ) -> None:
+        """``met`` gives ids of peers that this one has dealt with, ``known`` of all."""
+        self._p2p, self._records, self._met, self._known = p2p, records, met, known
+
+    async def start(self) -> None:
+        """Begin to answer other peers."""
+        await self.add_p2p_handlers(self._p2p)
+
+    async def rpc_records(self, request: BytesValue, _context: P2PContext) -> BytesValue:
+        """Take the caller's own record, and give those that it does not know or knows from long ago.
+
+        Raises:
+            ValueError: the request is malformed.
+        """
+        own, told = read_request(request.value)
+        self._records.merge(own)
+        return BytesValue(value=_packed(self._news_to(told)))
+
+    async def begin(self) -> None:
+        """Ask those that were met already, but for a moment only: then this peer knows whom they know."""
+        asking = [asyncio.create_task(self.ask(peer_id)) for peer_id in self._met_others()[:MET_MAX]]
+        if asking:
+            _, late = await asyncio.wait(asking, timeout=FIRST_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def ask_forever(self) -> None:
+        """Ask regularly."""
+        while True:
+            await asyncio.sleep(GOSSIP_SECONDS * random.uniform(0.5, 1.5))
+            with suppress(Exception):  # p2pd may be about to be replaced
+                await asyncio.gather(*map(self.ask, await self.partners()), return_exceptions=True)
+
+    async def partners(self) -> set[str]:
+        """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody."""
+        connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
+        choices = (self._met_others(), sorted(connected.intersection(self._known())))
+        return {random.choice(choice) for choice in choices if choice}
+
+    def _met_others(self) -> list[str]:
+        return [peer_id for peer_id in dict.fromkeys(self._met()) if peer_id != str(self._p2p.peer_id)]
+
+    async def ask(self, peer_id: str) -> None:
+        """Tell ``peer_id`` our own record, and take what it tells.
+
+        Raises:
+            Exception: it does not answer, or with nonsense; libp2p has many types of its own.
+        """
+        known = [[_name(row.subkey), row.expires] for row in self._records.rows]
+        request = msgpack.packb([self._records.own, known])
+        async with asyncio.timeout(ANSWER_SECONDS):
+            stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
+            reply = await stub.rpc_records(BytesValue(value=request))
+        try:
+            self._records.merge(read_rows(unpack(reply.value), most=KNOWN_MAX))
+        except ValueError:
+            self._p2p.refused["form"] += 1
+            raise
+
+    def _news_to(self, told: dict[bytes, float]) -> list[Row]:
+        rows = [
+            row
+            for row in self._records.rows
+            if row.expires > told.get(_name(row.subkey), 0.0) + STALE_SECONDS
+        ]
+        random.shuffle(rows)  # whoever lacks more than fits in here is told the rest by others
+        return rows
+
+
+def _packed(rows: list[Row]) -> bytes:
+    """As many of ``rows`` as an answer has room for."""
+    room, some = REPLY_BYTES, []
+    for row in rows:
+        room -= len(row.subkey) + len(row.value) + 32
+        if room < 0:
+            break
+        some.append(list(row))
+    return bytes(msgpack.packb(some))
+
+
+def read_request(data: bytes) -> tuple[list[Row], dict[bytes, float]]:
+    """Of a request for records the caller's own, and the ends of those that it knows by the tags' hashes.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    tree = unpack(data)
+    if not isinstance(tree, list) or len(tree) != 2 or not isinstance(tree[1], list):
+        raise ValueError("not a request for records")
+    told = tree[1][:KNOWN_MAX]
+    if not all(isinstance(each, list) and list(map(type, each)) == [bytes, float] for each in told):
+        raise ValueError("not a list of known records")
+    return read_rows(tree[0], most=1), dict(told)
+
+
+def read_rows(tree: object, most: int) -> list[Row]:
+    """Records as another peer told them, still to be checked.
+
+    Raises:
+        ValueError: they are malformed, or too many.
+    """
+    if not isinstance(tree, list) or len(tree) > most:
+        raise ValueError("not a list of records")
+    rows = []
+    for each in tree:
+        if not isinstance(each, list) or list(map(type, each)) != _ROW_TYPES:
+            raise ValueError("a malformed record")
+        if not is_owner_tag(each[0]) or len(each[1]) > VALUE_BYTES_MAX:
+            raise ValueError("a record that is too long, or of nobody")
+        rows.append(Row(*each))
+    return rows
+
+
+def _name(subkey: bytes) -> bytes:
+    return hashlib.sha256(subkey).digest()[:NAME_BYTES]

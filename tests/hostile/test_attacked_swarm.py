@@ -1,0 +1,113 @@
+"""A first peer and two oracles in processes of their own, and beside them somebody who wishes them ill."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.swarm import Swarm
+from tests.hostile.test_bystanders import bystander
+from tests.support.contributions import put
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_tokenizer
+from tests.support.signed_records import fresh_key, id_of, store_record
+from tests.support.stranger import stranger_beside
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
+
+PATIENCE = 5.0
+PHANTOMS, ROUNDS, SPOILT_MAX = 4, 5, 3
+PUBLISH_SECONDS = 0.5
+
+
+class Attacker:
+    """Publishes phantoms at whatever state the swarm is, with the addresses of a bystander.
+
+    Attributes:
+        digest: of that state.
+        phantoms: their peer ids.
+        calls: that the bystander got.
+    """
+
+    def __init__(self, manifest: Manifest, addresses: tuple[str, ...], digest: str) -> None:
+        self._manifest, self._addresses = manifest, addresses
+        self._keys = [fresh_key() for _ in range(PHANTOMS)]
+        self._stop = threading.Event()
+        self.digest, self.calls = digest, 0
+        self.phantoms = {id_of(key) for key in self._keys}
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        thread = threading.Thread(target=asyncio.run, args=(self._attack(),))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    async def _attack(self) -> None:
+        async with stranger_beside(*self._addresses) as p2p, bystander() as victim:
+            while not self._stop.is_set():
+                fields = {"state_digest": self.digest, "addresses": list(victim.addresses)}
+                for address in self._addresses:
+                    for key in self._keys:
+                        await store_record(p2p, address, self._manifest, key, **fields)
+                self.calls = victim.calls
+                await asyncio.sleep(PUBLISH_SECONDS)
+
+
+def companions_of(oracle: Swarm) -> tuple[str, ...]:
+    """As the optimizer chooses them."""
+    return tuple(peer.peer_id for peer in oracle.view.companions(oracle.state.digest, oracle.peer_id))
+
+
+def sees(oracle: Swarm, expected: set[str]) -> bool:
+    """Whether its companions are these."""
+    return set(companions_of(oracle)) == expected
+
+
+def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
+    """A round of the oracles, which see each other and all phantoms; the seconds that it took."""
+    everybody = attacker.phantoms | {oracle.peer_id for oracle in oracles}
+    for oracle in oracles:
+        oracle.publish(now=True, state="training")
+    for oracle in oracles:
+        expected = everybody - {oracle.peer_id}
+        wait_until(partial(sees, oracle, expected))
+    sizes = [put(each.contribution, torch.randn_like(each.anchor) * 1e-3, each.manifest) for each in oracles]
+    began = time.monotonic()
+    averaging = [
+        oracle.average(size, 640, companions_of(oracle)) for oracle, size in zip(oracles, sizes, strict=True)
+    ]
+    results = [one.result() for one in averaging]
+    assert [result.reason for result in results] == ["", ""]
+    assert len({result.state for result in results}) == 1
+    return time.monotonic() - began
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_phantoms_at_a_bystanders_address(tmp_path: Path) -> None:
+    """They cost three rounds their matchmaking, the bystander a few calls, and no round fails."""
+    tokenizer = small_tokenizer()
+    manifest = tiny_manifest(
+        tokenizer.sha256, tokenizer.vocabulary_size, rounds={"matchmaking_seconds": PATIENCE}
+    )
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+        addresses = (*cluster.first.addresses, *(oracle.addresses[0] for oracle in cluster.oracles))
+        attacker = Attacker(manifest, addresses, cluster.oracles[0].state.digest)
+        with attacker.at_work():
+            seconds = []
+            for _ in range(ROUNDS):
+                seconds.append(end_round(cluster.oracles, attacker))
+                attacker.digest = cluster.oracles[0].state.digest
+            assert sum(each >= PATIENCE for each in seconds) == SPOILT_MAX, seconds
+            assert all(each < PATIENCE for each in seconds[SPOILT_MAX:])
+            assert attacker.calls <= 3 * 10  # three peers, in less than two minutes

@@ -1,0 +1,88 @@
+"""Peers that are asked to dial back, and lie."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from hivemind.p2p import P2P
+
+from dupt_swarm.network.p2p.daemon import start_daemon
+from dupt_swarm.network.reach.dialback import DialBack
+from dupt_swarm.network.reach.reachability import Verdict, probe
+from dupt_swarm.settings import NodeSettings
+from tests.support.stranger import stranger_beside
+
+EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
+VICTIM = "8.8.8.8"
+DIALLED, UNDIALLED = "", "connection refused"
+
+
+async def answer_always(p2p: P2P, reason: str) -> str:
+    """``p2p`` says this of all that it is asked to dial, and that the caller comes from elsewhere.
+
+    Returns:
+        its address.
+    """
+
+    async def answer(request: StringValue, _context) -> StringValue:
+        wanted = json.loads(request.value)
+        answer = {"observed": VICTIM, "reasons": dict.fromkeys(wanted, reason), "relays": []}
+        return StringValue(value=json.dumps(answer))
+
+    await p2p.add_protobuf_handler("DialBack.rpc_dial_back", answer, StringValue)
+    return str((await p2p.get_visible_maddrs())[0])
+
+
+async def verdict(folder: Path, *helpers: str, known: tuple[str, ...] = ()) -> Verdict:
+    """What a peer that asks these helpers finds out."""
+    settings = NodeSettings("oracle", initial_peers=helpers, host_maddrs=EVERYWHERE)
+    p2p = await start_daemon(settings, folder)
+    try:
+        return await probe(p2p, settings, known)
+    finally:
+        await p2p.shutdown()
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["initial peers", "peers met before"])
+def test_one_that_says_nobody_can_dial(stations, tmp_path, known: bool) -> None:
+    """A liar among three sends nobody to the relays; two of them may be peers met before."""
+
+    async def scenario() -> None:
+        async with stations(2) as peers, stranger_beside(peers[0].address) as p2p:
+            for peer in peers:
+                await DialBack(peer.p2p, list).start()
+            liar, honest = await answer_always(p2p, UNDIALLED), tuple(peer.address for peer in peers)
+            found = await (
+                verdict(tmp_path, liar, known=honest) if known else verdict(tmp_path, liar, *honest)
+            )
+            assert (found.kind, found.announced) == ("local", ())
+
+    run(scenario)
+
+
+def test_one_that_says_everybody_can_dial(stations, tmp_path) -> None:
+    """A liar among three makes nobody believe that it can be dialled, nor announce an address of another."""
+
+    async def scenario() -> None:
+        async with (
+            stations(1) as [peer],
+            stranger_beside(peer.address) as liar,
+            stranger_beside(peer.address) as other,
+        ):
+            # Those two cannot dial: as when a router is between.
+            helpers = [await answer_always(liar, DIALLED)]
+            helpers += [await answer_always(other, UNDIALLED)]
+            found = await verdict(tmp_path, *helpers)
+            assert (found.kind, found.announced) == ("client", ())
+            await DialBack(peer.p2p, list).start()
+            found = await verdict(tmp_path, *helpers, peer.address)
+            # Most could dial, and the address that the liar claims to have seen is announced by nobody.
+            assert (found.kind, found.announced) == ("local", ())
+
+    run(scenario)

@@ -1,0 +1,99 @@
+"""Whom rounds wait for."""
+
+import pytest
+
+from dupt_swarm.network.members import attendance
+from dupt_swarm.network.members.attendance import (
+    FIRST_SECONDS,
+    LONGEST_SECONDS,
+    TOLERATED,
+    TOLERATED_OF_MATES,
+    TOLERATED_OF_NEWCOMERS,
+    Attendance,
+)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def book(clock) -> Attendance:
+    return Attendance(clock=clock)
+
+
+def hold(book: Attendance, companions: list[str], came: list[str]) -> tuple[str, ...]:
+    """Hold one round; whom it waited for."""
+    expected = book.expected(companions)
+    book.ended(expected, came)
+    return expected
+
+
+def test_who_never_comes_is_waited_for_a_few_times(book) -> None:
+    """The others are waited for all the same."""
+    waits = [hold(book, ["ada", "phantom"], ["ada"]) for _ in range(10)]
+    assert waits == [("ada", "phantom")] * TOLERATED + [("ada",)] * (10 - TOLERATED)
+    assert book._refused == {"absent": 10 - TOLERATED}
+
+
+def test_who_comes_is_waited_for_again(book) -> None:
+    """An honest peer that was slow a few times is back as soon as it was in a group once."""
+    for _ in range(5):
+        hold(book, ["ada", "slow"], ["ada"])
+    assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada",)
+    assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada", "slow")
+
+
+def test_who_was_there_before_is_waited_for_longer(book) -> None:
+    """A mate may miss more rounds than somebody that nobody has ever met."""
+    hold(book, ["ada", "eve"], ["ada", "eve"])
+    waits = [hold(book, ["ada", "eve"], ["ada"]) for _ in range(10)]
+    assert waits.count(("ada", "eve")) == TOLERATED_OF_MATES
+
+
+def test_phantoms_with_ever_new_keys(book) -> None:
+    """Newcomers together spoil so many rounds in a row and no more; one that comes opens the door again."""
+    waits = [hold(book, ["ada", f"phantom{number}"], ["ada"]) for number in range(20)]
+    assert sum(len(each) == 2 for each in waits) == 1 + TOLERATED_OF_NEWCOMERS
+    hold(book, ["ada", "newcomer"], ["ada", "newcomer"])
+    assert hold(book, ["ada", "newcomer", "other"], []) == ("ada", "newcomer")
+    hold(book, [], ["other"])
+    assert book.expected(["other"]) == ("other",)
+
+
+def test_everybody_has_another_chance(book, clock) -> None:
+    """Now and then a round waits for all; more and more rarely while that is in vain."""
+    times = []
+    for _ in range(8):
+        while len(hold(book, ["ada", "phantom"], ["ada"])) == 1:
+            clock.now += 1.0
+        times.append(clock.now)
+        clock.now += 1.0
+    pauses = [
+        round(after - before)
+        for before, after in zip(times[TOLERATED:], times[TOLERATED + 1 :], strict=False)
+    ]
+    assert pauses == [min(FIRST_SECONDS * 2 ** (n + 1), LONGEST_SECONDS) for n in range(len(pauses))]
+
+
+def test_a_lone_oracle_among_phantoms(book) -> None:
+    """It waits for them a few times, although no group is found, and then goes on alone."""
+    waits = [hold(book, ["a", "b"], []) for _ in range(5)]
+    assert waits == [("a", "b")] * TOLERATED + [()] * (5 - TOLERATED)
+
+
+def test_memory_is_bounded(book, monkeypatch) -> None:
+    """Phantoms without end are not remembered without end."""
+    monkeypatch.setattr(attendance, "KEPT_MAX", 10)
+    monkeypatch.setattr(attendance, "TOLERATED_OF_NEWCOMERS", 1000)
+    for number in range(100):
+        hold(book, [f"phantom{number}"], [f"mate{number}"])
+    assert len(book._missed) == len(book._mates) == 10

@@ -1,0 +1,162 @@
+"""Which addresses of records are dialled, and how often."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from dupt_swarm.network.members import dialling
+from dupt_swarm.network.members.dialling import (
+    AGAIN_SECONDS,
+    DIALS_AT_ONCE,
+    LONGEST_SECONDS,
+    TOLERATED_AT_HOST,
+    Dialler,
+    network_of,
+)
+from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.view import View
+from tests.support.loopback import NOBODY, NOBODY_ID
+
+REFUSED = "connection refused"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def public(number: int, port: int = 1) -> Address:
+    return Address(f"/ip4/8.8.{number // 250}.{number % 250 + 1}/tcp/{port}", NOBODY_ID)
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[str]:
+    """All that was dialled; nobody answers. The network is what these tests must not use."""
+    made: list[str] = []
+
+    async def dial(_p2p, text: str) -> str:
+        made.append(text)
+        return REFUSED
+
+    monkeypatch.setattr(dialling, "dial", dial)
+    return made
+
+
+class NoDaemon:
+    """Stands in for a daemon that is connected to nobody."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[str] = Counter()
+
+
+def dial_all(dialler: Dialler, addresses) -> list[str | None]:
+    async def scenario() -> list[str | None]:
+        return await asyncio.gather(*map(dialler.dial, addresses))
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("/ip4/8.8.8.8/tcp/1", "public"),
+        ("/ip4/192.168.1.2/tcp/1", "local"),
+        ("/ip4/100.64.0.1/tcp/1", "local"),
+        ("/ip4/169.254.0.1/tcp/1", "local"),
+        ("/ip4/127.0.0.1/tcp/1", "loopback"),
+        ("/ip6/::1/tcp/1", "loopback"),
+        ("/ip6/::ffff:127.0.0.1/tcp/1", "loopback"),
+        ("/ip6/2001:4860:4860::8888/tcp/1", "public"),
+        ("/ip4/0.0.0.0/tcp/1", "none"),
+        ("/ip4/224.0.0.1/tcp/1", "none"),
+        ("/ip4/255.255.255.255/tcp/1", "none"),
+        ("/dns4/example.org/tcp/1", "name"),
+        ("/ip4/8.8.8.8/tcp/1/p2p/QmRe1ay/p2p-circuit", "public"),
+        ("nonsense", "name"),
+    ],
+)
+def test_networks(address: str, network: str) -> None:
+    """The kinds of networks that an address can be in."""
+    assert network_of(Address(address)) == network
+
+
+def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
+    """Each failure in a row doubles the time until the next."""
+    clock = Clock()
+    dialler, times = Dialler(NoDaemon(), clock=clock), []
+    for _ in range(9):
+        assert dial_all(dialler, [public(0)]) == [REFUSED]
+        before = clock.now
+        while not dialler.may(public(0)) or dialler._tries_of("8.8.0.1").until > clock.now:
+            clock.now += AGAIN_SECONDS
+        times.append(clock.now - before)
+    assert times == [min(AGAIN_SECONDS * 2**n, LONGEST_SECONDS) for n in range(9)]
+    assert calls == [str(public(0))] * 9
+
+
+def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
+    """A hundred addresses at one host are dialled like a few."""
+    dialler = Dialler(NoDaemon(), clock=Clock())
+    dial_all(dialler, [public(0, port) for port in range(1, 101)])
+    assert len(calls) == TOLERATED_AT_HOST + 1
+    assert dialler._p2p.refused == {"dial": 100 - len(calls)}
+
+
+def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
+    """All dials together are bounded, however many hosts records name."""
+    clock = Clock()
+    dialler = Dialler(NoDaemon(), clock=clock)
+    dial_all(dialler, map(public, range(200)))
+    assert len(calls) == DIALS_AT_ONCE
+    clock.now += 1.0
+    dial_all(dialler, map(public, range(200)))
+    assert len(calls) <= DIALS_AT_ONCE + dialling.DIALS_PER_SECOND
+
+
+def test_memory_is_bounded(calls, monkeypatch) -> None:
+    """Addresses without end are not remembered without end."""
+    monkeypatch.setattr(dialling, "KEPT_MAX", 20)
+    monkeypatch.setattr(dialling, "DIALS_AT_ONCE", 1000.0)
+    dialler = Dialler(NoDaemon(), map(str, map(public, range(100))), clock=Clock())
+    dial_all(dialler, map(public, range(500)))
+    assert len(calls) == 500
+    assert len(dialler._tries) <= 20 and len(dialler._proved) <= 20
+
+
+def test_proved_addresses(stations, make_peer) -> None:
+    """Where a peer was met is proved, what it or another peer says besides is not."""
+
+    async def scenario() -> None:
+        async with stations(2) as [own, other]:
+            dialler = Dialler(own.p2p)
+            address = Address.parse(other.address)
+            assert await dialler.connected() == frozenset()
+            assert not dialler.is_proved(address)
+            assert await dialler.dial(address) == ""
+            assert dialler.is_proved(address)
+            assert not dialler.is_proved(Address(address.way, NOBODY_ID))
+            assert await dialler.connected() == {address.peer_id}
+            liar = make_peer(NOBODY_ID, addresses=(address.way,))
+            braggart = make_peer(address.peer_id, addresses=(address.way, "/ip4/8.8.8.8/tcp/1"))
+            [met] = dialler.proved(View(0.0, (liar, braggart))).peers
+            assert (met.peer_id, met.record.addresses) == (address.peer_id, (address.way,))
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_what_the_operator_named(stations) -> None:
+    """It is dialled whenever that is wanted, and counts as proved: a name too."""
+
+    async def scenario() -> None:
+        async with stations(1) as [own]:
+            named = Address.parse(NOBODY)
+            dialler = Dialler(own.p2p, [NOBODY, f"/dns4/localhost/tcp/9/p2p/{NOBODY_ID}"])
+            for _ in range(3):
+                assert await dialler.dial_named(named)  # libp2p itself may wait for a moment
+            assert dialler.may(Address("/dns4/localhost/tcp/9", NOBODY_ID))
+            assert not dialler.may(Address("/dns4/localhost.local/tcp/9", NOBODY_ID))
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
