@@ -76,7 +76,7 @@ def test_every_key_is_written_with_a_comment() -> None:
 def test_canonical_bytes() -> None:
     """What is hashed is JSON with sorted keys, all defaults, and no white space."""
     canonical = preset("tiny").canonical_bytes()
-    assert canonical.startswith(b'{"encoding":{"average":"scaled_fp16","contribution":"scaled_fp16",')
+    assert canonical.startswith(b'{"aggregation":{"iterations":20,"radius":0.5,"rule":"mean",')
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
 
