@@ -248,7 +248,7 @@ class Aggregation(Table):
         default="mean", description='all but `mean` need whole contributions: rounds.exchange = "share"'
     )
     trimmed: float = Field(
-        default=0.375, ge=0, lt=0.5, description="trimmed_mean: contributions left out at either end ÷ all"
+        default=0.45, ge=0, lt=0.5, description="trimmed_mean: contributions left out at either end ÷ all"
     )
     radius: float = Field(
         default=0.5, gt=0, le=100, description="centered_clip: τ ÷ the median norm of the contributions"
