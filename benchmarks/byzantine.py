@@ -136,7 +136,7 @@ def _cell(
 
 
 def besiege(about: dict[str, Any]) -> dict[str, Any]:
-    """One run: the losses at half of the steps and at the end, and how many rounds there were and were rejected."""
+    """One run: the losses at half of the steps and at the end, and what became of the rounds."""
     rule, members, attackers = about["rule"], about["members"], about["attackers"]
     changes = SHAPE | parsed(about["changes"].split())
     if rule != PLAIN:

@@ -307,6 +307,25 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
             "`encoding.average` = 'two_bit': input should be 'fp32', 'scaled_fp16', 'int8' or 'int4'",
         ),
         (
+            {"aggregation": {"rule": "centered_clip"}},
+            'aggregation.rule = "centered_clip" needs whole contributions, and with rounds.exchange = '
+            '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where members '
+            "trust one another",
+        ),
+        (
+            {
+                "aggregation": {"rule": "trimmed_mean"},
+                "rounds": {"exchange": "share"},
+                "encoding": {"contribution": "top_k"},
+            },
+            'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
+            '"top_k" keeps; choose rule = "centered_clip", or contribution = "two_bit"',
+        ),
+        (
+            {"aggregation": {"trimmed": 0.5}},
+            "`aggregation.trimmed` = 0.5: input should be less than 0.5",
+        ),
+        (
             {"codec": "fp32"},  # as manifests had it before there was error feedback
             'unknown key `codec`; it is now a table [encoding], with contribution = "…" and average = "…"',
         ),
