@@ -72,10 +72,16 @@ def little(seen: Seen) -> list[Tensor]:
     return [seen.honest.mean(dim=0) - z * seen.honest.std(dim=0)] * seen.attackers
 
 
+def mimic(seen: Seen) -> list[Tensor]:
+    """All copy one honest member (Karimireddy et al. 2020, arXiv 2006.09365), whose text then counts more."""
+    return [seen.honest[0].clone()] * seen.attackers
+
+
 ATTACKS: dict[str, Callable[[Seen], list[Tensor]]] = {
     "noise": noise,
     "sign-flip": sign_flip,
     "scale": scale,
     "inner-product": inner_product,
     "little": little,
+    "mimic": mimic,
 }

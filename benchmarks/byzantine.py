@@ -39,7 +39,7 @@ from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 
-RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip")
+RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip", "mixed_clip")
 NONE = "none"
 # 0.4 million weights, and steps of 512 tokens.
 SHAPE = {

@@ -76,7 +76,9 @@ def test_every_key_is_written_with_a_comment() -> None:
 def test_canonical_bytes() -> None:
     """What is hashed is JSON with sorted keys, all defaults, and no white space."""
     canonical = preset("tiny").canonical_bytes()
-    assert canonical.startswith(b'{"aggregation":{"iterations":20,"radius":0.5,"rule":"mean",')
+    assert canonical.startswith(
+        b'{"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"mean"},'
+    )
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
 
@@ -319,11 +321,11 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
                 "encoding": {"contribution": "top_k"},
             },
             'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
-            '"top_k" keeps; choose rule = "centered_clip", or contribution = "two_bit"',
+            '"top_k" keeps; choose rule = "mixed_clip", or contribution = "two_bit"',
         ),
         (
-            {"aggregation": {"trimmed": 0.5}},
-            "`aggregation.trimmed` = 0.5: input should be less than 0.5",
+            {"aggregation": {"hostile": 0.5}},
+            "`aggregation.hostile` = 0.5: input should be less than 0.5",
         ),
         (
             {"codec": "fp32"},  # as manifests had it before there was error feedback

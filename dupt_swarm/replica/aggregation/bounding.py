@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from dupt_swarm.replica.aggregation.sums import shares_of
+from dupt_swarm.replica.aggregation.sums import combine, products, shares_of
 
 WEIGHT_MAX = 2.0  # × the median weight
 
@@ -52,3 +52,17 @@ class Bounded:
     def count(self) -> int:
         """How many there are."""
         return len(self.shares)
+
+    def products(self) -> list[list[float]]:
+        """Of every two contributions, as bounded; see `sums.products`."""
+        found = products(self.parts(), self.count)
+        return [
+            [one * other * value for other, value in zip(self.scales, row, strict=True)]
+            for one, row in zip(self.scales, found, strict=True)
+        ]
+
+    def combined(self, coefficients: Sequence[float]) -> Iterator[Tensor]:
+        """The sum of all, as bounded, each times its coefficient: part after part."""
+        scaled = [coefficient * scale for coefficient, scale in zip(coefficients, self.scales, strict=True)]
+        for parts in self.parts():
+            yield combine(parts, scaled)

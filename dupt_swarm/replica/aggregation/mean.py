@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from dupt_swarm.replica.aggregation.bounding import Bounded
-from dupt_swarm.replica.aggregation.sums import combine
 
 
 class Mean:
@@ -15,6 +14,4 @@ class Mean:
 
     def average(self, bounded: Bounded) -> Iterator[Tensor]:
         """See `Rule`."""
-        coefficients = [share * scale for share, scale in zip(bounded.shares, bounded.scales, strict=True)]
-        for parts in bounded.parts():
-            yield combine(parts, coefficients)
+        return bounded.combined(bounded.shares)

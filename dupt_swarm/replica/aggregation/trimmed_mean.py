@@ -20,13 +20,13 @@ class TrimmedMean:
     Each contribution counts once, whatever its weight.
     """
 
-    def __init__(self, trimmed: float) -> None:
-        """``trimmed``: the part of the contributions left out at either end; 0.5 or nearly: the median."""
-        self._trimmed = trimmed
+    def __init__(self, hostile: float) -> None:
+        """``hostile``: the part of the contributions left out at either end; nearly 0.5: the median."""
+        self._hostile = hostile
 
     def average(self, bounded: Bounded) -> Iterator[Tensor]:
         """See `Rule`."""
-        cut = min(int(self._trimmed * bounded.count), (bounded.count - 1) // 2)
+        cut = int(self._hostile * bounded.count)
         kept = slice(cut, bounded.count - cut)
         for parts in bounded.parts():
             for part, scale in zip(parts, bounded.scales, strict=True):

@@ -111,7 +111,10 @@ def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -
 
 @pytest.mark.parametrize(
     ("codec", "rule"),
-    [("fp32", "mean"), ("two_bit", "mean"), ("two_bit", "trimmed_mean"), ("two_bit", "centered_clip")],
+    [
+        ("fp32", "mean"),
+        *(("two_bit", rule) for rule in ("mean", "trimmed_mean", "centered_clip", "mixed_clip")),
+    ],
 )
 def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
     """Three members get bit for bit the same average; with exact contributions, the one computed by hand."""

@@ -14,7 +14,8 @@ from dupt_swarm.manifest import Aggregation
 from dupt_swarm.replica.aggregation import Bounded, Rule, build_rule, sum_of_squares, trimmed_mean
 from dupt_swarm.replica.aggregation.trimmed_mean import TrimmedMean
 
-RULES = ("mean", "trimmed_mean", "centered_clip")
+ROBUST = ("trimmed_mean", "centered_clip", "mixed_clip")
+RULES = ("mean", *ROBUST)
 
 
 def rule(name: str, **table: float) -> Rule:
@@ -85,12 +86,12 @@ def test_equal_norms_and_weights_give_the_plain_mean() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 16, 24])
-@pytest.mark.parametrize("trimmed", [0.0, 0.2, 0.375, 0.499])
-def test_the_trimmed_mean_is_of_sorted_columns(count, trimmed) -> None:
+@pytest.mark.parametrize("hostile", [0.0, 0.2, 0.375, 0.499])
+def test_the_trimmed_mean_is_of_sorted_columns(count, hostile) -> None:
     """Bit for bit: sort each column, leave out as many at either end, and add the others in order."""
     vectors = draw(count, seed=count)
     scales = [np.float32(scale) for scale in bounded(vectors).scales]
-    cut = min(int(trimmed * count), (count - 1) // 2)
+    cut = int(hostile * count)
     rows = np.sort([row * scale for row, scale in zip(vectors, scales, strict=True)], axis=0)[
         cut : count - cut
     ]
@@ -98,7 +99,7 @@ def test_the_trimmed_mean_is_of_sorted_columns(count, trimmed) -> None:
     expected = rows[0] * share
     for row in rows[1:]:
         expected = expected + row * share
-    assert average(rule("trimmed_mean", trimmed=trimmed), vectors).tobytes() == expected.tobytes()
+    assert average(rule("trimmed_mean", hostile=hostile), vectors).tobytes() == expected.tobytes()
 
 
 @given(
@@ -113,7 +114,7 @@ def test_which_zero_it_was_does_not_show(vectors: np.ndarray, random) -> None:
     """The order of contributions, and the sign of zeros among them, leave no trace in a trimmed mean."""
     order = random.sample(range(len(vectors)), len(vectors))
     other = vectors[order] + np.where(vectors[order] == 0, -0.0, 0.0).astype(np.float32)
-    found = rule("trimmed_mean", trimmed=0.3)
+    found = rule("trimmed_mean", hostile=0.3)
     assert average(found, vectors).tobytes() == average(found, other).tobytes()
 
 
@@ -140,6 +141,36 @@ def test_centered_clip_is_the_papers_formula(count, radius, iterations) -> None:
     expected = centered_clip(inputs, radius * median, iterations)
     found = average(rule("centered_clip", radius=radius, iterations=iterations), vectors)
     assert np.linalg.norm(found - expected) <= 1e-4 * median
+
+
+@pytest.mark.parametrize(
+    ("count", "hostile"), [(1, 0.45), (2, 0.45), (3, 0.45), (8, 0.45), (8, 0.0), (16, 0.3)]
+)
+def test_mixed_clip_is_the_papers_formula(count, hostile) -> None:
+    """Each vector becomes the mean of those most like it, and these are averaged by centered clipping."""
+    vectors = draw(count, spread=2.0)
+    vectors[: count // 3] *= -0.5
+    inputs = clipped(vectors)
+    lengths = np.linalg.norm(inputs, axis=1)
+    likeness = inputs @ inputs.T / np.outer(lengths, lengths)
+    nearest = np.argsort(-likeness, axis=1)[:, : count - int(hostile * count)]
+    expected = centered_clip(inputs[nearest].mean(axis=1), 0.3 * lengths.max(), 20)
+    found = average(rule("mixed_clip", hostile=hostile, radius=0.3, iterations=20), vectors)
+    assert np.linalg.norm(found - expected) <= 1e-4 * lengths.max()
+
+
+def test_mixing_helps_where_the_honest_lie_far_apart() -> None:
+    """Three of eight that send the same reverse the clipped mean of five that differ, but not of mixes."""
+    vectors = draw(8, spread=2.0)
+    truth = vectors[:5].mean(axis=0)
+    vectors[5:] = -truth / np.linalg.norm(truth) * np.linalg.norm(vectors[0])
+
+    def likeness(name: str) -> float:
+        found = average(rule(name), vectors)
+        return float(found @ truth / np.linalg.norm(found) / np.linalg.norm(truth))
+
+    assert likeness("centered_clip") < 0
+    assert likeness("mixed_clip") > 0.99
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -177,7 +208,7 @@ def test_of_two_neither_moves_the_average_farther_than_the_other(name) -> None:
     ("name", "honest", "hostile"),
     [
         *(("mean", honest, hostile) for honest, hostile in ((3, 1), (5, 2), (12, 4))),
-        *((name, honest, hostile) for name in RULES[1:] for honest, hostile in ((2, 1), (5, 3), (9, 7))),
+        *((name, honest, hostile) for name in ROBUST for honest, hostile in ((2, 1), (5, 3), (9, 7))),
     ],
 )
 def test_who_is_at_all_limits_does_not_turn_the_average(name, honest, hostile) -> None:
@@ -187,11 +218,11 @@ def test_who_is_at_all_limits_does_not_turn_the_average(name, honest, hostile) -
     """
     vectors = draw(honest + hostile, spread=0.3)
     vectors[honest:] *= -1e4
-    found = average(rule(name, trimmed=0.45), vectors, [1.0] * honest + [1e6] * hostile)
+    found = average(rule(name, hostile=0.45), vectors, [1.0] * honest + [1e6] * hostile)
     assert found @ vectors[:honest].mean(axis=0) > 0
 
 
-@pytest.mark.parametrize("name", ["trimmed_mean", "centered_clip"])
+@pytest.mark.parametrize("name", ROBUST)
 def test_claims_of_tokens_move_no_robust_rule(name) -> None:
     """Tokens are claims: to a robust rule each contribution counts once."""
     vectors = draw(6)
@@ -200,7 +231,7 @@ def test_claims_of_tokens_move_no_robust_rule(name) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["trimmed_mean", "centered_clip"])
+@pytest.mark.parametrize("name", ROBUST)
 def test_few_hostile_contributions_hardly_matter(name) -> None:
     """Three of eight that agree on a wrong direction do less than half of what they do to the mean."""
     vectors = draw(8, spread=0.2)
@@ -210,7 +241,7 @@ def test_few_hostile_contributions_hardly_matter(name) -> None:
     def miss(found: np.ndarray) -> float:
         return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
 
-    assert miss(average(rule(name, trimmed=0.45), vectors)) < 0.5 * miss(average(rule("mean"), vectors))
+    assert miss(average(rule(name, hostile=0.45), vectors)) < 0.5 * miss(average(rule("mean"), vectors))
 
 
 def test_half_of_a_group_cannot_raise_the_bounds() -> None:
@@ -229,6 +260,6 @@ def test_only_zeros_give_zero(name) -> None:
 
 
 def test_trimming_leaves_something() -> None:
-    """Of one, two and three contributions at least one is left, whatever is trimmed."""
-    for count in (1, 2, 3):
+    """Of few contributions at least one is left, whatever is trimmed."""
+    for count in (1, 2, 3, 4):
         assert np.isfinite(average(TrimmedMean(0.499), draw(count))).all()
