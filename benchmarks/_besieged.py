@@ -7,7 +7,10 @@ what the honest contribute, claim as many tokens as the manifest allows, and acc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -55,6 +58,7 @@ class Swarm:
         learners: the honest.
         held_out: of each, some blocks to vote by.
         rejected: rounds that did not stand.
+        seconds: of the processor, by what they went into, one member's share.
     """
 
     manifest: Manifest
@@ -63,6 +67,7 @@ class Swarm:
     held_out: list[list[Blocks]]
     state: ReplicaState
     rejected: int = 0
+    seconds: Counter[str] = field(default_factory=Counter)
     _generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
     @classmethod
@@ -83,11 +88,13 @@ class Swarm:
     def end_round(self, number: int) -> int:
         """Train, contribute, attack, average, vote; how many steps each has made. ``number``: of the try."""
         steps, first = steps_of(self.manifest, number), self.manifest.first_update(number)
-        weights = [learner.train(steps, first) for learner in self.learners]
+        with self._timed("training", len(self.learners)):
+            weights = [learner.train(steps, first) for learner in self.learners]
         sent = [learner.contribute() for learner in self.learners]
         sent += self._attack(sent)
         most = int(self.manifest.weight_limit(number))
-        after = self._next(number, sent, weights + [most] * self.siege.attackers)
+        with self._timed("averaging"):
+            after = self._next(number, sent, weights + [most] * self.siege.attackers)
         if self.siege.vote and not self._voted(after):
             self.rejected += 1  # progress is kept, and is in the next contributions
             return steps
@@ -95,6 +102,12 @@ class Swarm:
         for learner in self.learners:
             learner.accept(after.anchor)
         return steps
+
+    @contextmanager
+    def _timed(self, work: str, members: int = 1) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self.seconds[work] += (time.process_time() - began) / members
 
     def _attack(self, sent: list[bytes]) -> list[bytes]:
         if not self.siege.attackers:
@@ -121,9 +134,10 @@ class Swarm:
 
     def _voted(self, after: ReplicaState) -> bool:
         accepted = self.siege.attackers
-        for learner, blocks in zip(self.learners, self.held_out, strict=True):
-            before, found = (losses(learner, state.anchor, blocks) for state in (self.state, after))
-            accepted += accepts(before, found, MARGIN)
+        with self._timed("voting", len(self.learners)):
+            for learner, blocks in zip(self.learners, self.held_out, strict=True):
+                before, found = (losses(learner, state.anchor, blocks) for state in (self.state, after))
+                accepted += accepts(before, found, MARGIN)
         return stands(accepted, len(self.learners) + self.siege.attackers)
 
 

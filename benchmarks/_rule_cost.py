@@ -25,7 +25,10 @@ def print_costs(values: int, members: int, turns: int, codec: str) -> None:
     ]
     arms: dict[str, Callable[[], None]] = {
         "plain": lambda: _plain(blobs, form),
-        **{name: _arm(name, blobs, form) for name in ("mean", "trimmed_mean", "centered_clip", "mixed_clip")},
+        **{
+            name: _arm(name, blobs, form)
+            for name in ("mean", "trimmed_mean", "centered_clip", "agreeing_mean")
+        },
     }
     seconds: dict[str, list[float]] = {name: [] for name in ("measure", *arms)}
     for _ in range(turns):

@@ -39,7 +39,7 @@ from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 
-RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip", "mixed_clip")
+RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip", "agreeing_mean")
 NONE = "none"
 # 0.4 million weights, and steps of 512 tokens.
 SHAPE = {
@@ -166,7 +166,8 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
             curve.append(held_out(manifest, texts, swarm.state.anchor)[0])
     seconds = round(time.process_time() - began)
     click.echo(f"{about}: {curve[-1]:.4f}, {seconds} s", err=True)
-    return {"curve": curve, "rounds": rounds, "rejected": swarm.rejected, "cpu_seconds": seconds}
+    about = {"curve": curve, "rounds": rounds, "rejected": swarm.rejected, "cpu_seconds": seconds}
+    return about | {"seconds": dict(swarm.seconds)}
 
 
 @cache

@@ -321,7 +321,7 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
                 "encoding": {"contribution": "top_k"},
             },
             'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
-            '"top_k" keeps; choose rule = "mixed_clip", or contribution = "two_bit"',
+            '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"',
         ),
         (
             {"aggregation": {"hostile": 0.5}},

@@ -113,7 +113,7 @@ class Manifest(Table):
         if rule == "trimmed_mean" and self.encoding.contribution == "top_k":
             raise ValueError(
                 'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
-                '"top_k" keeps; choose rule = "mixed_clip", or contribution = "two_bit"'
+                '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"'
             )
         return self
 

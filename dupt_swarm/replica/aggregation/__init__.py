@@ -10,7 +10,7 @@ rule            `Rule`, and which there are
 mean            the weighted mean
 trimmed_mean    each value without the largest and smallest ones
 centered_clip   the mean of those that are near it, found step by step
-mixed_clip      the same of what neighbours have in common
+agreeing_mean   the mean of those that point where the honest majority goes
 """
 
 from dupt_swarm.replica.aggregation.bounding import Bounded

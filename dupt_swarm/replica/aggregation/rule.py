@@ -8,10 +8,10 @@ from typing import Protocol
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation
+from dupt_swarm.replica.aggregation.agreeing_mean import AgreeingMean
 from dupt_swarm.replica.aggregation.bounding import Bounded
 from dupt_swarm.replica.aggregation.centered_clip import CenteredClip
 from dupt_swarm.replica.aggregation.mean import Mean
-from dupt_swarm.replica.aggregation.mixed_clip import MixedClip
 from dupt_swarm.replica.aggregation.trimmed_mean import TrimmedMean
 
 
@@ -26,7 +26,7 @@ RULES: dict[str, Callable[[Aggregation], Rule]] = {
     "mean": lambda _: Mean(),
     "trimmed_mean": lambda table: TrimmedMean(table.hostile),
     "centered_clip": lambda table: CenteredClip(table.radius, table.iterations),
-    "mixed_clip": lambda table: MixedClip(table.hostile, table.radius, table.iterations),
+    "agreeing_mean": lambda table: AgreeingMean(table.hostile, table.radius, table.iterations),
 }
 
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation
 from dupt_swarm.replica.aggregation import Bounded, Rule, build_rule, sum_of_squares, trimmed_mean
+from dupt_swarm.replica.aggregation.agreeing_mean import AGREEMENT
 from dupt_swarm.replica.aggregation.trimmed_mean import TrimmedMean
 
-ROBUST = ("trimmed_mean", "centered_clip", "mixed_clip")
+ROBUST = ("trimmed_mean", "centered_clip", "agreeing_mean")
 RULES = ("mean", *ROBUST)
 
 
@@ -144,19 +145,27 @@ def test_centered_clip_is_the_papers_formula(count, radius, iterations) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "hostile"), [(1, 0.45), (2, 0.45), (3, 0.45), (8, 0.45), (8, 0.0), (16, 0.3)]
+    ("count", "hostile"), [(1, 0.45), (2, 0.45), (3, 0.45), (8, 0.45), (8, 0.0), (16, 0.3), (16, 0.45)]
 )
-def test_mixed_clip_is_the_papers_formula(count, hostile) -> None:
-    """Each vector becomes the mean of those most like it, and these are averaged by centered clipping."""
+def test_who_agrees_is_who_the_formula_says(count, hostile) -> None:
+    """Mix each vector with those most like it, clip, and average those that point to the center at all."""
     vectors = draw(count, spread=2.0)
     vectors[: count // 3] *= -0.5
     inputs = clipped(vectors)
     lengths = np.linalg.norm(inputs, axis=1)
     likeness = inputs @ inputs.T / np.outer(lengths, lengths)
     nearest = np.argsort(-likeness, axis=1)[:, : count - int(hostile * count)]
-    expected = centered_clip(inputs[nearest].mean(axis=1), 0.3 * lengths.max(), 20)
-    found = average(rule("mixed_clip", hostile=hostile, radius=0.3, iterations=20), vectors)
-    assert np.linalg.norm(found - expected) <= 1e-4 * lengths.max()
+    towards = inputs @ centered_clip(inputs[nearest].mean(axis=1), 0.3 * lengths.max(), 20) / lengths
+    agreeing = towards >= AGREEMENT * np.sort(towards)[(count - 1) // 2]
+    found = average(rule("agreeing_mean", hostile=hostile, radius=0.3, iterations=20), vectors)
+    assert found == pytest.approx(inputs[agreeing].mean(axis=0), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 8, 16])
+def test_where_nobody_is_hostile_all_agree(count) -> None:
+    """Contributions with something in common, each with three times as much of its own, are all averaged."""
+    vectors = draw(count, spread=3.0)
+    assert average(rule("agreeing_mean"), vectors) == pytest.approx(clipped(vectors).mean(axis=0), abs=1e-6)
 
 
 def test_mixing_helps_where_the_honest_lie_far_apart() -> None:
@@ -170,7 +179,7 @@ def test_mixing_helps_where_the_honest_lie_far_apart() -> None:
         return float(found @ truth / np.linalg.norm(found) / np.linalg.norm(truth))
 
     assert likeness("centered_clip") < 0
-    assert likeness("mixed_clip") > 0.99
+    assert likeness("agreeing_mean") > 0.99
 
 
 @pytest.mark.parametrize("name", RULES)
