@@ -115,6 +115,7 @@ CHANGED = {
 }
 # Where that would be out of range, or no change.
 CHANGED_TO = {
+    ("aggregation", "hostile"): 0.25,
     ("model", "heads"): 2,
     ("model", "norm_epsilon"): 1e-3,
     ("rounds", "tokens_per_step"): 512,
