@@ -77,6 +77,14 @@ def mimic(seen: Seen) -> list[Tensor]:
     return [seen.honest[0].clone()] * seen.attackers
 
 
+def edge(seen: Seen) -> list[Tensor]:
+    """Made for `agreeing_mean`: agree with the honest mean hardly enough, and undo one member's own part."""
+    mean = seen.honest.mean(dim=0)
+    mean = mean / mean.norm()
+    own = seen.honest[0] - float(seen.honest[0] @ mean) * mean
+    return [(0.25 * mean - 0.97 / float(own.norm()) * own) * seen.norm] * seen.attackers
+
+
 ATTACKS: dict[str, Callable[[Seen], list[Tensor]]] = {
     "noise": noise,
     "sign-flip": sign_flip,
@@ -84,4 +92,5 @@ ATTACKS: dict[str, Callable[[Seen], list[Tensor]]] = {
     "inner-product": inner_product,
     "little": little,
     "mimic": mimic,
+    "edge": edge,
 }

@@ -104,9 +104,7 @@ def table(file: Path) -> None:
     rules = list(dict.fromkeys((line["rule"], line["changes"]) for line in runs.values()))
     click.echo(row([*head, "attack", *(" ".join(rule).strip() for rule in rules)]))
     click.echo(row(["---"] * (len(head) + 1 + len(rules))))
-    for attack, *about in dict.fromkeys(
-        (line["attack"], *(line[key] for key in head)) for line in runs.values()
-    ):
+    for *about, attack in sorted({tuple(line[key] for key in (*head, "attack")) for line in runs.values()}):
         cells = [_cell(runs, dict(zip(head, about, strict=True)), attack, *rule) for rule in rules]
         click.echo(row([*map(str, about), attack, *cells]))
 
