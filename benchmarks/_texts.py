@@ -21,14 +21,14 @@ class Texts:
 
 
 def prepare_texts(
-    folder: Path, vocabulary_size: int, context_length: int, seed: int, halved: bool = False
+    folder: Path, vocabulary_size: int, context_length: int, seed: int, halvings: int = 0
 ) -> Texts:
     """Write the texts below ``folder``, train a tokenizer on all of them, and tokenise each corpus.
 
-    ``halved``: each of the four in two halves, by document.
+    ``halvings``: how often each of the four is cut in two halves, by document.
     """
     sources = _write_four(folder / "texts")
-    if halved:
+    for _ in range(halvings):
         sources = [half for source in sources for half in _halve(source)]
     pieces = read_pieces(find_sources(folder / "texts"))
     tokenizer = train_tokenizer((piece.text for piece in pieces), vocabulary_size)

@@ -94,7 +94,7 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
     shape = tables["model"]
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         texts = prepare_texts(
-            Path(folder), shape["vocabulary_size"], shape["context_length"], seed, halved=arm.corpora == 8
+            Path(folder), shape["vocabulary_size"], shape["context_length"], seed, int(arm.corpora == 8)
         )
         manifest = build_manifest(tables, texts, seed)
         first = GPT(manifest.model)

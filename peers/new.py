@@ -134,7 +134,17 @@ def _write_preset(
     text = options.pick(TextFiles, chosen, path=corpus)
     written = write(manifest, preset, text, name=name, seed=seed, size=size)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
-    click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
+    say_next(manifest, written)
+
+
+def say_next(path: Path, written: Manifest) -> None:
+    """What to do with a manifest, and who may be invited."""
+    if written.rounds.exchange == "reduce":
+        click.echo(
+            'note: with exchange = "reduce" members must trust one another; for strangers write "share"',
+            err=True,
+        )
+    click.echo(f"next: dupt-peer bootstrap {path}", err=True)
 
 
 def write(

@@ -45,7 +45,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
         DuptError: the options do not go together, or not with the model.
     """
     objective = _objective(wanted)
-    from peers.new import check_free
+    from peers.new import check_free, say_next
 
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files)
@@ -57,7 +57,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
-    click.echo(f"next: dupt-peer bootstrap {manifest}", err=True)
+    say_next(manifest, written)
 
 
 def _begin(base: SavedModel, objective: Objective | None, wanted: Wanted) -> tuple[Manifest, ReplicaState]:

@@ -76,7 +76,9 @@ def test_every_key_is_written_with_a_comment() -> None:
 def test_canonical_bytes() -> None:
     """What is hashed is JSON with sorted keys, all defaults, and no white space."""
     canonical = preset("tiny").canonical_bytes()
-    assert canonical.startswith(b'{"encoding":{"average":"scaled_fp16","contribution":"scaled_fp16",')
+    assert canonical.startswith(
+        b'{"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"mean"},'
+    )
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
 
@@ -113,6 +115,7 @@ CHANGED = {
 }
 # Where that would be out of range, or no change.
 CHANGED_TO = {
+    ("aggregation", "hostile"): 0.25,
     ("model", "heads"): 2,
     ("model", "norm_epsilon"): 1e-3,
     ("rounds", "tokens_per_step"): 512,
@@ -305,6 +308,25 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
         (
             {"encoding": {"average": "two_bit"}},
             "`encoding.average` = 'two_bit': input should be 'fp32', 'scaled_fp16', 'int8' or 'int4'",
+        ),
+        (
+            {"aggregation": {"rule": "centered_clip"}},
+            'aggregation.rule = "centered_clip" needs whole contributions, and with rounds.exchange = '
+            '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where members '
+            "trust one another",
+        ),
+        (
+            {
+                "aggregation": {"rule": "trimmed_mean"},
+                "rounds": {"exchange": "share"},
+                "encoding": {"contribution": "top_k"},
+            },
+            'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
+            '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"',
+        ),
+        (
+            {"aggregation": {"hostile": 0.5}},
+            "`aggregation.hostile` = 0.5: input should be less than 0.5",
         ),
         (
             {"codec": "fp32"},  # as manifests had it before there was error feedback

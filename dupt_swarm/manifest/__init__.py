@@ -10,6 +10,7 @@ strategies   what each training strategy implies for the other tables
 from dupt_swarm.manifest.manifest import Manifest
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.tables import (
+    Aggregation,
     Encoding,
     Inner,
     Limits,
@@ -21,6 +22,7 @@ from dupt_swarm.manifest.tables import (
 )
 
 __all__ = [
+    "Aggregation",
     "Encoding",
     "Inner",
     "Limits",

@@ -22,6 +22,7 @@ from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
     HASH,
+    Aggregation,
     Encoding,
     Inner,
     Limits,
@@ -54,6 +55,7 @@ class Manifest(Table):
     schedule: Schedule
     rounds: Rounds
     encoding: Encoding = Encoding()
+    aggregation: Aggregation = Aggregation()
     limits: Limits = Limits()
 
     @field_validator("name")
@@ -96,6 +98,22 @@ class Manifest(Table):
             raise ValueError(
                 f"rounds.tokens_per_step = {self.rounds.tokens_per_step} is less than one sequence; "
                 f"use at least model.context_length = {self.model.context_length}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rule_fits(self) -> Self:
+        rule = self.aggregation.rule
+        if rule != "mean" and self.rounds.exchange == "reduce":
+            raise ValueError(
+                f'aggregation.rule = "{rule}" needs whole contributions, and with rounds.exchange = '
+                '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where '
+                "members trust one another"
+            )
+        if rule == "trimmed_mean" and self.encoding.contribution == "top_k":
+            raise ValueError(
+                'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
+                '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"'
             )
         return self
 

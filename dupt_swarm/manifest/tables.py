@@ -236,6 +236,31 @@ class Encoding(Table):
     kept: int = Field(default=64, ge=1, le=1024, description="top_k: values kept of each 4,096")
 
 
+class Aggregation(Table):
+    """What is made of a round's contributions; docs/decisions/robustness.md has figures.
+
+    With `rounds.exchange = "share"` no contribution counts with more than the median norm and twice the
+    median weight, whatever the rule. With `reduce` members see parts of contributions only, and trust
+    one another.
+    """
+
+    rule: Literal["mean", "trimmed_mean", "centered_clip", "agreeing_mean"] = Field(
+        default="mean", description='all but `mean` need whole contributions: rounds.exchange = "share"'
+    )
+    hostile: float = Field(
+        default=0.45,
+        ge=0,
+        lt=0.5,
+        description="trimmed_mean, agreeing_mean: contributions that may be hostile ÷ all, rounded down",
+    )
+    radius: float = Field(
+        default=0.1, gt=0, le=100, description="centered_clip, agreeing_mean: τ ÷ the median norm"
+    )
+    iterations: int = Field(
+        default=100, ge=1, le=1000, description="centered_clip, agreeing_mean: steps from the mean on"
+    )
+
+
 class Limits(Table):
     """What peers accept from one another."""
 

@@ -27,6 +27,7 @@ REJECTIONS = (
     "weight",  # not in the range that the manifest allows
     "not_finite",
     "norm",  # far larger than the others'
+    "zeros",  # nothing but zeros
 )
 REFUSALS = (
     "signature",  # of the record; missing, wrong or not the owner's

@@ -4,12 +4,13 @@ state           the replica state: anchor, outer buffers, round, tokens
 blob            an index of chunk hashes, and the chunks; its digest names the state
 storage         a replica state on disk
 limits          the largest state that a joiner accepts
-aggregation     screening and averaging of contributions
 next_state      the state that follows, computed part by part
 pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
 log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state
+vote            whether a round stands, by what members measure of the state that it leads to
+aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded
 outer/          outer optimizers: state and average contribution to the next state
 """

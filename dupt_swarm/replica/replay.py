@@ -6,14 +6,14 @@ The round itself, whoever catches up, and whoever audits compute it by what is h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import keep_norms, weighted_mean
+from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -63,28 +63,39 @@ def average_form(manifest: Manifest, numel: int) -> Form:
     return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
 
 
-def mean_of_shared(contributions: Sequence[Measured], form: Form, ratio: float, take: Take) -> Counted:
-    """The mean of whole contributions, without those that are unsound, weighted by their tokens.
+def average_of_shared(
+    manifest: Manifest, contributions: Sequence[Measured], form: Form, take: Take
+) -> Counted:
+    """What the manifest's rule makes of whole contributions, without those that are unsound.
+
+    Contributions that are all zeros count for nothing: they would only lower the medians that bound the
+    others. If there are no others, the average is zero.
 
     Args:
+        manifest: of the swarm.
         contributions: in the agreed order.
         form: of all.
-        ratio: the largest norm allowed ÷ the median norm.
-        take: gets the mean, part by part.
+        take: gets the average, part by part.
 
     Raises:
         ValueError: none is sound.
     """
     usable = [each for each in contributions if not each.measure.reason]
-    keep = keep_norms([each.measure.norm for each in usable], [float(each.tokens) for each in usable], ratio)
-    sound = [each for each, kept in zip(usable, keep, strict=True) if kept]
-    rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
-    rejected += Counter(norm=keep.count(False))
-    if not sound:
+    if not usable:
         raise ValueError("no contribution of the round is sound")
-    weights = [float(each.tokens) for each in sound]
-    for number, parts in enumerate(zip(*(form.parts(each.blob) for each in sound), strict=True)):
-        take(number, weighted_mean(parts, weights))
+    moving = [each for each in usable if each.measure.norm] or usable
+    norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
+    keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio)
+    sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
+
+    def parts() -> Iterator[list[Tensor]]:
+        return map(list, zip(*(form.parts(each.blob) for each in sound), strict=True))
+
+    bounded = Bounded.of(parts, [each.measure.norm for each in sound], [float(each.tokens) for each in sound])
+    for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
+        take(number, part)
+    rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
+    rejected += Counter(zeros=len(usable) - len(moving), norm=keep.count(False))
     return Counted(sum(each.tokens for each in sound), rejected)
 
 
@@ -127,15 +138,15 @@ def replay(
         form.check(blobs[digest].index, claim)
     inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
     after = NextState(build_outer(manifest), state, empty)
-    give = {"share": _mean_of_contributions, "reduce": _whole_average}[entry.exchange]
+    give = {"share": _average_of_contributions, "reduce": _whole_average}[entry.exchange]
     return after.finish(give(manifest, inputs, form, after.take))
 
 
-def _mean_of_contributions(
+def _average_of_contributions(
     manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take
 ) -> int:
     contributions = [Measured(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
-    return mean_of_shared(contributions, form, manifest.limits.max_norm_ratio, take).tokens
+    return average_of_shared(manifest, contributions, form, take).tokens
 
 
 def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take) -> int:

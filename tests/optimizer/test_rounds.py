@@ -1,6 +1,7 @@
 """Rounds between real peers in real processes over loopback."""
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.optimizer.feedback import ErrorFeedback
+from dupt_swarm.replica.aggregation import sum_of_squares
 from tests.support import swarm_program
 from tests.support.contributions import encoded, put
 from tests.support.tiny import settings, tiny_manifest
@@ -247,7 +249,12 @@ def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> No
             )
 
         in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
-        [first, second, third] = (values * share for _, (values, share) in sorted(contributions.items()))
+        # One part each, so this is the norm; the middle one of three is the median.
+        norms = {peer: math.sqrt(sum_of_squares(values)) for peer, (values, _) in contributions.items()}
+        scales = {peer: min(1.0, sorted(norms.values())[1] / norm) for peer, norm in norms.items()}
+        [first, second, third] = (
+            values * (share * scales[peer]) for peer, (values, share) in sorted(contributions.items())
+        )
         expected = start - (first + second + third)
         assert all(torch.equal(swarm.anchor, expected) for swarm in swarms)
 

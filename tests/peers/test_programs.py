@@ -29,6 +29,16 @@ def test_help_needs_neither_torch_nor_hivemind() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_new_says_whom_to_invite(text: Path, tmp_path: Path) -> None:
+    """Where members reduce, an organiser hears that they must trust one another; where they share, not."""
+    for preset, noted in (("tiny", True), ("palm", False)):
+        size = () if preset == "tiny" else ("--size", "tiny")
+        run = tmp_path / preset / "run.toml"
+        done = dupt_peer("new", str(run), "--preset", preset, *size, "--corpus", str(text))
+        assert done.returncode == 0, done.stderr
+        assert ("members must trust one another" in done.stderr) == noted
+
+
 def test_new_writes_nothing_over(manifest: Path, text: Path) -> None:
     """An existing manifest is not overwritten, exit code 2."""
     before = manifest.read_text()

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,12 +12,14 @@ from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
 from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
-from dupt_swarm.replica.replay import Measured, average_form, contribution_form, mean_of_shared, replay
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.replay import Measured, average_form, average_of_shared, contribution_form, replay
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Collected
 
 NUMEL = 2 * PART_VALUES + 77
-TOKENS = (3, 1, 4)
+TOKENS = (3, 2, 3)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +40,10 @@ def state() -> ReplicaState:
 
 @pytest.fixture(scope="module")
 def values() -> list[torch.Tensor]:
-    """Three contributions."""
-    return [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) for seed in (5, 6, 7)]
+    """Three contributions, whose norms have the same bits."""
+    one = torch.randn(NUMEL, generator=torch.Generator().manual_seed(5))
+    signs = [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)).sign() for seed in (6, 7)]
+    return [one, *(one * sign for sign in signs)]
 
 
 def blobs_of(form: Form, state: ReplicaState, values: list[torch.Tensor]) -> list[Blob]:
@@ -62,6 +67,10 @@ def entry_of(
     return LogEntry.model_validate(tree)
 
 
+def measured(blobs: list[Blob], form: Form) -> list[Measured]:
+    return [Measured(blob, blob.index.header["tokens"], measure(blob, form)) for blob in blobs]
+
+
 def held(blobs: list[Blob]) -> dict[str, Blob]:
     return {blob.digest: blob for blob in blobs}
 
@@ -70,8 +79,8 @@ def test_a_shared_round_is_the_hand_computation(manifest, state, values) -> None
     """With exact contributions and plain averaging, the next anchor is computed by hand, bit for bit."""
     blobs = blobs_of(contribution_form(manifest, NUMEL), state, values)
     after = replay(manifest, state, entry_of(state, blobs), held(blobs))
-    mean = values[0] * (3 / 8) + values[1] * (1 / 8)
-    mean = mean + values[2] * (4 / 8)
+    mean = values[0] * (3 / 8) + values[1] * (2 / 8)
+    mean = mean + values[2] * (3 / 8)
     assert torch.equal(after.anchor, state.anchor - mean)
     assert (after.round, after.swarm_tokens) == (4, 108)
 
@@ -81,15 +90,54 @@ def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
     form = contribution_form(manifest, NUMEL)
     nan = values[2].clone()
     nan[-1] = float("nan")
-    bad = [nan, values[2] * 1000]
-    blobs = blobs_of(form, state, [*values[:2], bad[1]]) + blobs_of(form, state, [bad[0]])
-    contributions = [Measured(blob, blob.index.header["tokens"], measure(blob, form)) for blob in blobs]
+    blobs = blobs_of(form, state, [*values[:2], values[2] * 1000]) + blobs_of(form, state, [nan])
+    contributions = measured(blobs, form)
     mean = Collected()
-    counted = mean_of_shared(contributions, form, 10.0, mean.take)
-    assert torch.equal(mean.values, values[0] * 0.75 + values[1] * 0.25)
-    assert (counted.tokens, counted.rejected) == (4, {"not_finite": 1, "norm": 1})
+    counted = average_of_shared(manifest, contributions, form, mean.take)
+    assert torch.equal(mean.values, values[0] * np.float32(3 / 5) + values[1] * np.float32(2 / 5))
+    assert (counted.tokens, counted.rejected) == (5, {"not_finite": 1, "norm": 1})
     with pytest.raises(ValueError, match="no contribution of the round is sound"):
-        mean_of_shared(contributions[3:], form, 10.0, mean.take)
+        average_of_shared(manifest, contributions[3:], form, mean.take)
+
+
+def test_zeros_count_for_nothing(manifest, state, values) -> None:
+    """However many contributions are zeros, and whatever they claim, the average is that of the others."""
+    form, nothing = contribution_form(manifest, NUMEL), torch.zeros(NUMEL)
+    blobs = [
+        blob
+        for number, each in enumerate([nothing, values[0], nothing, nothing])
+        for blob in [
+            form.build(Claim(state.round, state.digest, 1 + 7 * number), encode_parts(form.codec, each))
+        ]
+    ]
+    mean = Collected()
+    counted = average_of_shared(manifest, measured(blobs, form), form, mean.take)
+    assert torch.equal(mean.values, values[0])
+    assert (counted.tokens, counted.rejected) == (8, {"zeros": 3})
+    none = Collected()
+    assert average_of_shared(manifest, measured(blobs[2:], form), form, none.take).tokens == 15 + 22
+    assert torch.equal(none.values, nothing)
+
+
+@pytest.mark.parametrize("rule", ["mean", "trimmed_mean", "centered_clip", "agreeing_mean"])
+def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values, rule) -> None:
+    """With every rule, whatever threads compute it, and however each measured what arrived when."""
+    manifest = make_manifest(
+        encoding={"contribution": "two_bit", "feedback": 1.0},
+        rounds={"exchange": "share"},
+        aggregation={"rule": rule},
+    )
+    form = contribution_form(manifest, NUMEL)
+    blobs = blobs_of(form, state, [values[0], values[1] * 2, values[2] * -3])
+    following = NextState(build_outer(manifest), state)
+    measures = {blob.digest: measure(blob, form) for blob in reversed(blobs)}
+    contributions = [Measured(blob, blob.index.header["tokens"], measures[blob.digest]) for blob in blobs]
+    counted = average_of_shared(manifest, contributions, form, following.take)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 2)
+    again = replay(manifest, state, entry_of(state, blobs), held(blobs))
+    torch.set_num_threads(threads)
+    assert again.digest == following.finish(counted.tokens).digest
 
 
 def test_bytes_that_no_codec_wrote() -> None:

@@ -30,7 +30,7 @@ from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.next_state import Take
-from dupt_swarm.replica.replay import Measured, contribution_form, mean_of_shared
+from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
@@ -153,8 +153,7 @@ class Share:
             Measured(blobs[each.digest], each.claim.tokens, found)
             for each, found in zip(chosen, measures, strict=True)
         ]
-        ratio = self._manifest.limits.max_norm_ratio
-        counted = await asyncio.to_thread(mean_of_shared, contributions, self._form, ratio, take)
+        counted = await asyncio.to_thread(average_of_shared, self._manifest, contributions, self._form, take)
         self.rejected += counted.rejected
         inputs = tuple(
             Input(

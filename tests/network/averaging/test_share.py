@@ -23,16 +23,22 @@ WEIGHTS = (10_000, 20_000, 5_000)
 def make_sharing(make_manifest):
     """The manifest of a swarm that shares, with time limits of seconds."""
 
-    def make(codec: str = "fp32", seconds: float = 30) -> Manifest:
+    def make(codec: str = "fp32", seconds: float = 30, rule: str = "mean") -> Manifest:
         times = {"matchmaking_seconds": 20, "chunk_seconds": 3, "allreduce_seconds": seconds}
-        return make_manifest(rounds={"exchange": "share", **times}, encoding={"contribution": codec})
+        return make_manifest(
+            rounds={"exchange": "share", **times},
+            encoding={"contribution": codec},
+            aggregation={"rule": rule},
+        )
 
     return make
 
 
 @pytest.fixture
 def contributions() -> list[torch.Tensor]:
-    return [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) * 1e-3 for seed in range(3)]
+    """Three, whose norms have the same bits: none is clipped."""
+    draws = [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    return [draws[0].abs() * draw.sign() * 1e-3 for draw in draws]
 
 
 @pytest.fixture
@@ -81,12 +87,18 @@ def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -
     run(scenario())
 
 
-@pytest.mark.parametrize("codec", ["fp32", "two_bit"])
-def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec) -> None:
+@pytest.mark.parametrize(
+    ("codec", "rule"),
+    [
+        ("fp32", "mean"),
+        *(("two_bit", rule) for rule in ("mean", "trimmed_mean", "centered_clip", "agreeing_mean")),
+    ],
+)
+def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
     """Three members get bit for bit the same average; with exact contributions, the one computed by hand."""
 
     async def scenario() -> None:
-        async with sharing(make_sharing(codec)) as averagers:
+        async with sharing(make_sharing(codec, rule=rule)) as averagers:
             results = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert len({bits_of(result) for result in results}) == 1
             assert {result.tokens for result in results} == {35_000}

@@ -1,4 +1,4 @@
-"""What is done with contributions, whole or in parts: screen each, then average those that are sound."""
+"""Which contributions are sound, whole or in parts."""
 
 from __future__ import annotations
 
@@ -57,33 +57,3 @@ def keep_norms(norms: Sequence[float], weights: Sequence[float], ratio: float) -
         median == 0 or norm <= ratio * median * max(1.0, weight / usual)
         for norm, weight in zip(norms, weights, strict=True)
     ]
-
-
-def sum_of_squares(part: Tensor) -> float:
-    """Σ x² over an fp32 part ``[n]``, with the same bits on any hardware.
-
-    The squares are exact in fp64. They are added in halves, element by element, since a library's
-    reduction adds in an order of its own.
-    """
-    squares = part.double()
-    squares *= squares
-    length = len(squares)
-    while length > 1:
-        half = (length + 1) // 2
-        squares[: length - half] += squares[half:length]
-        length = half
-    return float(squares[0]) if length else 0.0
-
-
-def weighted_mean(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ wᵢ·xᵢ / Σ wᵢ over fp32 parts of one shape, summed in the given order; it uses up the parts.
-
-    The mean is where the first one was: new memory would take longer than the arithmetic.
-    """
-    total = math.fsum(weights)
-    for part, weight in zip(parts, weights, strict=True):
-        part *= weight / total
-    mean = parts[0]
-    for part in parts[1:]:
-        mean += part
-    return mean

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from dupt_swarm.replica.aggregation import screen_norms, screen_part, sum_of_squares, weighted_mean
+from dupt_swarm.replica.aggregation import screen_norms, screen_part
 
 NAN, INF = float("nan"), float("inf")
 
@@ -71,49 +71,6 @@ def test_somebody_is_always_kept(norms, ratio) -> None:
     assert 2 * sum(screen_norms(parts, [1.0] * len(parts), ratio)) >= len(parts)
 
 
-@given(st.data(), st.integers(1, 6))
-def test_weighted_mean(data, peers: int) -> None:
-    """The mean is Σ w·x / Σ w of exact arithmetic, to the rounding of fp32."""
-    floats = st.floats(-1e6, 1e6, width=32)
-    rows = data.draw(st.lists(st.lists(floats, min_size=4, max_size=4), min_size=peers, max_size=peers))
-    weights = data.draw(st.lists(st.floats(1, 1e9), min_size=peers, max_size=peers))
-    exact = np.average(np.array(rows, np.float64), axis=0, weights=weights)
-    actual = weighted_mean([torch.tensor(row) for row in rows], weights).double().numpy()
-    largest = np.abs(np.array(rows)).max(axis=0)
-    assert (np.abs(actual - exact) <= (peers + 1) * 2.0**-23 * largest + 1e-44).all()
-
-
-@given(st.data(), st.integers(1, 6), st.integers(1, 70))
-def test_the_mean_has_the_bits_of_separate_operations(data, peers: int, numel: int) -> None:
-    """Each product is rounded to fp32, then each sum, in order: the state digest depends on all of them."""
-    floats = st_numpy.arrays(np.float32, (peers, numel), elements=st.floats(width=32, allow_nan=False))
-    rows = data.draw(floats)
-    weights = data.draw(st.lists(st.floats(5e-324, 1e12), min_size=peers, max_size=peers))
-    total = math.fsum(weights)
-    with np.errstate(all="ignore"):
-        expected = rows[0] * np.float32(weights[0] / total)
-        for row, weight in zip(rows[1:], weights[1:], strict=True):
-            expected = expected + row * np.float32(weight / total)
-    actual = weighted_mean(list(torch.from_numpy(rows.copy())), weights).numpy()
-    finite = ~np.isnan(expected)  # of which there are many kinds
-    assert actual[finite].tobytes() == expected[finite].tobytes()
-    assert np.isnan(actual[~finite]).all()
-
-
-def test_mean_of_one_is_itself() -> None:
-    """A single part is its own mean, bit for bit."""
-    part = torch.linspace(-3, 7, 1001)
-    assert torch.equal(weighted_mean([part.clone()], [123.0]), part)
-
-
-def test_the_mean_takes_no_memory() -> None:
-    """It is where the first part was."""
-    parts = [torch.ones(3), torch.full((3,), 4.0)]
-    mean = weighted_mean(parts, [2.0, 1.0])
-    assert mean.tolist() == [2.0, 2.0, 2.0]
-    assert mean.data_ptr() == parts[0].data_ptr()
-
-
 @given(
     st_numpy.arrays(np.float32, st.integers(1, 3000), elements=st.floats(-1, 1, width=16)),
     st.integers(-126, 127),
@@ -127,13 +84,3 @@ def test_a_norm_of_any_size(values: np.ndarray, exponent: int) -> None:
     parts, weights = [part, part * 3, part.clone()], [1.0] * 3
     assert screen_norms(parts, weights, 3.01) == [True, True, True]
     assert screen_norms(parts, weights, 2.99) == [True, False, True]
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 64, 1001])
-def test_sum_of_squares(length) -> None:
-    """It is the sum, of whatever length, and added in halves: the same additions everywhere."""
-    part = torch.randn(length, generator=torch.Generator().manual_seed(length)) * 1e20
-    assert sum_of_squares(part) == pytest.approx(math.fsum(float(x) ** 2 for x in part), rel=1e-12)
-    if length == 3:
-        a, b, c = (float(x) ** 2 for x in part)
-        assert sum_of_squares(part) == (a + c) + b

@@ -1,0 +1,82 @@
+"""What rules of aggregation cost a member, for `byzantine.py`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.manifest import Aggregation, Encoding
+from dupt_swarm.replica.aggregation import Bounded, build_rule, weighted_mean
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.codec import build_codec, encode_parts
+from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
+
+
+def print_costs(values: int, members: int, turns: int, codec: str) -> None:
+    """Print the median ratios for ``members`` contributions of so many values."""
+    form = Form(CONTRIBUTION, codec, build_codec(codec, Encoding()), values)
+    blobs = [
+        form.build(Claim(0, "0" * 64, 1, str(place)), encode_parts(form.codec, _draw(values, place)))
+        for place in range(members)
+    ]
+    arms: dict[str, Callable[[], None]] = {
+        "plain": lambda: _plain(blobs, form),
+        **{
+            name: _arm(name, blobs, form)
+            for name in ("mean", "trimmed_mean", "centered_clip", "agreeing_mean")
+        },
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ("measure", *arms)}
+    for _ in range(turns):
+        seconds["measure"].append(_timed(lambda: [measure(blob, form) for blob in blobs]))
+        for name, arm in arms.items():
+            seconds[name].append(_timed(arm))
+    print("| rule | ÷ plain mean | both with measuring | nanoseconds per value and member |")
+    print("| --- | --- | --- | --- |")
+    for name in arms:
+        ratios = [mine / plain for mine, plain in zip(seconds[name], seconds["plain"], strict=True)]
+        whole = [
+            (mine + before) / (plain + before)
+            for mine, plain, before in zip(seconds[name], seconds["plain"], seconds["measure"], strict=True)
+        ]
+        spent = statistics.median(seconds[name]) / values / members * 1e9
+        print(f"| {name} | {_spread(ratios)} | {_spread(whole)} | {spent:.2f} |")
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _draw(values: int, seed: int) -> Tensor:
+    return torch.randn(values, generator=torch.Generator().manual_seed(seed))
+
+
+def _plain(blobs: list[Blob], form: Form) -> None:
+    """The weighted mean without bounds."""
+    for parts in zip(*(form.parts(blob) for blob in blobs), strict=True):
+        weighted_mean(parts, [1.0] * len(parts))
+
+
+def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
+    rule = build_rule(Aggregation.model_validate({"rule": name}))
+    # Of unequal norms and weights, so that nothing is spared.
+    norms = [1.0 + place / 8 for place in range(len(blobs))]
+    bounded = Bounded.of(
+        lambda: map(list, zip(*(form.parts(blob) for blob in blobs), strict=True)), norms, norms
+    )
+
+    def work() -> None:
+        for _ in rule.average(bounded):
+            pass
+
+    return work

@@ -1,0 +1,68 @@
+"""What one contribution may count for at most, whoever made it and whatever it claims."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dupt_swarm.replica.aggregation.sums import combine, products, shares_of
+
+WEIGHT_MAX = 2.0  # × the median weight
+
+Parts = Callable[[], Iterable[list[Tensor]]]
+"""Contributions, decoded anew at each call: all first parts, then all second ones; fp32 ``[n]`` each."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A round's sound contributions, in the agreed order, with what each may count for.
+
+    Attributes:
+        parts: their values; whoever asks for them may use them up.
+        radius: the median of their norms; none counts with a larger one.
+        scales: what to multiply each by, so that it does not: 1 at most.
+        shares: of the weight of all; together they are 1.
+    """
+
+    parts: Parts
+    radius: float
+    scales: list[float]
+    shares: list[float]
+
+    @classmethod
+    def of(cls, parts: Parts, norms: Sequence[float], weights: Sequence[float]) -> Bounded:
+        """Bound contributions of these norms and weights.
+
+        Medians, since less than half of a group cannot move them out of what the others have; the lower of
+        the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts
+        with a larger norm than the other has; one alone counts as it is.
+        """
+        radius, usual = statistics.median_low(norms), statistics.median_low(weights)
+        return cls(
+            parts,
+            radius,
+            [radius / norm if norm > radius else 1.0 for norm in norms],
+            shares_of([min(weight, WEIGHT_MAX * usual) for weight in weights]),
+        )
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.shares)
+
+    def products(self) -> list[list[float]]:
+        """Of every two contributions, as bounded; see `sums.products`."""
+        found = products(self.parts(), self.count)
+        return [
+            [one * other * value for other, value in zip(self.scales, row, strict=True)]
+            for one, row in zip(self.scales, found, strict=True)
+        ]
+
+    def combined(self, coefficients: Sequence[float]) -> Iterator[Tensor]:
+        """The sum of all, as bounded, each times its coefficient: part after part."""
+        scaled = [coefficient * scale for coefficient, scale in zip(coefficients, self.scales, strict=True)]
+        for parts in self.parts():
+            yield combine(parts, scaled)

@@ -1,0 +1,72 @@
+"""The coordinate-wise trimmed mean (Yin et al. 2018, arXiv 1803.01498)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from dupt_swarm.replica.aggregation.bounding import Bounded
+from dupt_swarm.replica.aggregation.sums import combine
+
+_SLICE = 1 << 14  # values of each contribution that are sorted at once, in the processor's cache
+
+
+class TrimmedMean:
+    """Of each value the mean of the contributions' without the largest and the smallest ones.
+
+    Each contribution counts once, whatever its weight.
+    """
+
+    def __init__(self, hostile: float) -> None:
+        """``hostile``: the part of the contributions left out at either end; nearly 0.5: the median."""
+        self._hostile = hostile
+
+    def average(self, bounded: Bounded) -> Iterator[Tensor]:
+        """See `Rule`."""
+        cut = int(self._hostile * bounded.count)
+        kept = slice(cut, bounded.count - cut)
+        for parts in bounded.parts():
+            for part, scale in zip(parts, bounded.scales, strict=True):
+                part *= scale
+                part += 0.0  # −0 becomes 0, or which of two equal values comes first would show
+            for pieces in zip(*(torch.split(part, _SLICE) for part in parts), strict=True):
+                in_order = _sorted(pieces)[kept]
+                pieces[0].copy_(combine(in_order, [1 / len(in_order)] * len(in_order)))
+            yield parts[0]
+
+
+def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:
+    """The rows' values sorted, column by column, the smallest in the first row; it uses up all but the first.
+
+    By minima and maxima of whole rows, which takes a tenth of the time of PyTorch's sort.
+    """
+    spare, *places = torch.empty_like(rows[0]), rows[0].clone(), *rows[1:]
+    for low, high in _network(len(rows)):
+        torch.minimum(places[low], places[high], out=spare)
+        torch.maximum(places[low], places[high], out=places[high])
+        places[low], spare = spare, places[low]
+    return places
+
+
+@cache
+def _network(count: int) -> list[tuple[int, int]]:
+    """Which places to compare, one pair after another, to sort ``count``: Batcher's odd-even merge sort.
+
+    (Batcher 1968, "Sorting networks and their applications".) It is the network for the next power of two;
+    places beyond ``count`` would hold the largest values already.
+    """
+    pairs: list[tuple[int, int]] = []
+    run = 1
+    while run < count:
+        gap = run
+        while gap:
+            for first in range(gap % run, count - gap, 2 * gap):
+                for low in range(first, min(first + gap, count - gap)):
+                    if low // (2 * run) == (low + gap) // (2 * run):
+                        pairs.append((low, low + gap))
+            gap //= 2
+        run *= 2
+    return pairs
