@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -20,6 +21,8 @@ KEY_BEGINNINGS, KEY_BYTES = (
     380,
 )
 TAG_BEGIN, TAG_END = RSASignatureValidator.PUBLIC_KEY_FORMAT.split(b"_key_")
+# Each record that is read needs one, which takes as long as the rest of it.
+IDS_KEPT_MAX = 4096
 TAG_BYTES = len(TAG_BEGIN) + KEY_BYTES + len(TAG_END)
 
 
@@ -88,6 +91,7 @@ def public_key(openssh: bytes) -> RSAPublicKey:
     return key
 
 
+@functools.lru_cache(maxsize=IDS_KEPT_MAX)
 def peer_id_of_key(openssh: bytes) -> str:
     """The peer id that belongs to an RSA key in OpenSSH's format.
 

@@ -6,9 +6,11 @@ takes anything.
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
+import msgpack
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
@@ -24,7 +26,8 @@ from dupt_swarm.node.record import PeerRecord
 
 SIGNATURE_BEGIN, SIGNATURE_END = RSASignatureValidator.SIGNATURE_FORMAT.split(b"_value_")
 SIGNATURE_BYTES = len(SIGNATURE_BEGIN) + 344 + len(SIGNATURE_END)
-RECORD_BYTES_MAX = 1536  # an honest one has 300 to 950; 2700 of the largest fit into one answer of the DHT
+RECORD_BYTES_MAX = 1536  # an honest one has 300 to 950
+ACCEPTED_KEPT_MAX = 4096  # of the records, by their hashes
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
 
@@ -89,13 +92,25 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
         self._signature, self._content = RSASignatureValidator(key), RecordValidator(manifest)
         super().__init__([self._signature, self._content])
         self.refused: Counter[str] = Counter()
+        self._accepted: OrderedDict[bytes, bool] = OrderedDict()
 
     def validate(self, record: DHTRecord) -> bool:
-        """Whether to store or believe ``record``, as it came from the network."""
+        """Whether to store or believe ``record``, as it came from the network.
+
+        Whatever was accepted stays acceptable as time goes on, and each reading brings most of it again.
+        """
+        name = _name_of(record)
+        if name in self._accepted:
+            self._accepted.move_to_end(name)
+            return True
         reason = self._objection(record)
         if reason:
             self.refused[reason] += 1
-        return not reason
+            return False
+        self._accepted[name] = True
+        if len(self._accepted) > ACCEPTED_KEPT_MAX:
+            self._accepted.popitem(last=False)
+        return True
 
     def _objection(self, record: DHTRecord) -> str:
         if (
@@ -120,6 +135,11 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
             # A malformed key raises in cryptography.
             return "signature"
         return self._content.objection(replace(record, value=body))
+
+
+def _name_of(record: DHTRecord) -> bytes:
+    fields = msgpack.packb([record.key, record.subkey, record.value, float(record.expiration_time)])
+    return hashlib.sha256(fields).digest()
 
 
 def _without_signature(value: bytes) -> bytes | None:

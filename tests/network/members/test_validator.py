@@ -11,6 +11,7 @@ from dupt_swarm.network.members.membership import published
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, build_validator, parse_record, peers_key
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS
 from dupt_swarm.node.record import PeerRecord
+from tests.support.signed_records import fresh_key, signed_record
 
 DIGEST = "ab" * 32
 
@@ -328,3 +329,26 @@ def test_another_swarm(make_manifest, identities, make_record) -> None:
     """A record of one swarm is not accepted under the rules of another one."""
     other = build_validator(make_manifest(name="other"), load_identity(identities[1]))
     assert not other.validate(make_record())
+
+
+def test_what_was_accepted_is_not_verified_again(make_manifest, monkeypatch) -> None:
+    """Most of what is read was read a moment ago; a single other byte is looked at anew."""
+    manifest, key = make_manifest(), fresh_key()
+    tag, value, expires = signed_record(manifest, key)
+    place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
+    record = DHTRecord(place, MSGPackSerializer.dumps(tag), value, expires)
+    validator = build_validator(manifest, fresh_key())
+    verified: list[DHTRecord] = []
+    verify = validator._signature.validate
+
+    def note(record: DHTRecord) -> bool:
+        verified.append(record)
+        return bool(verify(record))
+
+    monkeypatch.setattr(validator._signature, "validate", note)
+    assert [validator.validate(record) for _ in range(3)] == [True] * 3
+    assert len(verified) == 1
+    later = dataclasses.replace(record, expiration_time=expires + 0.5)
+    forged = dataclasses.replace(record, value=value[:5] + b"x" + value[6:])
+    assert [validator.validate(each) for each in (later, forged, record)] == [False, False, True]
+    assert len(verified) == 3
