@@ -292,7 +292,7 @@ async def _open_averager(connection: Connection, host: Host, numel: int) -> Swar
         bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
-    averager = SwarmAverager(means, host.tell, membership.expected_at)
+    averager = SwarmAverager(means, membership, host.tell)
     await averager.open()
     return averager
 

@@ -1,19 +1,30 @@
-"""Records of oracles that publish again and again, and never come to a round."""
+"""Oracles that never come to a round, or come and bring nothing."""
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
+from typing import Any
 
 import torch
+from hivemind.p2p import P2P
+from hivemind.utils.crypto import RSAPrivateKey
 
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.roll_call import RollCall
 from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import TOLERATED
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.averages import Anybody
 from tests.support.contributions import encoded
 from tests.support.signed_records import fresh_key, id_of, store_record
 from tests.support.stranger import stranger_beside
@@ -22,78 +33,123 @@ NUMEL, ROUNDS = 10, 6
 PATIENCE = 4.0
 
 
-def test_phantom_companions(stations, make_manifest, identities) -> None:
-    """Two phantoms with fresh records cost two oracles three rounds' matchmaking, and no more than that."""
-    manifest = make_manifest(
+class Oracle:
+    """What a node has for its rounds."""
+
+    def __init__(self, manifest: Manifest, peer: Any) -> None:
+        self.manifest, self.peer = manifest, peer
+        self.member = Membership(manifest, peer.dht, peer.key)
+        self.store, self.blobs = StateStore(manifest, None), Exchange(peer.p2p)  # type: ignore[arg-type]
+        anchor = torch.ones(NUMEL)
+        self.store.replace(ReplicaState(1, 100, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
+        self.averager = SwarmAverager(Means(manifest, peer.p2p, peer.key, NUMEL, self.blobs), self.member)
+
+    async def open(self) -> None:
+        await self.blobs.start()
+        await self.averager.open()
+        traffic = self.peer.p2p.traffic.read
+        self.rounds = Rounds(self.manifest, self.store, self.member, self.averager, RoundLog(1, 0), traffic)
+
+    async def publish(self) -> None:
+        name = self.store.name
+        self.member.update(
+            role="oracle",
+            state="training",
+            round=name.round,
+            swarm_tokens=name.swarm_tokens,
+            state_digest=name.digest,
+        )
+        await self.member.publish()
+
+    async def companions(self) -> tuple[str, ...]:
+        """All three others, as soon as they are seen."""
+        while True:
+            view = await self.member.refresh()
+            found = view.companions(self.store.name.digest, self.member.peer_id)
+            if len(found) == 3:
+                return tuple(peer.peer_id for peer in found)
+            await asyncio.sleep(0.05)
+
+    async def end_round(self, companions: tuple[str, ...]) -> str:
+        """End one; who averaged with us, or why it failed."""
+        contribution = encoded(torch.ones(NUMEL), self.manifest)
+        state, average, _ = await self.rounds.end(contribution, 10, companions)
+        if state is None:
+            return average.reason
+        self.store.replace(state)
+        return " ".join(average.mates)
+
+
+async def end_round(oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]) -> tuple[float, set[str]]:
+    """A round of two oracles, which see one another and two phantoms; its seconds, and what came of it."""
+    digest, [one, two] = oracles[0].store.name.digest, oracles
+    for oracle in oracles:
+        await oracle.publish()
+    for key in keys:
+        assert await store_record(p2p, one.peer.address, one.manifest, key, state_digest=digest)
+    seen = [await oracle.companions() for oracle in oracles]
+    began = time.monotonic()
+    ended = await asyncio.gather(one.end_round(seen[0]), two.end_round(seen[1]))
+    return time.monotonic() - began, set(ended)
+
+
+def manifest_of(make_manifest: Any, exchange: str) -> Manifest:
+    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 6}
+    return make_manifest(
         outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},
-        rounds={"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 15},
+        rounds={"exchange": exchange, **times},
     )
-    keys = [fresh_key() for _ in range(2)]
 
-    class Oracle:
-        """What a node has for its rounds."""
 
-        def __init__(self, peer, key) -> None:
-            self.peer, self.member = peer, Membership(manifest, peer.dht, key)
-            self.store = StateStore(manifest, None)  # type: ignore[arg-type]
-            anchor = torch.ones(NUMEL)
-            self.store.replace(ReplicaState(1, 100, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
-            means = Means(manifest, peer.p2p, key, NUMEL)
-            self.averager = SwarmAverager(means, present=self.member.expected_at)
-
-        async def open(self) -> None:
-            await self.averager.open()
-            traffic = self.peer.p2p.traffic.read
-            self.rounds = Rounds(manifest, self.store, self.member, self.averager, RoundLog(1, 0), traffic)
-
-        async def publish(self) -> None:
-            name = self.store.name
-            self.member.update(
-                role="oracle",
-                state="training",
-                round=name.round,
-                swarm_tokens=name.swarm_tokens,
-                state_digest=name.digest,
-            )
-            await self.member.publish()
-
-        async def companions(self) -> tuple[str, ...]:
-            """All three others, as soon as they are seen."""
-            while True:
-                view = await self.member.refresh()
-                found = view.companions(self.store.name.digest, self.member.peer_id)
-                if len(found) == 3:
-                    return tuple(peer.peer_id for peer in found)
-                await asyncio.sleep(0.05)
-
-        async def end_round(self, companions: tuple[str, ...]) -> None:
-            state, average, _ = await self.rounds.end(encoded(torch.ones(NUMEL), manifest), 10, companions)
-            assert (average.reason, len(average.mates)) == ("", 1) and state is not None
-            self.store.replace(state)
+def test_phantom_companions(stations, make_manifest) -> None:
+    """Two phantoms with fresh records cost two oracles three rounds' matchmaking, and no more than that."""
+    manifest, keys = manifest_of(make_manifest, "reduce"), [fresh_key() for _ in range(2)]
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
-            oracles = [
-                Oracle(peer, load_identity(path)) for peer, path in zip(peers, identities, strict=False)
-            ]
+            oracles = [Oracle(manifest, peer) for peer in peers]
             for oracle in oracles:
                 await oracle.open()
-            seconds = []
-            for _ in range(ROUNDS):
-                digest = oracles[0].store.name.digest
-                for oracle in oracles:
-                    await oracle.publish()
-                for key in keys:
-                    assert await store_record(p2p, peers[0].address, manifest, key, state_digest=digest)
-                seen = [await oracle.companions() for oracle in oracles]
-                began = time.monotonic()
-                await asyncio.gather(
-                    *(oracle.end_round(others) for oracle, others in zip(oracles, seen, strict=True))
-                )
-                seconds.append(time.monotonic() - began)
+            rounds = [await end_round(oracles, p2p, keys) for _ in range(ROUNDS)]
+            assert all(ended == {peer.peer_id for peer in peers} for _, ended in rounds)
+            seconds = [each for each, _ in rounds]
             assert {id_of(key) for key in keys} <= {peer.peer_id for peer in oracles[0].member.view.peers}
             assert all(each >= PATIENCE for each in seconds[:TOLERATED])
             assert all(each < PATIENCE for each in seconds[TOLERATED:])
             assert peers[0].p2p.refused["absent"] == 2 * (ROUNDS - TOLERATED)
 
     asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
+    """They come with statements, and give contributions to nobody: that costs three rounds, and no more."""
+    manifest = manifest_of(make_manifest, "share")
+    keys = [load_identity(path) for path in identities[2:]]
+
+    async def come(rolls: RollCall, key: RSAPrivateKey, oracles: list[Oracle]) -> None:
+        """To every round, for ever."""
+        while True:
+            name = oracles[0].store.name
+            claim = Claim(name.round, name.digest, 10, id_of(key))
+            statement = Statement.make(manifest.swarm_id, claim, "0" * 64, key, callable=False)
+            await rolls.assemble(statement, {oracle.peer.peer_id for oracle in oracles})
+            await asyncio.sleep(0.05)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            peers = await stack.enter_async_context(stations(2, manifest))
+            addresses = [peer.address for peer in peers]
+            oracles = [Oracle(manifest, peer) for peer in peers]
+            for oracle in oracles:
+                await oracle.open()
+            for path, key in zip(identities[2:], keys, strict=True):
+                p2p = await stack.enter_async_context(stranger_beside(*addresses, identity=path))
+                rolls = RollCall(Means(manifest, p2p, key, NUMEL, callable=False), Anybody())
+                await stack.enter_async_context(background(come(rolls, key, oracles)))
+            rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 2)]
+            # Half of four are not more than half: no round ends while both are in it.
+            assert all(ended <= {"timeout", "peer_lost"} for _, ended in rounds[:TOLERATED])
+            assert all(ended == {peer.peer_id for peer in peers} for _, ended in rounds[TOLERATED:])
+            assert all(seconds < PATIENCE for seconds, _ in rounds[TOLERATED:])
+
+    asyncio.run(asyncio.wait_for(scenario(), 180))

@@ -12,6 +12,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.node.view import Peer
 from tests.support.contributions import encoded
 
 DIGEST = "ab" * 32
@@ -45,6 +46,19 @@ class Collected:
         return Received(**vars(outcome), values=None if outcome.reason else self.values)
 
 
+class Anybody:
+    """Whom others know of: of nobody; and everybody may come."""
+
+    def expected_at(self, state: str) -> tuple[Peer, ...]:
+        """See `Companions`."""
+        del state
+        return ()
+
+    def admits(self, peer_id: str) -> bool:
+        """See `Companions`."""
+        return bool(peer_id)
+
+
 class Averaging:
     """One peer's averager, for vectors that need not be known beforehand.
 
@@ -55,7 +69,7 @@ class Averaging:
 
     def __init__(self, means: Means, averager_type: type[SwarmAverager] = SwarmAverager) -> None:
         self.means = means
-        self.averager = averager_type(means)
+        self.averager = averager_type(means, Anybody())
 
     @property
     def peer_id(self) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
 from dupt_swarm.network.averaging.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.roll_call import RollCall
+from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.node.messages import GroupFormed
-from dupt_swarm.node.view import Peer
 
 EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
 
@@ -25,15 +24,12 @@ class SwarmAverager:
     """
 
     def __init__(
-        self,
-        means: Means,
-        tell: Callable[[GroupFormed], None] = lambda _: None,
-        present: Callable[[str], Iterable[Peer]] = lambda _: (),
+        self, means: Means, companions: Companions, tell: Callable[[GroupFormed], None] = lambda _: None
     ) -> None:
-        """``tell`` is called when a group is there, before anything is sent; ``present`` as in `RollCall`."""
+        """``tell`` is called when a group is there, before anything is sent."""
         self._me, self._tell = means.me, tell
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
-        self._rolls = RollCall(means, present)
+        self._rolls = RollCall(means, companions)
         self.searching = False
 
     @property

@@ -11,8 +11,8 @@ import asyncio
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, Protocol
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, PeerID, ServicerBase
@@ -61,12 +61,21 @@ class RollMessage(_Message):
         return cls(roll=_text(roll.data), statements=[_text(each.data) for each in roll.statements])
 
 
+class Companions(Protocol):
+    """Who the other oracles are."""
+
+    def expected_at(self, state: str) -> Iterable[Peer]:
+        """Those that work on the round after ``state`` now, as records show, and may be waited for."""
+
+    def admits(self, peer_id: str) -> bool:
+        """Whether this peer may be in a group."""
+
+
 class RollCall(ServicerBase):  # type: ignore[misc]
     """Finds groups, and coordinates those that fall to this peer."""
 
-    def __init__(self, means: Means, present: Callable[[str], Iterable[Peer]]) -> None:
-        """``present`` gives the other oracles that work on the round after a state now, as records show."""
-        self._means, self._present = means, present
+    def __init__(self, means: Means, companions: Companions) -> None:
+        self._means, self._companions = means, companions
         self._me, self._manifest = means.me, means.manifest
         self._patience = means.manifest.rounds.matchmaking_seconds
         self._silence = self._patience / 2
@@ -89,6 +98,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         statement = self._read(message.statement)
         if statement.maker != str(context.remote_id):
             raise ValueError("a member brings the statement of another")
+        if not self._companions.admits(statement.maker):
+            raise ValueError("you came too often and brought nothing; later you may come again")
         gathering = self._gathering(statement)
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
         if statement.claim.round <= self._ended and not on_roll:
@@ -107,7 +118,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         me = self._me if self._means.callable else ""
         try:
             while search.seconds < SEARCH_RATIO * self._patience:
-                search.note(self._present(statement.claim.state))
+                search.note(self._companions.expected_at(statement.claim.state))
                 coordinator = search.coordinator(me, statement.claim.state)
                 if coordinator is None:
                     break

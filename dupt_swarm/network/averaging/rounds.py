@@ -134,7 +134,8 @@ class Rounds:
         expected = self._member.attendance.expected(companions)
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":
-            self._member.attendance.ended(expected, outcome.mates)
+            brought = set(outcome.mates).difference(outcome.lost)
+            self._member.attendance.ended({*expected, *outcome.lost}, brought)
         # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
         absent = set(expected).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))

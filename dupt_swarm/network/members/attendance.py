@@ -1,4 +1,4 @@
-"""Who is waited for when a round ends: not those that are said to be there, and never come."""
+"""Who is waited for when a round ends, and may come: not who never comes, or comes and brings nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Attendance:
     """Remembers who came to the rounds to which it was expected.
 
     A group is complete as soon as all are there that are waited for; a record of somebody who never comes
-    would cost each round its whole time for finding the group. Who is not waited for may come all the same,
-    and is waited for from then on.
+    would cost each round its whole time for finding the group, and one who comes without a contribution the
+    time for collecting it. Both count alike. Who was in a round with one is waited for again.
     """
 
     def __init__(
@@ -43,15 +43,19 @@ class Attendance:
         """Those of ``companions`` that the next round waits for."""
         everybody = tuple(companions)
         waited_for = tuple(filter(self.trusts, everybody))
-        if len(waited_for) == len(everybody) or self._clock() >= self._next_trial > 0:
+        if len(waited_for) == len(everybody) or self._on_trial:
             return everybody
         if not self._next_trial:
             self._next_trial = self._clock() + self._pause
         self._refused["absent"] += len(everybody) - len(waited_for)
         return waited_for
 
+    def admits(self, peer: str) -> bool:
+        """Whether it may be in the group of the next round."""
+        return self.trusts(peer) or self._on_trial
+
     def ended(self, expected: Collection[str], came: Collection[str]) -> None:
-        """A round that waited for ``expected`` met ``came``, or nobody."""
+        """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
         doubtful = [peer for peer in expected if not self.trusts(peer)]
         newcomers = [peer for peer in expected if peer not in self._mates]
         if not set(came).isdisjoint(doubtful):
@@ -69,6 +73,11 @@ class Attendance:
         for peer in came:
             self._missed.pop(peer, None)
             _put(self._mates, peer, 0)
+
+    @property
+    def _on_trial(self) -> bool:
+        """Whether the next round waits for everybody once more."""
+        return self._clock() >= self._next_trial > 0
 
     def trusts(self, peer: str) -> bool:
         """Whether it may be expected to come."""

@@ -121,6 +121,10 @@ class Membership:
         companions = self.view.companions(digest, self.peer_id)
         return tuple(peer for peer in companions if self.attendance.trusts(peer.peer_id))
 
+    def admits(self, peer_id: str) -> bool:
+        """Whether this peer may be in the group of the next round."""
+        return self.attendance.admits(peer_id)
+
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
         return (await self.refresh()).holders(digest) or otherwise

@@ -15,6 +15,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.replica.contribution import Claim
+from tests.support.averages import Anybody
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 
 NOBODY = "QmNobodyNobodyNobodyNobodyNobodyNobodyNobodyNo"
@@ -33,7 +34,7 @@ async def open_rolls(manifest, peers, hidden: Sequence[int] = ()) -> list[RollCa
     rolls = []
     for number, peer in enumerate(peers):
         rolls.append(
-            RollCall(Means(manifest, peer.p2p, peer.key, 1, callable=number not in hidden), lambda _: ())
+            RollCall(Means(manifest, peer.p2p, peer.key, 1, callable=number not in hidden), Anybody())
         )
         await rolls[-1].open()
     return rolls
@@ -116,7 +117,7 @@ def test_a_coordinator_that_does_nothing(stations, manifest, lazy) -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers[1:]), [peer.peer_id for peer in peers]
             if lazy is not None:
-                await lazy(Means(manifest, peers[0].p2p, peers[0].key, 1), lambda _: ()).open()
+                await lazy(Means(manifest, peers[0].p2p, peers[0].key, 1), Anybody()).open()
             found = await assemble(rolls, state_first(ids, ids[0]), ids)
             assert [each.members for each in found] == [sorted(ids[1:])] * 2
 

@@ -16,6 +16,7 @@ from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.averages import Anybody
 from tests.support.contributions import encoded
 
 NUMEL = 10
@@ -48,7 +49,7 @@ class NoMember:
 async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     """The rounds of a peer that is alone, and its averager."""
     async with stations(1, manifest) as [peer]:
-        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL))
+        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL), Anybody())
         await averager.open()
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
         yield rounds, averager
