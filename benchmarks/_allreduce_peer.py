@@ -114,6 +114,11 @@ class Stock:
 class _Nobody:
     """Members are told whom to wait for."""
 
+    at = (-1, "")
+
+    def can_be_called(self, peer_id: str) -> bool:
+        return bool(peer_id)
+
     def expected_at(self, state: str) -> tuple[Peer, ...]:
         del state
         return ()

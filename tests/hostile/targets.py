@@ -32,7 +32,7 @@ from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.agreement import Decision, Report, Vote
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
-from dupt_swarm.network.averaging.roll import ID_DIGITS, Roll
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.gossip import read_request, read_rows
@@ -267,7 +267,7 @@ def _signed_list() -> bytes:
 
 
 def _joins() -> st.SearchStrategy[bytes]:
-    return json_of(JoinMessage(statement="abcd", after="0" * ID_DIGITS).model_dump())
+    return json_of(JoinMessage(statement="abcd").model_dump())
 
 
 def _rolls() -> st.SearchStrategy[bytes]:

@@ -49,6 +49,12 @@ class Collected:
 class Anybody:
     """Whom others know of: of nobody; and everybody may come."""
 
+    at = (-1, "")
+
+    def can_be_called(self, peer_id: str) -> bool:
+        """See `Companions`."""
+        return bool(peer_id)
+
     def expected_at(self, state: str) -> tuple[Peer, ...]:
         """See `Companions`."""
         del state

@@ -23,4 +23,4 @@ def group_of(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
         Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
         for place, (peer, key) in enumerate(keys.items())
     ]
-    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements, ""))
+    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements))

@@ -61,7 +61,7 @@ class SwarmAverager:
                 return Average(reason="no_group")
             average = await self._average_in(roll, offer)
         if not average.reason:
-            self._rolls.ended(offer.round)
+            self._rolls.ended((offer.round, offer.state))
         return average
 
     async def _assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:

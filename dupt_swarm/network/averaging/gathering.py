@@ -6,14 +6,29 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
+from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.replica.log_entry import MEMBERS_MAX
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for the roll
+GAP_SECONDS = 1.0  # between two questions of a member that is still there
 LEAST_MEMBERS = 2
+HERE_MAX = 2 * MEMBERS_MAX
 
-Call = Callable[[Sequence[Statement], str], Roll]
+Call = Callable[[Sequence[Statement]], Roll]
+
+
+@dataclass
+class _Arrival:
+    """A member that has come."""
+
+    statement: Statement
+    came: float
+    heard: float
+    waiting: int = 0  # questions that are not answered yet
 
 
 class Gathering:
@@ -21,57 +36,103 @@ class Gathering:
 
     Attributes:
         roll: the last one that was called; None: none so far.
-        awaited: peer ids of those who should come before it is called; None: our own oracle is not ready
-            yet, so that nobody knows. The node coordinates all the same, if need be without it.
+        awaited: peer ids of those who should come before it is called, our own among them; None: our oracle
+            is not ready yet. The node coordinates all the same, if need be without it.
     """
 
-    def __init__(self, call: Call, patience: float, silence: float) -> None:
-        """``call`` signs a roll, after ``patience`` seconds at the latest.
-
-        Who has said nothing for ``silence`` seconds by then is not on it.
-        """
+    def __init__(self, call: Call, known: Callable[[], Collection[str]], rounds: Rounds) -> None:
+        """``call`` signs a roll; ``known`` gives the ids of those who are at this state, as records show."""
         self.roll: Roll | None = None
         self.awaited: Collection[str] | None = None
-        self._call, self._patience, self._silence = call, patience, silence
-        self._here: dict[str, tuple[Statement, float]] = {}
-        self._began = math.inf
+        self._call, self._known, self._rounds = call, known, rounds
+        self._here: dict[str, _Arrival] = {}
+        self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
 
-    async def answer(self, statement: Statement, after: str) -> Roll | None:
+    async def answer(self, statement: Statement) -> Roll | None:
         """The roll with ``statement`` on it, as soon as it is called; None: not yet, ask again.
 
-        ``after`` is the id of the last roll that this member was on, of the same state: it came to nothing.
+        A statement is signed anew, and differs, for each attempt to end a round. So who asks with one that is
+        on the last roll asks for that one, and who brings another needs a new roll.
+
+        Raises:
+            ValueError: too many have come.
         """
-        if (called := self._roll_of(statement, after)) is not None:
-            return called
-        now = asyncio.get_running_loop().time()
-        self._here[statement.maker] = statement, now
-        self._began = min(self._began, now)
+        if self.roll is not None and statement in self.roll.statements:
+            return self.roll
+        arrival = self._arrive(statement)
         self.consider()
-        if self._roll_of(statement, after) is None:
-            until, due = now + ANSWER_SECONDS, self._began + self._patience
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(due if now < due < until else until):
-                    await self._called.wait()
-            self.consider()
-        return self._roll_of(statement, after)
+        arrival.waiting += 1
+        try:
+            if self.roll is None or statement not in self.roll.statements:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._until_answer()):
+                        await self._called.wait()
+                self.consider()
+        finally:
+            arrival.waiting -= 1
+            arrival.heard = _now()
+        return self.roll if self.roll is not None and statement in self.roll.statements else None
 
     def leave(self, peer_id: str) -> None:
-        """This peer comes elsewhere."""
+        """Our own oracle ends the round elsewhere, or not at all: nobody is awaited in its name."""
         self._here.pop(peer_id, None)
+        self.awaited = None
 
     def consider(self) -> None:
         """Call the roll if all have come, or if nobody is waited for any longer."""
-        now = asyncio.get_running_loop().time()
-        here = [statement for statement, heard in self._here.values() if now - heard <= self._silence]
-        all_here = self.awaited is not None and {each.maker for each in here}.issuperset(self.awaited)
-        if len(here) < LEAST_MEMBERS or not (all_here or now - self._began >= self._patience):
+        self._forget()
+        here = [arrival.statement for arrival in self._here.values()]
+        all_here = self.awaited is not None and self._here.keys() >= set(self.awaited)
+        if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
-        self.roll = self._call(here, self.roll.id if self.roll is not None else "")
-        self._here, self._began, self.awaited = {}, math.inf, None
+        if not (all_here or _now() >= self._due()) or self._is_under_way():
+            return
+        known = {*self._known(), *(self.awaited or ())}
+        here.sort(key=lambda each: each.maker not in known)
+        self.roll, self._called_at = self._call(here[:MEMBERS_MAX]), _now()
+        self._here, self.awaited = {}, None
         called, self._called = self._called, asyncio.Event()
         called.set()
 
-    def _roll_of(self, statement: Statement, after: str) -> Roll | None:
-        roll = self.roll
-        return roll if roll is not None and roll.id != after and statement in roll.statements else None
+    def _arrive(self, statement: Statement) -> _Arrival:
+        now = _now()
+        self._forget()
+        before = self._here.get(statement.maker)
+        if before is None and len(self._here) >= HERE_MAX and statement.maker not in self._known():
+            raise ValueError("too many have come to end this round")
+        arrival = before or _Arrival(statement, now, now)
+        arrival.statement, arrival.heard = statement, now
+        self._here[statement.maker] = arrival
+        return arrival
+
+    def _forget(self) -> None:
+        """Who asks no more is elsewhere by now."""
+        now = _now()
+        self._here = {
+            peer_id: arrival
+            for peer_id, arrival in self._here.items()
+            if arrival.waiting or now - arrival.heard <= GAP_SECONDS
+        }
+
+    def _due(self) -> float:
+        """When those who are here have waited long enough; strangers do not make the others' time run."""
+        known = {*self._known(), *(self.awaited or ())} or self._here.keys()
+        came = [arrival.came for peer_id, arrival in self._here.items() if peer_id in known]
+        return min(came, default=math.inf) + self._rounds.matchmaking_seconds
+
+    def _until_answer(self) -> float:
+        """Seconds."""
+        patience = min(ANSWER_SECONDS, self._rounds.matchmaking_seconds / 6)
+        left = self._due() - _now()
+        return left if 0 < left < patience else patience
+
+    def _is_under_way(self) -> bool:
+        """Whether those on the last roll are ending the round: none of them has come again."""
+        if self.roll is None or _now() - self._called_at > self._rounds.allreduce_seconds:
+            return False
+        return self._here.keys().isdisjoint(self.roll.members)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -43,7 +43,8 @@ class SharingGroup:
         """The places of those who coordinate the agreement, in an order that nobody chooses."""
 
         def drawn(place: int) -> bytes:
-            return hashlib.sha256(f"{self.group_id} {self.members[place]}".encode()).digest()
+            drawn_from = " ".join([self.roll.claim.state, *self.members, self.members[place]])
+            return hashlib.sha256(drawn_from.encode()).digest()
 
         return sorted((i for i, each in enumerate(self.statements) if each.callable), key=drawn)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from contextlib import aclosing
 
@@ -66,6 +67,8 @@ class Reduce:
 
     def _runner(self, roll: Roll, offer: Offer) -> ScreeningRunner:
         rounds = self._manifest.rounds
+        # Drawn anew each round: of a small vector not everybody gets a share.
+        order = sorted(roll.statements, key=lambda each: _drawn(roll, each))
         return ScreeningRunner(
             manifest=self._manifest,
             offer=offer,
@@ -75,8 +78,8 @@ class Reduce:
             servicer_type=Reducers,
             prefix=self._manifest.swarm_id,
             group_id=bytes.fromhex(roll.id),
-            ordered_peer_ids=tuple(map(PeerID.from_base58, roll.members)),
-            peer_fractions=tuple(float(each.callable) for each in roll.statements),
+            ordered_peer_ids=tuple(PeerID.from_base58(each.maker) for each in order),
+            peer_fractions=tuple(float(each.callable) for each in order),
             sender_timeout=rounds.chunk_seconds,
             reducer_timeout=2 * rounds.chunk_seconds,
         )
@@ -88,3 +91,7 @@ class Reduce:
         form = average_form(self._manifest, self._means.numel)
         blob = await asyncio.to_thread(form.build, Claim(offer.round, offer.state, tokens), encoded)
         return Evidence((Input(digest=blob.digest, tokens=tokens),), members, {blob.digest: blob})
+
+
+def _drawn(roll: Roll, statement: Statement) -> bytes:
+    return hashlib.sha256(f"{roll.id} {statement.maker}".encode()).digest()

@@ -19,15 +19,12 @@ from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest
 KIND: Literal["roll"] = "roll"
 ID_DIGITS = 40
 
-RollId = Annotated[str, Field(pattern=f"^([0-9a-f]{{{ID_DIGITS}}})?$", description="empty: of no roll")]
-
 
 class _Content(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     round: Count
     state: Digest
-    after: RollId
     statements: Annotated[list[Digest], Field(min_length=1, max_length=MEMBERS_MAX)]
 
 
@@ -37,20 +34,18 @@ class Roll:
 
     Attributes:
         coordinator: peer id of who called it.
-        after: id of the roll before, of the same state, which came to nothing; empty: there was none.
         statements: one of each member, sorted by peer id, so that contributions have one order for all.
         data: as it was signed: the statements by their ids.
     """
 
     coordinator: str
-    after: str
     statements: tuple[Statement, ...]
     data: bytes
 
     @cached_property
     def id(self) -> str:
-        """Hexadecimal. Who signs may choose among those who have come, and nothing else."""
-        text = " ".join([self.coordinator, self.after, *(each.id for each in self.statements)])
+        """Hexadecimal."""
+        text = " ".join([self.coordinator, *(each.id for each in self.statements)])
         return hashlib.sha256(text.encode()).hexdigest()[:ID_DIGITS]
 
     @property
@@ -73,14 +68,12 @@ class Roll:
         return sum(each.claim.tokens for each in self.statements)
 
     @classmethod
-    def call(cls, me: str, key: RSAPrivateKey, statements: Sequence[Statement], after: str) -> Roll:
+    def call(cls, me: str, key: RSAPrivateKey, statements: Sequence[Statement]) -> Roll:
         """The roll of those who have made ``statements``, which are about one state."""
         ordered = tuple(sorted(statements, key=lambda each: each.maker))
         claim = ordered[0].claim
-        content = _Content(
-            round=claim.round, state=claim.state, after=after, statements=[each.id for each in ordered]
-        )
-        return cls(me, after, ordered, sign(key, KIND, content.model_dump()))
+        content = _Content(round=claim.round, state=claim.state, statements=[each.id for each in ordered])
+        return cls(me, ordered, sign(key, KIND, content.model_dump()))
 
     @classmethod
     def read(cls, data: bytes, statements: Sequence[Statement]) -> Roll:
@@ -93,7 +86,7 @@ class Roll:
         content = _Content.model_validate(fields)
         if [each.id for each in statements] != content.statements:
             raise ValueError("a roll of other statements")
-        roll = cls(coordinator, content.after, tuple(statements), data)
+        roll = cls(coordinator, tuple(statements), data)
         if sorted(set(roll.members)) != roll.members:
             raise ValueError("a roll in another order, or with a member twice")
         if {(each.claim.round, each.claim.state) for each in statements} != {(content.round, content.state)}:

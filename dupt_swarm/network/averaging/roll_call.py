@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Protocol
 
@@ -20,18 +21,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
-from dupt_swarm.network.averaging.roll import Roll, RollId
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 
-# Members that are late, or ahead, may ask about other rounds than ours.
+# Members that are late, or ahead, may ask about other states than ours.
 GATHERINGS_MAX = 8
-RETRY_SECONDS = 0.1  # a coordinator that answers at once, and nothing
-# Longer than a coordinator may wait for the last members.
-STALL_RATIO = 1.25
-# Then those are left that one asks; in all, a group is sought for so many times `matchmaking_seconds`.
-SEARCH_RATIO = 1.5
+ENDED_KEPT = 8
+RETRY_SECONDS = 0.1
+FAILURES_MAX = 3  # of one coordinator: a connection may break, or be made just now
+# Of `matchmaking_seconds`: longer than a coordinator may wait for the last members, and all of a search.
+STALL_RATIO, SEARCH_RATIO = 1.25, 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +42,9 @@ class _Message(BaseModel):
 
 
 class JoinMessage(_Message):
-    """What a member brings, and the last roll of the same state, which came to nothing."""
+    """What a member brings."""
 
     statement: Signed
-    after: RollId = ""
 
 
 class RollMessage(_Message):
@@ -61,14 +61,25 @@ class RollMessage(_Message):
         return cls(roll=_text(roll.data), statements=[_text(each.data) for each in roll.statements])
 
 
+State = tuple[int, str]
+"""A round's number, from 0, and the digest of the state that it began with."""
+
+
 class Companions(Protocol):
-    """Who the other oracles are."""
+    """What records tell of the oracles."""
+
+    @property
+    def at(self) -> State:
+        """Where this peer is."""
 
     def expected_at(self, state: str) -> Iterable[Peer]:
-        """Those that work on the round after ``state`` now, as records show, and may be waited for."""
+        """The others that work on the round after ``state`` now, and may be waited for."""
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in a group."""
+
+    def can_be_called(self, peer_id: str) -> bool:
+        """Whether others can call this peer, as far as is known."""
 
 
 class RollCall(ServicerBase):  # type: ignore[misc]
@@ -79,99 +90,112 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._me, self._manifest = means.me, means.manifest
         self._patience = means.manifest.rounds.matchmaking_seconds
         self._silence = self._patience / 2
-        self._gatherings: dict[tuple[int, str], Gathering] = {}
-        self._last: Roll | None = None
-        self._ended = -1
+        self._gatherings: dict[State, Gathering] = {}
+        self._searched: State = (-1, "")
+        self._unfit: set[str] = set()  # who did not coordinate there
+        self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
 
     async def open(self) -> None:
         """Begin to coordinate."""
         if self._means.callable:
             await self.add_p2p_handlers(self._means.p2p, namespace=self._manifest.swarm_id)
 
-    def ended(self, round: int) -> None:
-        """The round after ``round`` has ended here: nobody is to end it again."""
-        self._ended = max(self._ended, round)
+    def ended(self, state: State) -> None:
+        """The round that began with ``state`` has ended here: nobody is to end it again."""
+        self._ended.append(state)
 
     async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """The roll, once it is called; an error for who brings nothing that this round could use."""
-        message = JoinMessage.model_validate_json(request.value)
-        statement = self._read(message.statement)
+        if not self._companions.admits(str(context.remote_id)):
+            raise ValueError("you came too often and brought nothing; later you may come again")
+        statement = self._read(JoinMessage.model_validate_json(request.value).statement)
         if statement.maker != str(context.remote_id):
             raise ValueError("a member brings the statement of another")
-        if not self._companions.admits(statement.maker):
-            raise ValueError("you came too often and brought nothing; later you may come again")
-        gathering = self._gathering(statement)
+        state, (round, digest) = _state_of(statement), self._companions.at
+        if state[1] == digest and state[0] != round:
+            raise ValueError("a round that did not begin with this state")
+        gathering = self._gathering(state)
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
-        if statement.claim.round <= self._ended and not on_roll:
+        if state in self._ended and not on_roll:
             raise ValueError("this round has ended")
-        roll = await gathering.answer(statement, message.after)
+        roll = await gathering.answer(statement)
         return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
 
     async def assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
         """The roll with ``statement`` on it; None: nobody else has come in time.
 
-        ``companions`` are the ids of the other live oracles at this state, and are waited for.
+        ``companions`` are the ids of the other live oracles at this state, for whom a coordinator waits.
         """
-        failed = self._last if self._last is not None and _is_about(self._last, statement) else None
-        message = JoinMessage(statement=_text(statement.data), after=failed.id if failed else "")
-        search, gathering = _Search(companions), self._gathering(statement)
-        me = self._me if self._means.callable else ""
+        state = _state_of(statement)
+        if state != self._searched:
+            self._searched, self._unfit = state, set()
+        search, gathering = _Search(companions, self._unfit), self._gathering(state)
+        me = {self._me} if self._means.callable else set()
         try:
             while search.seconds < SEARCH_RATIO * self._patience:
-                search.note(self._companions.expected_at(statement.claim.state))
-                coordinator = search.coordinator(me, statement.claim.state)
+                search.note(self._present(state))
+                reachable = set(filter(self._companions.can_be_called, search.awaited))
+                coordinator = _drawn(reachable | me, state[1])
                 if coordinator is None:
                     break
                 if coordinator == self._me:
                     gathering.awaited = search.awaited | {self._me}
-                    roll = await gathering.answer(statement, message.after)
+                    roll = await gathering.answer(statement)
                 else:
                     gathering.leave(self._me)
-                    roll = await self._ask(coordinator, statement, message, search)
+                    roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
-                    self._last = roll
                     return roll
             return None
         finally:
             gathering.leave(self._me)
 
-    async def _ask(
-        self, coordinator: str, statement: Statement, message: JoinMessage, search: _Search
-    ) -> Roll | None:
+    async def _ask(self, coordinator: str, statement: Statement, search: _Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
-        asked = _now()
-        patience = STALL_RATIO * self._patience - search.waited_for(coordinator)
+        asked, waited = _now(), search.waited_for(coordinator)
         try:
             async with asyncio.timeout(self._silence):
-                stub = self.get_stub(
-                    self._means.p2p, PeerID.from_base58(coordinator), namespace=self._manifest.swarm_id
-                )
-                reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
-            roll = self._read_roll(reply.value)
+                roll = await self._call(coordinator, statement)
             if roll is not None:
-                _check_roll(roll, coordinator, statement, message.after)
+                _check_roll(roll, coordinator, statement)
                 return roll
-        except Exception as error:
-            # It may fail in any way that libp2p knows, or answer nonsense.
+            if waited > STALL_RATIO * self._patience:
+                raise ValueError("it has not called the roll in time")
+        except (ValueError, TimeoutError) as error:
             logger.warning("%s does not coordinate: %r", coordinator, error)
-            patience = 0.0
-        if patience <= 0:
             search.give_up(coordinator)
+        except Exception as error:
+            # It may fail in any way that libp2p knows.
+            logger.info("%s cannot be asked for the roll: %r", coordinator, error)
+            search.failed(coordinator)
         await asyncio.sleep(asked + RETRY_SECONDS - _now())
         return None
 
-    def _gathering(self, statement: Statement) -> Gathering:
-        """Of those at this state."""
+    async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
+        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=_text(statement.data))
+        stub = self.get_stub(self._means.p2p, peer_id, namespace=self._manifest.swarm_id)
+        reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
+        return self._read_roll(reply.value)
 
-        def call(statements: Sequence[Statement], after: str) -> Roll:
-            return Roll.call(self._me, self._means.key, statements, after)
+    def _present(self, state: State) -> set[str]:
+        return {each.peer_id for each in self._companions.expected_at(state[1])}
 
-        state = statement.claim.round, statement.claim.state
-        found = self._gatherings.pop(state, None) or Gathering(call, self._patience, self._silence)
-        self._gatherings[state] = found  # those that are asked about last go last
-        for old in list(self._gatherings)[:-GATHERINGS_MAX]:
-            del self._gatherings[old]
-        return found
+    def _gathering(self, state: State) -> Gathering:
+        """Of those at this state; strangers who invent states push out none that anybody is at."""
+
+        def call(statements: Sequence[Statement]) -> Roll:
+            return Roll.call(self._me, self._means.key, statements)
+
+        if state not in self._gatherings:
+            self._gatherings[state] = Gathering(call, lambda: self._present(state), self._manifest.rounds)
+            others = [each for each in self._gatherings if each != state]
+            if len(others) >= GATHERINGS_MAX:
+                del self._gatherings[min(others, key=self._worth)]
+        return self._gatherings[state]
+
+    def _worth(self, state: State) -> tuple[bool, int]:
+        """How much it matters that the gathering of this state stays."""
+        return state in (self._companions.at, self._searched), len(self._present(state))
 
     def _read(self, text: str) -> Statement:
         statement = Statement.read(base64.b64decode(text, validate=True), self._manifest.swarm_id)
@@ -191,9 +215,10 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 class _Search:
     """What one search for a group has come to know."""
 
-    def __init__(self, companions: Collection[str]) -> None:
-        self._companions, self._hidden = set(companions), set[str]()
-        self._given_up: set[str] = set()
+    def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
+        """``unfit``: peers that did not coordinate in a search before; others come to it."""
+        self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
+        self._failures: Counter[str] = Counter()
         self._asked: dict[str, float] = {}
         self._began = _now()
 
@@ -204,47 +229,50 @@ class _Search:
 
     @property
     def awaited(self) -> set[str]:
-        """Those who should come."""
-        return self._companions - self._given_up
+        """Those who should come: who does not do what a coordinator does is neither asked nor awaited."""
+        return self._companions - self._unfit
 
-    def note(self, present: Iterable[Peer]) -> None:
-        """These are at the state too; whom nobody can call cannot coordinate."""
-        for peer in present:
-            self._companions.add(peer.peer_id)
-            if peer.record.reach == "client":
-                self._hidden.add(peer.peer_id)
-
-    def coordinator(self, me: str, state: str) -> str | None:
-        """Who is to call the roll, of those who may and do; None: nobody. ``me`` may, if it is not empty."""
-
-        def drawn(peer_id: str) -> bytes:
-            return hashlib.sha256(f"{state} {peer_id}".encode()).digest()
-
-        candidates = (self.awaited - self._hidden) | ({me} if me else set())
-        return min(candidates, key=drawn, default=None)
+    def note(self, present: Iterable[str]) -> None:
+        """These are at the state now; who was and is no longer has left it."""
+        seen = set(present)
+        self._companions = (self._companions - (self._seen - seen)) | seen
+        self._seen = seen
 
     def waited_for(self, coordinator: str) -> float:
         """Seconds since this one was asked first."""
         return _now() - self._asked.setdefault(coordinator, _now())
 
+    def failed(self, coordinator: str) -> None:
+        """It could not be asked."""
+        self._failures[coordinator] += 1
+        if self._failures[coordinator] >= FAILURES_MAX:
+            self.give_up(coordinator)
+
     def give_up(self, coordinator: str) -> None:
-        """It does not do what a coordinator does: it is neither asked nor awaited any longer."""
-        self._given_up.add(coordinator)
+        """It dies, stalls or lies."""
+        self._unfit.add(coordinator)
 
 
-def _check_roll(roll: Roll, coordinator: str, mine: Statement, after: str) -> None:
+def _drawn(candidates: Collection[str], state: str) -> str | None:
+    """Who is to call the roll: everybody draws the same one, and each state another one."""
+    return min(
+        candidates,
+        key=lambda peer_id: hashlib.sha256(f"{state} {peer_id}".encode()).digest(),
+        default=None,
+    )
+
+
+def _check_roll(roll: Roll, coordinator: str, mine: Statement) -> None:
     if roll.coordinator != coordinator:
         raise ValueError("a roll that somebody else has called")
     if mine not in roll.statements:
         raise ValueError("a roll without us")
     if len(roll.statements) < LEAST_MEMBERS or not any(each.callable for each in roll.statements):
         raise ValueError("a roll that nobody can end a round with")
-    if roll.id == after:
-        raise ValueError("the roll that came to nothing before")
 
 
-def _is_about(roll: Roll, statement: Statement) -> bool:
-    return (roll.claim.round, roll.claim.state) == (statement.claim.round, statement.claim.state)
+def _state_of(statement: Statement) -> State:
+    return statement.claim.round, statement.claim.state
 
 
 def _text(data: bytes) -> str:

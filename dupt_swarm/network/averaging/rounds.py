@@ -101,6 +101,12 @@ class Rounds:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
+    def _note_attendance(self, expected: set[str], outcome: Average) -> None:
+        """Of a round that failed it is not known who brought what, but for those who brought nothing."""
+        lost, mates = set(outcome.lost), set(outcome.mates)
+        came = set[str]() if outcome.reason else mates - lost
+        self._member.attendance.ended((expected - mates) | lost | came, came)
+
     def _finish(self, outcome: Average, following: NextState) -> tuple[Average, ReplicaState | None]:
         """The outer step with a complete average: nothing but this discards what the trainer did."""
         try:
@@ -134,8 +140,7 @@ class Rounds:
         expected = self._member.attendance.expected(companions)
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":
-            brought = set(outcome.mates).difference(outcome.lost)
-            self._member.attendance.ended({*expected, *outcome.lost}, brought)
+            self._note_attendance(set(expected), outcome)
         # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
         absent = set(expected).difference(outcome.mates) if outcome.mates else set()
         self._member.suspect((*outcome.lost, *absent))

@@ -51,8 +51,8 @@ class Attendance:
         return waited_for
 
     def admits(self, peer: str) -> bool:
-        """Whether it may be in the group of the next round."""
-        return self.trusts(peer) or self._on_trial
+        """Whether it may be in the group of the next round: newcomers may, whatever others of them did."""
+        return self._missed.get(peer, 0) < self._tolerated(peer) or self._on_trial
 
     def ended(self, expected: Collection[str], came: Collection[str]) -> None:
         """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
@@ -81,10 +81,11 @@ class Attendance:
 
     def trusts(self, peer: str) -> bool:
         """Whether it may be expected to come."""
-        missed = self._missed.get(peer, 0)
-        if peer in self._mates:
-            return missed < TOLERATED_OF_MATES
-        return missed < TOLERATED and self._spoilt < TOLERATED_OF_NEWCOMERS
+        spoilt = peer not in self._mates and self._spoilt >= TOLERATED_OF_NEWCOMERS
+        return not spoilt and self._missed.get(peer, 0) < self._tolerated(peer)
+
+    def _tolerated(self, peer: str) -> int:
+        return TOLERATED_OF_MATES if peer in self._mates else TOLERATED
 
 
 def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:

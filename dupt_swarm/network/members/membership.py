@@ -121,6 +121,17 @@ class Membership:
         companions = self.view.companions(digest, self.peer_id)
         return tuple(peer for peer in companions if self.attendance.trusts(peer.peer_id))
 
+    @property
+    def at(self) -> tuple[int, str]:
+        """Round and digest of the state that this peer is at; of none yet: -1, and an empty one."""
+        record = self._record
+        return (-1, "") if record is None else (record.round, record.state_digest)
+
+    def can_be_called(self, peer_id: str) -> bool:
+        """Whether others can call this peer, as far as its record tells."""
+        record = self.view.record(peer_id)
+        return record is None or record.reach != "client"
+
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in the group of the next round."""
         return self.attendance.admits(peer_id)

@@ -214,7 +214,10 @@ def test_a_step_is_that_of_transformers(tmp_path: Path, monkeypatch: pytest.Monk
     found = reference.state_dict()
     for name, weight in found.items():
         difference = (weight - expected[name]).abs()
+        # Softmax sees neither the keys' bias nor that of all choices: their gradients are rounding, which
+        # Adam makes large.
         if name.endswith("c_attn.bias"):
-            # Softmax does not see the keys' bias: its gradient is rounding, which Adam makes large.
             difference[model.decoder.config.width : 2 * model.decoder.config.width] = 0
+        elif name == "multiple_choice_head.summary.bias":
+            continue
         assert difference.max() < 1e-5, name

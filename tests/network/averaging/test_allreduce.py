@@ -55,7 +55,7 @@ def roll_of(averagers, weights, clients=()) -> Roll:
         replace(each.means, callable=each not in clients).state(Claim(7, DIGEST, int(tokens), each.peer_id))
         for each, tokens in zip(averagers, weights, strict=True)
     ]
-    return Roll.call(averagers[0].peer_id, averagers[0].means.key, statements, "")
+    return Roll.call(averagers[0].peer_id, averagers[0].means.key, statements)
 
 
 def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Received]]:

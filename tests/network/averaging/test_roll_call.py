@@ -1,22 +1,29 @@
 """Finding the group of a round between real nodes on loopback."""
 
 import asyncio
+import base64
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext
+from hivemind.p2p import P2P, P2PContext, PeerID
+from hivemind.utils.crypto import RSAPrivateKey
 
+from dupt_swarm.network.averaging import gathering as gathering_module
 from dupt_swarm.network.averaging.average import Means
-from dupt_swarm.network.averaging.gathering import Gathering
+from dupt_swarm.network.averaging.gathering import GAP_SECONDS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
+from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.host import background
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import Anybody
 from tests.support.sharing_groups import STATE, SWARM, member_keys
+from tests.support.stranger import stranger_beside
 
 NOBODY = "QmNobodyNobodyNobodyNobodyNobodyNobodyNobodyNo"
 
@@ -156,14 +163,16 @@ def test_nobody_comes(stations, manifest) -> None:
 
 
 def test_a_roll_that_came_to_nothing(stations, manifest) -> None:
-    """Who looks for a group after the same state again gets another roll, which says after which it is."""
+    """Who looks for a group after the same state again gets another; who asks late for the old one, that."""
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
             first, second = [(await assemble(rolls, STATE, ids))[0] for _ in range(2)]
             assert first.id != second.id
-            assert (first.after, second.after) == ("", first.id)
+            coordinator = next(each for each in rolls if each._me == second.coordinator)
+            late = next(each for each in second.statements if each.maker != second.coordinator)
+            assert await coordinator._gathering((3, STATE)).answer(late) == second
 
     run(scenario)
 
@@ -174,30 +183,156 @@ def test_a_round_that_has_ended(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
-            rolls[0].ended(3)
-            late = statement_of(rolls[1], state_first(ids, ids[0]))
-            assert await rolls[1].assemble(late, [ids[0]]) is None
-            gathering = rolls[0]._gathering(late)
-            assert gathering._here == {}
+            state = state_first(ids, ids[0])
+            rolls[0].ended((3, state))
+            assert await rolls[1].assemble(statement_of(rolls[1], state), [ids[0]]) is None
+            assert rolls[0]._gathering((3, state))._here == {}
 
     run(scenario)
 
 
-def test_a_member_that_fell_silent() -> None:
-    """Who has not asked for long is not on the roll, for it would not hear of it."""
-    keys = member_keys(3)
-    statements = [
-        Statement.make(SWARM, Claim(3, STATE, 10, peer), "", key) for peer, key in sorted(keys.items())
-    ]
+def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
+    """One statement of each."""
+    return [Statement.make(SWARM, Claim(3, STATE, 10, peer), "", key) for peer, key in keys.items()]
+
+
+def gathering_of(keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = ()) -> Gathering:
+    """At the first of these peers."""
     me, key = next(iter(keys.items()))
+    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, manifest.rounds)
+
+
+def test_a_member_that_fell_silent(make_manifest) -> None:
+    """Who asks no more is not on the roll, as it would not hear of it; nor do the others wait less for it."""
+    keys, manifest = member_keys(3), make_manifest(rounds={"matchmaking_seconds": 3})
+    gone, *others = stated(keys)
 
     async def scenario() -> None:
-        gathering = Gathering(lambda those, after: Roll.call(me, key, those, after), 1.0, 0.5)
-        assert await gathering.answer(statements[0], "") is None
-        found = await asyncio.gather(*(gathering.answer(each, "") for each in statements[1:]))
-        assert [each and each.members for each in found] == [[each.maker for each in statements[1:]]] * 2
+        gathering, loop = gathering_of(keys, manifest), asyncio.get_running_loop()
+        assert await gathering.answer(gone) is None
+        await asyncio.sleep(GAP_SECONDS + 0.1)
+        began = loop.time()
+        found: list[Roll | None] = [None]
+        while None in found:
+            found = [*await asyncio.gather(*map(gathering.answer, others))]
+        assert [each and each.members for each in found] == [[each.maker for each in others]] * 2
+        assert loop.time() - began > 2.5
 
     asyncio.run(scenario())
+
+
+def test_a_stranger_that_came_early(make_manifest) -> None:
+    """Those who are known to be at the state have their own time, however long a stranger has been there."""
+    keys, manifest = member_keys(3), make_manifest(rounds={"matchmaking_seconds": 2})
+    stranger, one, two = stated(keys)
+
+    async def ask_forever(gathering: Gathering) -> None:
+        while True:
+            await gathering.answer(stranger)
+
+    async def scenario() -> None:
+        gathering, loop = gathering_of(keys, manifest, [one.maker, two.maker]), asyncio.get_running_loop()
+        asking = asyncio.create_task(ask_forever(gathering))
+        await asyncio.sleep(2.5)
+        began = loop.time()
+        gathering.awaited = [one.maker, two.maker]
+        assert await gathering.answer(one) is None
+        found = await gathering.answer(two)
+        assert found is not None and {one.maker, two.maker} <= set(found.members)
+        assert loop.time() - began < 1
+        asking.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_more_than_a_roll_has_room_for(make_manifest, monkeypatch) -> None:
+    """Those who are known come first, and whoever else there is room for."""
+    monkeypatch.setattr(gathering_module, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(gathering_module, "HERE_MAX", 3)
+    keys, manifest = member_keys(4), make_manifest(rounds={"matchmaking_seconds": 2})
+    first, second, third, fourth = stated(keys)
+
+    async def scenario() -> None:
+        gathering = gathering_of(keys, manifest, [third.maker, fourth.maker])
+        gathering.awaited = [third.maker, fourth.maker]
+        waiting = [asyncio.create_task(gathering.answer(each)) for each in (first, second, third)]
+        await asyncio.sleep(0.1)
+        [stranger] = stated(member_keys(1))
+        with pytest.raises(ValueError, match="too many"):
+            await gathering.answer(stranger)
+        found = await gathering.answer(fourth)
+        assert found is not None and found.members == sorted([third.maker, fourth.maker])
+        assert [await each for each in waiting] == [None, None, found]
+
+    asyncio.run(scenario())
+
+
+def test_latecomers_do_not_split_a_round(make_manifest) -> None:
+    """While those on the roll end the round nobody else is called to end it too."""
+    keys = member_keys(4)
+    manifest = make_manifest(rounds={"matchmaking_seconds": 1, "chunk_seconds": 1, "allreduce_seconds": 4})
+    one, two, late, later = stated(keys)
+
+    async def scenario() -> None:
+        gathering = gathering_of(keys, manifest)
+        while None in (await asyncio.gather(gathering.answer(one), gathering.answer(two))):
+            pass
+        for _ in range(8):  # 1.3 s
+            assert set(await asyncio.gather(gathering.answer(late), gathering.answer(later))) == {None}
+        [_, again, *_] = stated(keys)  # the round came to nothing, and one of them comes again
+        found: list[Roll | None] = [None]
+        while None in found:
+            found = [*await asyncio.gather(*map(gathering.answer, (again, late, later)))]
+        assert {each and each.id for each in found} == {gathering.roll and gathering.roll.id}
+
+    asyncio.run(scenario())
+
+
+def test_states_that_strangers_invent(stations, make_manifest, identities) -> None:
+    """However many there are, the gathering of those who look for one another stays."""
+    manifest = make_manifest(rounds={"matchmaking_seconds": 4})
+
+    async def flood(p2p: P2P, victim: PeerID) -> None:
+        key, me = load_identity(identities[3]), str(p2p.peer_id)
+        stub = RollCall.get_stub(p2p, victim, namespace=manifest.swarm_id)
+        for number in range(10_000):
+            statement = Statement.make(manifest.swarm_id, Claim(3, f"{number:064x}", 10, me), "", key)
+            request = JoinMessage(statement=base64.b64encode(statement.data).decode())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await stub.rpc_join(BytesValue(value=request.model_dump_json().encode()))
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            state = state_first(ids, ids[0])
+            async with (
+                stranger_beside(*(peer.address for peer in peers), identity=identities[3]) as p2p,
+                background(flood(p2p, peers[0].p2p.peer_id)),
+            ):
+                early = asyncio.create_task(rolls[0].assemble(statement_of(rolls[0], state), ids[1:]))
+                await asyncio.sleep(1.5)
+                assert len(rolls[0]._gatherings) > GATHERINGS_MAX - 1
+                found = [await rolls[1].assemble(statement_of(rolls[1], state), ids[:1]), await early]
+                assert [each and each.members for each in found] == [sorted(ids)] * 2
+
+    run(scenario)
+
+
+def test_short_times(stations, make_manifest) -> None:
+    """Whoever comes a little late finds the others still there, however short the time for it is."""
+    manifest = make_manifest(rounds={"matchmaking_seconds": 1})
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            state = state_first(ids, ids[0])
+            early = asyncio.create_task(rolls[1].assemble(statement_of(rolls[1], state), ids[:1]))
+            await asyncio.sleep(0.7)
+            found = [await rolls[0].assemble(statement_of(rolls[0], state), ids[1:]), await early]
+            assert [each and each.members for each in found] == [sorted(ids)] * 2
+
+    run(scenario)
 
 
 def test_forged_rolls_are_refused() -> None:
@@ -205,7 +340,7 @@ def test_forged_rolls_are_refused() -> None:
     keys = member_keys(2)
     (one, key), (two, other) = keys.items()
     mine, yours = (Statement.make(SWARM, Claim(3, STATE, 10, peer), "", each) for peer, each in keys.items())
-    honest = Roll.call(one, key, [yours, mine], "")
+    honest = Roll.call(one, key, [yours, mine])
     assert Roll.read(honest.data, [mine, yours]) == honest
     elsewhere = Statement.make(SWARM, Claim(3, "b" * 64, 10, two), "", other)
     again = Statement.make(SWARM, Claim(3, STATE, 11, two), "", other)
@@ -215,6 +350,6 @@ def test_forged_rolls_are_refused() -> None:
         ([mine, elsewhere], [mine, elsewhere], "different states"),
         ([mine, yours, again], [mine, *sorted([yours, again], key=lambda each: each.maker)], "twice"),
     ):
-        forged = Roll.call(one, key, statements, "")
+        forged = Roll.call(one, key, statements)
         with pytest.raises(ValueError, match=reason):
             Roll.read(forged.data, told)
