@@ -115,6 +115,7 @@ class _Nobody:
     """Members are told whom to wait for."""
 
     at = (-1, "")
+    mates = ()
 
     def can_be_called(self, peer_id: str) -> bool:
         return bool(peer_id)

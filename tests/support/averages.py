@@ -50,6 +50,7 @@ class Anybody:
     """Whom others know of: of nobody; and everybody may come."""
 
     at = (-1, "")
+    mates = ()
 
     def can_be_called(self, peer_id: str) -> bool:
         """See `Companions`."""

@@ -30,7 +30,9 @@ from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 GATHERINGS_MAX = 8
 ENDED_KEPT = 8
 RETRY_SECONDS = 0.1
-FAILURES_MAX = 3  # of one coordinator: a connection may break, or be made just now
+# Of one coordinator that was in a group with us: a connection may break, or be made just now. Of all others
+# one is enough, as a record may name the address of a bystander.
+FAILURES_MAX = 3
 # Of `matchmaking_seconds`: longer than a coordinator may wait for the last members, and all of a search.
 STALL_RATIO, SEARCH_RATIO = 1.25, 2.0
 
@@ -71,6 +73,10 @@ class Companions(Protocol):
     @property
     def at(self) -> State:
         """Where this peer is."""
+
+    @property
+    def mates(self) -> Collection[str]:
+        """Peers that were in a group with this one."""
 
     def expected_at(self, state: str) -> Iterable[Peer]:
         """The others that work on the round after ``state`` now, and may be waited for."""
@@ -167,7 +173,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         except Exception as error:
             # It may fail in any way that libp2p knows.
             logger.info("%s cannot be asked for the roll: %r", coordinator, error)
-            search.failed(coordinator)
+            search.failed(coordinator, FAILURES_MAX if coordinator in self._companions.mates else 1)
         await asyncio.sleep(asked + RETRY_SECONDS - _now())
         return None
 
@@ -242,10 +248,10 @@ class _Search:
         """Seconds since this one was asked first."""
         return _now() - self._asked.setdefault(coordinator, _now())
 
-    def failed(self, coordinator: str) -> None:
-        """It could not be asked."""
+    def failed(self, coordinator: str, tolerated: int) -> None:
+        """It could not be asked; so many times are too many."""
         self._failures[coordinator] += 1
-        if self._failures[coordinator] >= FAILURES_MAX:
+        if self._failures[coordinator] >= tolerated:
             self.give_up(coordinator)
 
     def give_up(self, coordinator: str) -> None:

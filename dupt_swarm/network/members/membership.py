@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Unpack
 
 import msgpack
@@ -126,6 +126,11 @@ class Membership:
         """Round and digest of the state that this peer is at; of none yet: -1, and an empty one."""
         record = self._record
         return (-1, "") if record is None else (record.round, record.state_digest)
+
+    @property
+    def mates(self) -> Collection[str]:
+        """Peers that were in a group with this one."""
+        return self.attendance.mates
 
     def can_be_called(self, peer_id: str) -> bool:
         """Whether others can call this peer, as far as its record tells."""
