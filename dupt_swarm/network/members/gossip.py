@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
@@ -18,7 +19,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from dupt_swarm.network.members.identity import is_owner_tag
 from dupt_swarm.network.members.known import KNOWN_MAX
 from dupt_swarm.network.members.replicas import Replicas
-from dupt_swarm.network.p2p.dht_messages import VALUE_BYTES_MAX, Row
+from dupt_swarm.network.p2p.dht_messages import ENTRY_TYPES, VALUE_BYTES_MAX, Row
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
@@ -29,7 +30,6 @@ FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
 STALE_SECONDS = 5.0
 REPLY_BYTES = METHODS["rpc_records"].reply - 64
 NAME_BYTES = 8  # of the hash of an owner tag, to say which records one knows
-_ROW_TYPES = [bytes, bytes, float]
 
 
 class Gossip(ServicerBase):  # type: ignore[misc]
@@ -99,10 +99,12 @@ class Gossip(ServicerBase):  # type: ignore[misc]
             stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
             reply = await stub.rpc_records(BytesValue(value=request))
         try:
-            self._records.merge(read_rows(unpack(reply.value), most=KNOWN_MAX))
+            rows, malformed = read_rows(unpack(reply.value), most=KNOWN_MAX)
         except ValueError:
             self._p2p.refused["form"] += 1
             raise
+        self._p2p.refused.update(+Counter(form=malformed))
+        self._records.merge(rows)
 
     def _news_to(self, told: dict[bytes, float]) -> list[Row]:
         rows = [
@@ -137,25 +139,28 @@ def read_request(data: bytes) -> tuple[list[Row], dict[bytes, float]]:
     told = tree[1][:KNOWN_MAX]
     if not all(isinstance(each, list) and list(map(type, each)) == [bytes, float] for each in told):
         raise ValueError("not a list of known records")
-    return read_rows(tree[0], most=1), dict(told)
+    own, malformed = read_rows(tree[0], most=1)
+    if malformed:
+        raise ValueError("a malformed record of one's own")
+    return own, dict(told)
 
 
-def read_rows(tree: object, most: int) -> list[Row]:
-    """Records as another peer told them, still to be checked.
+def read_rows(tree: object, most: int) -> tuple[list[Row], int]:
+    """Records as another peer told them, still to be checked, and how many more that are malformed.
 
     Raises:
-        ValueError: they are malformed, or too many.
+        ValueError: it is no list, or they are too many.
     """
     if not isinstance(tree, list) or len(tree) > most:
         raise ValueError("not a list of records")
-    rows = []
-    for each in tree:
-        if not isinstance(each, list) or list(map(type, each)) != _ROW_TYPES:
-            raise ValueError("a malformed record")
-        if not is_owner_tag(each[0]) or len(each[1]) > VALUE_BYTES_MAX:
-            raise ValueError("a record that is too long, or of nobody")
-        rows.append(Row(*each))
-    return rows
+    rows = [Row(*each) for each in tree if _is_row(each)]
+    return rows, len(tree) - len(rows)
+
+
+def _is_row(each: object) -> bool:
+    """Whether it has the form of a record, of somebody, that is not too long."""
+    formed = isinstance(each, list) and list(map(type, each)) == ENTRY_TYPES
+    return formed and is_owner_tag(each[0]) and len(each[1]) <= VALUE_BYTES_MAX
 
 
 def _name(subkey: bytes) -> bytes:
