@@ -96,7 +96,8 @@ def test_neighbours_that_others_tell() -> None:
         dht_pb2.FindResponse(
             results=[
                 dht_pb2.FindResult(
-                    type=dht_pb2.FOUND_DICTIONARY, value=dictionary_of(*[[b"", b"", 1]] * (TOLD_ENTRIES_MAX + 1))
+                    type=dht_pb2.FOUND_DICTIONARY,
+                    value=dictionary_of(*[[b"", b"", 1]] * (TOLD_ENTRIES_MAX + 1)),
                 )
             ]
         ),
