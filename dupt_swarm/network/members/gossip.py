@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
 import msgpack
 from google.protobuf.wrappers_pb2 import BytesValue
@@ -157,7 +158,7 @@ def read_rows(tree: object, most: int) -> tuple[list[Row], int]:
     return rows, len(tree) - len(rows)
 
 
-def _is_row(each: object) -> bool:
+def _is_row(each: Any) -> bool:
     """Whether it has the form of a record, of somebody, that is not too long."""
     formed = isinstance(each, list) and list(map(type, each)) == ENTRY_TYPES
     return formed and is_owner_tag(each[0]) and len(each[1]) <= VALUE_BYTES_MAX

@@ -14,6 +14,6 @@ def test_a_malformed_record_spoils_no_others() -> None:
     good = [TAG, b"signed", 5.0]
     bad = [[TAG, b"signed", 5], [b"nobody", b"signed", 5.0], [TAG, bytes(3000), 5.0], [TAG, b"signed"], 1]
     assert read_rows([bad[0], good, *bad[1:]], most=6) == ([tuple(good)], 5)
-    for tree in ([good, good], {}, b"", None):
+    for tree in ([good, good], 5, b"", None):
         with pytest.raises(ValueError, match="not a list of records"):
             read_rows(tree, most=1)
