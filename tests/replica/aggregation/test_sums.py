@@ -113,7 +113,7 @@ def test_the_scale_of_products_is_exact(monkeypatch) -> None:
     """Parts of any magnitude have it, and no library's powers: some of `torch.ldexp` are fp32 numbers."""
     monkeypatch.setattr(torch, "ldexp", lambda values, exponents: values * 2.0 ** exponents.float())
     vectors = np.random.default_rng(3).standard_normal((6, 100)).astype(np.float32)
-    vectors *= np.float32([[1e37], [1e-37], [1e-44], [1.0], [3e20], [0.0]])
+    vectors *= np.array([[1e37], [1e-37], [1e-44], [1.0], [3e20], [0.0]], np.float32)
     assert products(cut(vectors, 50), 6) == whole_numbers(vectors, 50).tolist()
 
 
