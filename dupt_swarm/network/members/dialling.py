@@ -128,7 +128,10 @@ class Dialler:
             await self.connected()
             if self.is_proved(address):  # else it was connected from elsewhere, and nothing was dialled
                 self._addresses.forget(str(address))
-                self._hosts.forget(host)
+                if (
+                    not proved
+                ):  # else it was not charged, and others who are said to be there are not forgiven
+                    self._hosts.forget(host)
         return reason
 
     async def dial_named(self, address: Address) -> str:
