@@ -45,7 +45,7 @@ REFUSED_MESSAGES = (
     "full",  # one more entry than a dictionary of the DHT has room for
     "slow",  # a call, or a stream, that took too long
     "absent",  # a live oracle that a round did not wait for, as it did not come to those before
-    "dial",  # an address in a record that was not dialled: too many, or in vain too often
+    "dial",  # an address in a record that was not dialled, as they are too many
 )
 COUNT_MAX = (1 << 32) - 1
 

@@ -66,7 +66,6 @@ def test_records_that_name_a_bystander(stations, make_manifest, identities) -> N
                 assert len(view.oracles) == KEYS
                 await detector.feel(view)
             assert 0 < victim.calls <= TOLERATED_AT_HOST + 1
-            assert peer.p2p.refused["dial"] > KEYS
 
     run(scenario)
 

@@ -17,6 +17,8 @@ from dupt_swarm.network.members.gossip import REPLY_BYTES, Gossip
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p import hivemind_dht
+from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.network.p2p.limits import STRANGER
 from tests.support.signed_records import fresh_key, id_of, signed_record, store_record
 from tests.support.stranger import peer_id_in, stranger_beside
 
@@ -152,7 +154,7 @@ def test_who_is_up_to_date_is_told_nothing(stations, make_manifest, identities) 
 def test_records_without_end(stations, make_manifest, identities, monkeypatch) -> None:
     """A dictionary that is full takes members' records and no others: those who are there stay visible."""
     monkeypatch.setattr(hivemind_dht, "ENTRIES_MAX", 6)
-    monkeypatch.setattr(known, "KNOWN_MAX", 6)
+    monkeypatch.setattr(known, "ENTRIES_MAX", 6)
     manifest = make_manifest()
 
     async def scenario() -> None:
@@ -182,6 +184,40 @@ def test_records_without_end(stations, make_manifest, identities, monkeypatch) -
             assert await store_record(p2p, peers[0].address, manifest, fresh_key())
             await members[1].publish()
             assert members[1]._tag in kept_records and len(kept_records) == 6
+
+    run(scenario)
+
+
+def test_asking_for_records_all_the_time(stations, make_manifest, identities) -> None:
+    """It is refused soon, as each answer takes as long as many other calls."""
+    manifest = make_manifest()
+
+    async def scenario() -> None:
+        async with (
+            gossiping(stations, manifest, identities, 1) as ([peer], _, _),
+            stranger_beside(peer.address) as p2p,
+        ):
+            stub, answered = Gossip.get_stub(p2p, peer_id_in(peer.address)), 0
+            with pytest.raises(P2PHandlerError, match="too many calls"):
+                while answered < 200:
+                    await stub.rpc_records(BytesValue(value=msgpack.packb([[], []])))
+                    answered += 1
+            assert STRANGER.calls_at_once // METHODS["rpc_records"].calls <= answered < 100
+
+    run(scenario)
+
+
+def test_those_met_that_are_gone(stations, make_manifest, identities) -> None:
+    """They are asked for records only when nobody that was met is connected."""
+    manifest, gone = make_manifest(), [id_of(fresh_key()) for _ in range(3)]
+
+    async def scenario() -> None:
+        async with gossiping(stations, manifest, identities, 2) as (_, members, gossips):
+            gossips[1]._met, gossips[1]._known = lambda: [*gone, members[FIRST].peer_id], list
+            for _ in range(20):
+                assert await gossips[1].partners() == {members[FIRST].peer_id}
+            gossips[1]._met = lambda: gone
+            assert (await gossips[1].partners()).issubset(gone)
 
     run(scenario)
 

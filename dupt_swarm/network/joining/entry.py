@@ -29,7 +29,6 @@ from dupt_swarm.replica.state import ReplicaState
 
 STATE_SECONDS = 60.0
 SEARCH_SECONDS = 0.5
-KEYS_KEPT_MAX = 1 << 16  # of the DHT; there is one for each round that somebody looks for
 
 
 async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, alone: bool) -> list[str]:
@@ -72,7 +71,6 @@ async def enter_dht(
         cache_nearest=0,
         cache_on_store=False,
     )
-    node.protocol.storage.maxsize = KEYS_KEPT_MAX
     mend(node)
     return node
 

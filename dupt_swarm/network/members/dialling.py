@@ -9,14 +9,13 @@ import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from hivemind.p2p import P2P
 
 from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.network.p2p.limits import Budget
-from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.addresses import Address, IPAddress
 from dupt_swarm.node.view import Peer, View
 
 AGAIN_SECONDS = 10.0  # before the same address is dialled again; twice as long after each failure
@@ -30,21 +29,42 @@ KEPT_MAX = 4096
 Network = Literal["public", "local", "loopback", "name", "none"]
 
 
-@dataclass
-class _Tries:
-    """How often in a row it was tried in vain, and until when it is left alone."""
+class _Pauses:
+    """How often in a row something was tried in vain, and until when it is left alone."""
 
-    failures: int = 0
-    until: float = 0.0
+    def __init__(self, tolerated: int) -> None:
+        """``tolerated`` failures cost nothing."""
+        self._tolerated = tolerated
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tries)
+
+    def over(self, what: str, now: float) -> bool:
+        """Whether it may be tried again."""
+        return what not in self._tries or self._tries[what][1] <= now
+
+    def charge(self, what: str, longest: float, now: float) -> None:
+        """Before it is known whether it fails: many may be under way at once."""
+        failures, until = self._tries.pop(what, (0, now))
+        if (doublings := failures - self._tolerated) >= 0:
+            until = now + min(AGAIN_SECONDS * 2.0 ** min(doublings, 16), longest)
+        self._tries[what] = failures + 1, until
+        if len(self._tries) > KEPT_MAX:
+            self._tries.popitem(last=False)
+
+    def forget(self, what: str) -> None:
+        """It has succeeded."""
+        self._tries.pop(what, None)
 
 
 class Dialler:
     """Dials peers at addresses from records, so that these cannot turn a swarm against a bystander.
 
     An address is proved when the peer whose it is was connected from or at its host: libp2p checks peer ids.
-    Others are dialled if they are public, or in a network in which this peer is connected to somebody; each
-    host of them, and each address, more and more rarely while nobody answers; names only when proved.
-    All together are few per second.
+    Over a relay that proves ways over this relay only. Others are dialled if they are public, or in a network
+    in which this peer is connected to somebody; each host of them, and each address, more and more rarely
+    while nobody answers; names only when proved. All that are not proved together are few per second.
     """
 
     def __init__(
@@ -53,9 +73,8 @@ class Dialler:
         """``given`` are proved already: by the operator, or when this peer ran before."""
         self._p2p, self._clock = p2p, clock
         self._proved: OrderedDict[tuple[str, str], bool] = OrderedDict()
-        self._tries: OrderedDict[str, _Tries] = OrderedDict()
+        self._addresses, self._hosts = _Pauses(0), _Pauses(TOLERATED_AT_HOST)
         self._networks: set[Network] = set()
-        self._connected: frozenset[str] = frozenset()
         self._budget = Budget(clock())
         for address in map(Address.parse, given):
             self._prove(address.peer_id, address)
@@ -70,12 +89,11 @@ class Dialler:
         if not peers and not self._networks:  # nobody yet: what is here is what there is
             own = map(Address.parse, map(str, await self._p2p.get_visible_maddrs()))
             self._networks |= {network_of(address) for address in own}
-        self._connected = frozenset(str(peer.peer_id) for peer in peers)
-        return self._connected
+        return frozenset(str(peer.peer_id) for peer in peers)
 
     def is_proved(self, address: Address) -> bool:
-        """Whether the peer that ``address`` leads to was seen at its host."""
-        return (address.peer_id, _host_of(address)) in self._proved
+        """Whether the peer that ``address`` leads to was seen at its host, or behind its relay's."""
+        return (address.peer_id, _place_of(address)) in self._proved
 
     def proved(self, view: View) -> View:
         """``view`` with none but the proved addresses, and the peers that have some."""
@@ -85,31 +103,35 @@ class Dialler:
 
     def may(self, address: Address) -> bool:
         """Whether ``address`` may be dialled at all, and it is time again."""
+        now = self._clock()
+        if not self._addresses.over(str(address), now):
+            return False
+        if self.is_proved(address):
+            return True
         network = network_of(address)
-        fit = self.is_proved(address) or (
-            network not in ("name", "none") and (network == "public" or network in self._networks)
-        )
-        return fit and self._tries_of(str(address)).until <= self._clock()
+        fit = network == "public" or (network in ("local", "loopback") and network in self._networks)
+        return fit and self._hosts.over(_host_of(address), now)
 
     async def dial(self, address: Address) -> str | None:
         """Why the peer at ``address`` cannot be reached, empty if it can; None: it was not dialled now."""
         if not self.may(address):
             return None
-        proved, host = self.is_proved(address), self._tries_of(_host_of(address))
-        now = self._clock()
-        late = not proved and host.until > now
-        if late or not self._budget.take(1.0, DIALS_PER_SECOND, DIALS_AT_ONCE, now):
+        proved, host, now = self.is_proved(address), _host_of(address), self._clock()
+        if not proved and not self._budget.take_if_left(1.0, DIALS_PER_SECOND, DIALS_AT_ONCE, now):
             self._p2p.refused["dial"] += 1
             return None
-        self._charge(self._tries_of(str(address)), 0, LONGEST_PROVED_SECONDS if proved else LONGEST_SECONDS)
+        self._addresses.charge(str(address), LONGEST_PROVED_SECONDS if proved else LONGEST_SECONDS, now)
         if not proved:
-            self._charge(host, TOLERATED_AT_HOST, LONGEST_SECONDS)
+            self._hosts.charge(host, LONGEST_SECONDS, now)
         reason = await dial(self._p2p, str(address))
         if not reason:
-            self._tries_of(str(address)).failures = host.failures = 0
-            host.until = 0.0
-            if address.peer_id not in self._connected:  # else nothing was dialled
-                self._prove(address.peer_id, address)
+            await self.connected()
+            if self.is_proved(address):  # else it was connected from elsewhere, and nothing was dialled
+                self._addresses.forget(str(address))
+                if (
+                    not proved
+                ):  # else it was not charged, and others who are said to be there are not forgiven
+                    self._hosts.forget(host)
         return reason
 
     async def dial_named(self, address: Address) -> str:
@@ -120,21 +142,8 @@ class Dialler:
         ways = tuple(way for way in peer.record.addresses if self.is_proved(Address(way, peer.peer_id)))
         return Peer(peer.peer_id, peer.record.model_copy(update={"addresses": ways}))
 
-    def _charge(self, tries: _Tries, tolerated: int, longest: float) -> None:
-        """Before it is known whether it fails: many may be under way at once."""
-        tries.failures += 1
-        if (doublings := tries.failures - 1 - tolerated) >= 0:
-            tries.until = self._clock() + min(AGAIN_SECONDS * 2.0 ** min(doublings, 16), longest)
-
-    def _tries_of(self, what: str) -> _Tries:
-        tries = self._tries.setdefault(what, _Tries())
-        self._tries.move_to_end(what)
-        if len(self._tries) > KEPT_MAX:
-            self._tries.popitem(last=False)
-        return tries
-
     def _prove(self, peer_id: str, address: Address) -> None:
-        seen = peer_id, _host_of(address)
+        seen = peer_id, _place_of(address)
         if not all(seen):
             return
         self._proved[seen] = True
@@ -145,10 +154,9 @@ class Dialler:
 
 def network_of(address: Address) -> Network:
     """Where ``address`` leads; ``none``: nowhere, or to many."""
-    host = address.host
+    host = _ip_of(address)
     if host is None:
         return "name"
-    host = getattr(host, "ipv4_mapped", None) or host
     if host.is_loopback:
         return "loopback"
     if host.is_unspecified or host.is_multicast or host.is_reserved:
@@ -158,10 +166,18 @@ def network_of(address: Address) -> Network:
 
 def _host_of(address: Address) -> str:
     """What is common to all addresses of one house."""
-    host = address.host
+    host = _ip_of(address)
     if host is None:
         return address.hostname
-    mapped = getattr(host, "ipv4_mapped", None)
-    if mapped is None and host.version == 6:
-        return str(ipaddress.ip_network((host, 64), strict=False))
-    return str(mapped or host)
+    return str(host if host.version == 4 else ipaddress.ip_network((host, 64), strict=False))
+
+
+def _place_of(address: Address) -> str:
+    """Where its peer is seen on that way: at a host, or behind a relay, which is not at that host."""
+    host = _host_of(address)
+    return f"{host}/p2p-circuit" if host and address.relayed else host
+
+
+def _ip_of(address: Address) -> IPAddress | None:
+    """The IP address that it begins with, in the shortest version."""
+    return getattr(address.host, "ipv4_mapped", None) or address.host

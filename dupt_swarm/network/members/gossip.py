@@ -6,19 +6,21 @@ Records are signed, so anybody may pass them on.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import random
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import msgpack
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.network.members.identity import is_owner_tag
-from dupt_swarm.network.members.known import KNOWN_MAX
 from dupt_swarm.network.members.replicas import Replicas
-from dupt_swarm.network.p2p.dht_messages import VALUE_BYTES_MAX, Row
+from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX, ENTRY_TYPES, VALUE_BYTES_MAX, Row
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
@@ -29,7 +31,6 @@ FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
 STALE_SECONDS = 5.0
 REPLY_BYTES = METHODS["rpc_records"].reply - 64
 NAME_BYTES = 8  # of the hash of an owner tag, to say which records one knows
-_ROW_TYPES = [bytes, bytes, float]
 
 
 class Gossip(ServicerBase):  # type: ignore[misc]
@@ -79,9 +80,16 @@ class Gossip(ServicerBase):  # type: ignore[misc]
                 await asyncio.gather(*map(self.ask, await self.partners()), return_exceptions=True)
 
     async def partners(self) -> set[str]:
-        """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody."""
+        """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody.
+
+        Of those met one that is connected too, if any is: most of them may be gone.
+        """
         connected = {str(peer.peer_id) for peer in await self._p2p.list_peers()}
-        choices = (self._met_others(), sorted(connected.intersection(self._known())))
+        met = self._met_others()
+        choices = (
+            [peer_id for peer_id in met if peer_id in connected] or met,
+            sorted(connected.intersection(self._known())),
+        )
         return {random.choice(choice) for choice in choices if choice}
 
     def _met_others(self) -> list[str]:
@@ -99,23 +107,21 @@ class Gossip(ServicerBase):  # type: ignore[misc]
             stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
             reply = await stub.rpc_records(BytesValue(value=request))
         try:
-            self._records.merge(read_rows(unpack(reply.value), most=KNOWN_MAX))
+            rows, malformed = read_rows(unpack(reply.value), most=ENTRIES_MAX)
         except ValueError:
             self._p2p.refused["form"] += 1
             raise
+        self._p2p.refused.update(+Counter(form=malformed))
+        self._records.merge(rows)
 
-    def _news_to(self, told: dict[bytes, float]) -> list[Row]:
-        rows = [
-            row
-            for row in self._records.rows
-            if row.expires > told.get(_name(row.subkey), 0.0) + STALE_SECONDS
-        ]
+    def _news_to(self, told: dict[bytes, float]) -> Iterator[Row]:
+        rows = self._records.rows
         random.shuffle(rows)  # whoever lacks more than fits in here is told the rest by others
-        return rows
+        return (row for row in rows if row.expires > told.get(_name(row.subkey), 0.0) + STALE_SECONDS)
 
 
-def _packed(rows: list[Row]) -> bytes:
-    """As many of ``rows`` as an answer has room for."""
+def _packed(rows: Iterable[Row]) -> bytes:
+    """As many of ``rows`` as an answer has room for; no more are looked for."""
     room, some = REPLY_BYTES, []
     for row in rows:
         room -= len(row.subkey) + len(row.value) + 32
@@ -134,29 +140,33 @@ def read_request(data: bytes) -> tuple[list[Row], dict[bytes, float]]:
     tree = unpack(data)
     if not isinstance(tree, list) or len(tree) != 2 or not isinstance(tree[1], list):
         raise ValueError("not a request for records")
-    told = tree[1][:KNOWN_MAX]
+    told = tree[1][:ENTRIES_MAX]
     if not all(isinstance(each, list) and list(map(type, each)) == [bytes, float] for each in told):
         raise ValueError("not a list of known records")
-    return read_rows(tree[0], most=1), dict(told)
+    own, malformed = read_rows(tree[0], most=1)
+    if malformed:
+        raise ValueError("a malformed record of one's own")
+    return own, dict(told)
 
 
-def read_rows(tree: object, most: int) -> list[Row]:
-    """Records as another peer told them, still to be checked.
+def read_rows(tree: object, most: int) -> tuple[list[Row], int]:
+    """Records as another peer told them, still to be checked, and how many more that are malformed.
 
     Raises:
-        ValueError: they are malformed, or too many.
+        ValueError: it is no list, or they are too many.
     """
     if not isinstance(tree, list) or len(tree) > most:
         raise ValueError("not a list of records")
-    rows = []
-    for each in tree:
-        if not isinstance(each, list) or list(map(type, each)) != _ROW_TYPES:
-            raise ValueError("a malformed record")
-        if not is_owner_tag(each[0]) or len(each[1]) > VALUE_BYTES_MAX:
-            raise ValueError("a record that is too long, or of nobody")
-        rows.append(Row(*each))
-    return rows
+    rows = [Row(*each) for each in tree if _is_row(each)]
+    return rows, len(tree) - len(rows)
 
 
+def _is_row(each: Any) -> bool:
+    """Whether it has the form of a record, of somebody, that is not too long."""
+    formed = isinstance(each, list) and list(map(type, each)) == ENTRY_TYPES
+    return formed and is_owner_tag(each[0]) and len(each[1]) <= VALUE_BYTES_MAX
+
+
+@functools.lru_cache(maxsize=2 * ENTRIES_MAX)
 def _name(subkey: bytes) -> bytes:
     return hashlib.sha256(subkey).digest()[:NAME_BYTES]

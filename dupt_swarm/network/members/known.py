@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 
 from hivemind.utils import get_dht_time
 
+from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX
+
 Subkey = bytes
 Signed = tuple[bytes, float]  # a signed value, and until when it is valid
-
-KNOWN_MAX = 1024  # as many as one dictionary of the DHT has
 
 
 class KnownRecords:
     """The newest record of each owner until it expires.
 
     When all places are taken, those that are known keep theirs, and newcomers wait until one is free. Mates
-    take that of somebody who is none.
+    take that of the newest who is none.
     """
 
     def __init__(self, is_mate: Callable[[Subkey], bool] = lambda _: False) -> None:
@@ -30,14 +30,14 @@ class KnownRecords:
             return False
         if subkey in self._records:
             return self._records[subkey][1] < expires
-        return len(self._records) < KNOWN_MAX or self._is_mate(subkey)
+        return len(self._records) < ENTRIES_MAX or self._is_mate(subkey)
 
     def take(self, subkey: Subkey, signed: bytes, expires: float) -> None:
         """Keep a record that has been checked, if it is news."""
         if not self.is_news(subkey, expires):
             return
-        if subkey not in self._records and len(self._records) >= KNOWN_MAX:
-            out = next((each for each in self._records if not self._is_mate(each)), None)
+        if subkey not in self._records and len(self._records) >= ENTRIES_MAX:
+            out = next((each for each in reversed(self._records) if not self._is_mate(each)), None)
             if out is None:
                 return
             del self._records[out]
@@ -47,10 +47,6 @@ class KnownRecords:
         """Give the places of those free that were silent for too long."""
         now = get_dht_time()
         self._records = {subkey: entry for subkey, entry in self._records.items() if entry[1] > now}
-
-    def expires(self, subkey: Subkey) -> float:
-        """Until when the record of this owner is valid; 0 if there is none."""
-        return self._records[subkey][1] if subkey in self._records else 0.0
 
     def __iter__(self) -> Iterator[tuple[Subkey, bytes, float]]:
         return iter([(subkey, *entry) for subkey, entry in self._records.items()])

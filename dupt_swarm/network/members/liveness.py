@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 
 from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.network.members.membership import Membership
@@ -34,23 +35,41 @@ class FailureDetector:
                 await self.feel(self._member.view)
 
     async def feel(self, view: View) -> None:
-        """Dial the peers of ``view`` that may be dead, each as often as its addresses may be dialled."""
+        """Dial the peers of ``view`` that may be dead, each as often as its addresses may be dialled.
+
+        Those come first that were seen at an address: of invented ones there may be any number.
+        """
         connected = {*await self._dialler.connected(), self._member.peer_id}
         missing = [peer for peer in view.oracles if peer.peer_id not in connected]
-        due = [peer for peer in missing if any(map(self._dialler.may, _ways_of(peer)))][:CALLED_AT_ONCE]
+        due = [peer for peer in missing if self._ways_now(peer)]
+        random.shuffle(due)
+        due = sorted(due, key=self._is_unseen)[:CALLED_AT_ONCE]
         refused = await asyncio.gather(*map(self._refuses, due))
         dead = tuple(peer.peer_id for peer, gone in zip(due, refused, strict=True) if gone)
         self._member.suspect(dead)
 
     async def _refuses(self, peer: Peer) -> bool:
-        """Whether nobody listens at any address of ``peer`` that may be dialled now."""
+        """Whether nobody listens at any address of ``peer`` that may be dialled now.
+
+        It must have been seen at one of them, or none be left: a router refuses its own outside address.
+        """
+        ways = _ways_of(peer)
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                outcomes = [await self._dialler.dial(way) for way in _ways_of(peer)]
+                outcomes = [(way, await self._dialler.dial(way)) for way in ways]
         except TimeoutError:
             return False
-        reasons = [reason for reason in outcomes if reason is not None]
-        return bool(reasons) and all("refused" in reason for reason in reasons)
+        tried = [(way, reason) for way, reason in outcomes if reason is not None]
+        if not all("refused" in reason for _, reason in tried):
+            return False
+        return any(self._dialler.is_proved(way) for way, _ in tried) or 0 < len(tried) == len(ways)
+
+    def _ways_now(self, peer: Peer) -> list[Address]:
+        return [way for way in _ways_of(peer) if self._dialler.may(way)]
+
+    def _is_unseen(self, peer: Peer) -> bool:
+        """Whether it was seen at no address that may be dialled now."""
+        return not any(map(self._dialler.is_proved, self._ways_now(peer)))
 
 
 def _ways_of(peer: Peer) -> list[Address]:

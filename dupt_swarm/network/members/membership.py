@@ -154,7 +154,11 @@ class Membership:
                     await self.publish()
 
     def _is_mate(self, tag: bytes) -> bool:
-        return tag == self._tag or peer_id_of(tag) in self.attendance.mates
+        try:
+            return tag == self._tag or peer_id_of(tag) in self.attendance.mates
+        except Exception:
+            # A malformed key raises in cryptography.
+            return False
 
     def _alive(self, peer: Peer) -> bool:
         record = peer.record

@@ -138,7 +138,7 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
 
 
 def _name_of(record: DHTRecord) -> bytes:
-    fields = msgpack.packb([record.key, record.subkey, record.value, float(record.expiration_time)])
+    fields = msgpack.packb([record.key, record.subkey, record.value, record.expiration_time])
     return hashlib.sha256(fields).digest()
 
 

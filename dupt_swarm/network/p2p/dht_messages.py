@@ -20,11 +20,12 @@ SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
 VALUE_BYTES_MAX = 2048  # a record with its signature has at most 1892
 ITEM_BYTES_MAX = SUBKEY_BYTES_MAX + VALUE_BYTES_MAX + 32  # of a dictionary
 FOUND_MAX = 16  # keys to look up at once: hivemind asks for no more
-ENTRIES_MAX = 4096  # under one key of an answer
+ENTRIES_MAX = 1024  # of one dictionary that is kept: with 2.3 KB each, half of what fits into one message
+TOLD_ENTRIES_MAX = 4096  # under one key of an answer
 NEIGHBOURS_MAX = 20  # hivemind's `bucket_size`: so many are told
 DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place
 ROW_FIELDS = 3  # of a dictionary, and of each `Row` in it
-_ENTRY_TYPES = ([bytes, bytes, float], [bytes, bytes, int])
+ENTRY_TYPES = [bytes, bytes, float]  # not a whole number: it would be signed differently
 
 
 class Entry(NamedTuple):
@@ -167,7 +168,7 @@ def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:
     result.nearest_node_ids[:] = [place for place, _ in believed]
     result.nearest_peer_ids[:] = [peer for _, peer in believed]
     if result.type == dht_pb2.FOUND_DICTIONARY:
-        entries, malformed = _entries_in(result.value, ENTRIES_MAX)
+        entries, malformed = _entries_in(result.value, TOLD_ENTRIES_MAX)
         refused.update(+Counter(form=malformed))
         # When it expires follows from its entries: what never expires would be kept, and nobody asked again.
         latest = max((expires for _, _, expires in entries), default=0)
@@ -201,7 +202,7 @@ def _entry_of(item: bytes) -> Row | None:
         row = unpack_row(item, ROW_FIELDS) if len(item) <= ITEM_BYTES_MAX else []
     except ValueError:
         return None
-    if [type(each) for each in row] not in _ENTRY_TYPES:
+    if [type(each) for each in row] != ENTRY_TYPES:
         return None
     entry = Row(*row)  # type: ignore[arg-type]
     short = len(entry.subkey) <= SUBKEY_BYTES_MAX and len(entry.value) <= VALUE_BYTES_MAX

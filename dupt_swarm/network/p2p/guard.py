@@ -144,7 +144,7 @@ class GuardedP2P(MeteredP2P):
         self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
     ) -> None:
         """As inherited."""
-        longest = lengths_of(name).request
+        longest, calls = lengths_of(name).request, lengths_of(name).calls
 
         def streams(requests: Any, context: Any) -> Any:
             return _then_drain(handler(requests, context), requests)
@@ -155,7 +155,7 @@ class GuardedP2P(MeteredP2P):
 
         async def answer(request: Any, context: Any) -> Any:
             with self._admitted(context.remote_id, "call"):
-                self._count(context.remote_id, size=request.ByteSize())
+                self._count(context.remote_id, calls=calls - 1, size=request.ByteSize())
                 self._check(request, context.remote_id, longest)
                 async with self._time_limit():
                     return await self._store_or(handler, request, context)

@@ -15,12 +15,12 @@ from hivemind.dht.validation import DHTRecord
 from hivemind.p2p import PeerID
 from hivemind.utils.timed_storage import TimedStorage, ValueWithExpiration
 
+from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX
+
 # Entries of one answer.
 INVALID_MAX = 256
 # Entries that were replaced and have not expired, beyond as many as there are others.
 REPLACED_MAX = 64
-# Entries of one dictionary: with 2.3 KB each, half of what fits into one message.
-ENTRIES_MAX = 1024
 
 
 def mend(node: DHTNode) -> None:
@@ -120,7 +120,7 @@ def forget_replaced(node: DHTNode) -> None:
 def bound_dictionaries(node: DHTNode) -> None:
     """From now on no dictionary that is kept here outgrows a message: nobody could be told anything of it.
 
-    Members' entries come before those of others, and what is there before what is new.
+    Members' entries come before those of others, and what is older before what is newer.
     """
     storage, limits, refused = node.protocol.storage, node.p2p.limits, node.p2p.refused
     store = storage.store_subkey
@@ -130,7 +130,7 @@ def bound_dictionaries(node: DHTNode) -> None:
         kept = found.value if found is not None else None
         if isinstance(kept, DictionaryDHTValue) and subkey not in kept and len(kept) >= ENTRIES_MAX:
             refused["full"] += 1
-            out = next((each for each, _ in kept.items() if each not in limits.subkeys), None)
+            out = next((each for each in reversed(kept.data) if each not in limits.subkeys), None)
             if subkey not in limits.subkeys or out is None:
                 return False
             del kept[out]

@@ -9,7 +9,7 @@ FRAME_BYTES_MAX = 2 << 20
 # The daemon's own limit of a message that is no stream.
 UNARY_BYTES_MAX = 4 << 20
 CHUNK_BYTES_MAX = (1 << 20) + 64
-# A peer stores its own record, some 2 KB, or the other few entries that are its own.
+# A peer stores its own record, with its owner tag 2.3 KB at most.
 STORE_BYTES_MAX = 1 << 18
 NAME_BYTES_MAX = 128  # a digest
 
@@ -19,11 +19,13 @@ class Lengths:
     """Of one method: the most bytes of a request, of each of its replies, and seconds of a whole stream.
 
     They are known before anything is parsed, and whatever drips just inside the limits of its parts ends too.
+    And as how many ``calls`` one counts that is no stream, where its answer takes as long as theirs.
     """
 
     request: int = FRAME_BYTES_MAX
     reply: int = FRAME_BYTES_MAX
     seconds: float = 3600.0
+    calls: int = 1
 
 
 METHODS = {
@@ -38,7 +40,7 @@ METHODS = {
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
     "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX, seconds=900.0),  # 64 of them, at 75 KB/s
     "rpc_agree": Lengths((1 << 18) + 64, (1 << 18) + 64),
-    "rpc_records": Lengths(32_000, 1 << 16),
+    "rpc_records": Lengths(32_000, 1 << 16, calls=50),  # members ask once or twice in four seconds
     "rpc_dial_back": Lengths(16_000, 32_000),
 }
 

@@ -69,6 +69,14 @@ class Budget:
         self.filled, self.used = now, min(wanted, at_once)
         return wanted <= at_once
 
+    def take_if_left(self, amount: float, rate: float, at_once: float, now: float) -> bool:
+        """As `take`, but what is refused costs nothing: of what this peer itself wants to do."""
+        before = self.filled, self.used
+        taken = self.take(amount, rate, at_once, now)
+        if not taken:
+            self.filled, self.used = before
+        return taken
+
 
 @dataclass
 class Account:

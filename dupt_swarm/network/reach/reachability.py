@@ -108,9 +108,9 @@ async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdi
     """Find out how others can call the peer whose first daemon is ``p2p``.
 
     Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
-    them say counts. Who cannot be dialled uses them, and peers that they know, as relays; who can be dialled
-    at a public address relays for others. If nobody is there to ask, it counts as dialled: whoever finds it
-    has done so.
+    those say that see where it comes from counts. Who cannot be dialled uses them, and peers that they know,
+    as relays; who can be dialled at a public address relays for others. If nobody is there to ask, it counts
+    as dialled: whoever finds it has done so.
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
@@ -118,7 +118,7 @@ async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdi
     if len(_ids_of(reached)) < ASKED_MIN:
         reached += await _connect_soon(p2p, [each for each in known if each not in reached][:KNOWN_MAX])
     answers = await _ask(p2p, reached, own)
-    if reached and not most(map(_could_dial, answers)):
+    if reached and not is_dialled(answers):
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check the addresses announced", ", ".join(own))
         # In turn, so that none of those asked fills all places with relays of its choice.
@@ -230,6 +230,16 @@ async def _ask(p2p: P2P, reached: Sequence[str], own: Sequence[str]) -> list[Ans
     return [reply for reply in replies if isinstance(reply, Answer)]
 
 
+def is_dialled(answers: Iterable[Answer]) -> bool:
+    """Whether most of those who could tell have dialled this peer."""
+    return most(map(_could_dial, _witnesses(answers)))
+
+
+def _witnesses(answers: Iterable[Answer]) -> list[Answer]:
+    """Those of who sees where this peer comes from: over a relay nobody does, and nothing is checked."""
+    return [answer for answer in answers if answer.observed]
+
+
 def _could_dial(answer: Answer) -> bool:
     return "" in answer.reasons.values()
 
@@ -242,7 +252,7 @@ def most(votes: Iterable[bool]) -> bool:
 
 def with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
     """Own addresses with the public one that most others dialled, if it is not among them; else nothing."""
-    known = [Address.parse(text) for text in own]
+    known, answers = [Address.parse(text) for text in own], _witnesses(answers)
     for host in dict.fromkeys(answer.observed for answer in answers):
         observed = Address(f"/ip4/{host}").host
         if observed is None or not observed.is_global or any(each.host == observed for each in known):

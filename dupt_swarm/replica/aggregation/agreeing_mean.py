@@ -42,7 +42,8 @@ class AgreeingMean:
         likeness = [
             dot(column, found) / norm for column, norm in zip(zip(*towards, strict=True), norms, strict=True)
         ]
-        least = AGREEMENT * statistics.median_low(likeness)
+        # Where all point elsewhere the median is negative, and the nearest is farther than a part of it.
+        least = min(AGREEMENT * statistics.median_low(likeness), max(likeness))
         agreeing = [float(each >= least) for each in likeness]
         return bounded.combined([each / sum(agreeing) for each in agreeing])
 

@@ -46,14 +46,16 @@ def products(parts: Iterable[Sequence[Tensor]], count: int) -> list[list[float]]
     total = torch.zeros(count, count, dtype=torch.float64)
     rounded = torch.empty(count, _SLICE, dtype=torch.float64)
     for alike in parts:
-        exponents = torch.tensor([_exponent(part) for part in alike])
+        # Products with powers of two are exact. (`torch.ldexp` may compute those in fp32.)
+        scales = [math.ldexp(1.0, _exponent(part) - _BITS) for part in alike]
+        units = torch.tensor(scales, dtype=torch.float64)
         sums = torch.zeros_like(total)
         for pieces in zip(*(torch.split(part, _SLICE) for part in alike), strict=True):
             rows = rounded[:, : len(pieces[0])]
-            for row, piece, exponent in zip(rows, pieces, exponents.tolist(), strict=True):
-                row.copy_(piece).mul_(2.0 ** (_BITS - exponent)).round_()
+            for row, piece, scale in zip(rows, pieces, scales, strict=True):
+                row.copy_(piece).mul_(1.0 / scale).round_()
             sums += rows @ rows.T
-        total += torch.ldexp(sums, exponents + exponents[:, None] - 2 * _BITS)
+        total += sums * units * units[:, None]
     return total.tolist()
 
 

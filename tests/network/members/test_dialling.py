@@ -14,6 +14,7 @@ from dupt_swarm.network.members.dialling import (
     Dialler,
     network_of,
 )
+from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from tests.support.loopback import NOBODY, NOBODY_ID
@@ -90,7 +91,7 @@ def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
     for _ in range(9):
         assert dial_all(dialler, [public(0)]) == [REFUSED]
         before = clock.now
-        while not dialler.may(public(0)) or dialler._tries_of("8.8.0.1").until > clock.now:
+        while not dialler.may(public(0)):
             clock.now += AGAIN_SECONDS
         times.append(clock.now - before)
     assert times == [min(AGAIN_SECONDS * 2**n, LONGEST_SECONDS) for n in range(9)]
@@ -102,7 +103,15 @@ def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
     dialler = Dialler(NoDaemon(), clock=Clock())
     dial_all(dialler, [public(0, port) for port in range(1, 101)])
     assert len(calls) == TOLERATED_AT_HOST + 1
-    assert dialler._p2p.refused == {"dial": 100 - len(calls)}
+    assert not any(dialler.may(public(0, port)) for port in range(1, 201))
+    assert dialler.may(public(1))
+
+
+def test_what_is_only_looked_up_is_not_remembered() -> None:
+    """Asking whether addresses may be dialled takes no memory, and no place of those that were."""
+    dialler = Dialler(NoDaemon(), clock=Clock())
+    assert all(map(dialler.may, map(public, range(100))))
+    assert len(dialler._addresses) == len(dialler._hosts) == 0
 
 
 def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
@@ -112,8 +121,40 @@ def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
     dial_all(dialler, map(public, range(200)))
     assert len(calls) == DIALS_AT_ONCE
     clock.now += 1.0
-    dial_all(dialler, map(public, range(200)))
-    assert len(calls) <= DIALS_AT_ONCE + dialling.DIALS_PER_SECOND
+    dial_all(dialler, map(public, range(200, 400)))
+    assert len(calls) == DIALS_AT_ONCE + dialling.DIALS_PER_SECOND
+    assert dialler._p2p.refused == {"dial": 400 - len(calls)}
+
+
+def test_who_tries_too_often_is_not_held_up_for_ever(calls) -> None:
+    """What was not dialled uses up nothing of what may be."""
+    clock = Clock()
+    dialler = Dialler(NoDaemon(), clock=clock)
+    dial_all(dialler, map(public, range(100)))
+    calls.clear()
+    for number in range(100):
+        clock.now += 0.125
+        dial_all(dialler, [public(1000 + number)])
+    assert len(calls) == 50
+
+
+def test_those_that_were_met_come_first(calls) -> None:
+    """However many others were dialled, a proved address is dialled, as often as it may be by itself."""
+    met = list(map(public, range(200)))
+    dialler = Dialler(NoDaemon(), map(str, met), clock=Clock())
+    dial_all(dialler, map(public, range(200, 300)))
+    calls.clear()
+    dial_all(dialler, met)
+    assert calls == list(map(str, met))
+    assert not any(map(dialler.may, met))
+
+
+def test_a_relay_is_not_where_its_clients_are() -> None:
+    """Who was met behind a relay is at this relay's host only by way of a relay."""
+    relayed = Address(f"/ip4/8.8.8.8/tcp/1/p2p/{NOBODY_ID}/p2p-circuit", NOBODY_ID)
+    dialler = Dialler(NoDaemon(), [str(relayed)])
+    assert dialler.is_proved(relayed)
+    assert not dialler.is_proved(Address("/ip4/8.8.8.8/tcp/1", NOBODY_ID))
 
 
 def test_memory_is_bounded(calls, monkeypatch) -> None:
@@ -123,7 +164,7 @@ def test_memory_is_bounded(calls, monkeypatch) -> None:
     dialler = Dialler(NoDaemon(), map(str, map(public, range(100))), clock=Clock())
     dial_all(dialler, map(public, range(500)))
     assert len(calls) == 500
-    assert len(dialler._tries) <= 20 and len(dialler._proved) <= 20
+    assert all(len(kept) <= 20 for kept in (dialler._addresses, dialler._hosts, dialler._proved))
 
 
 def test_proved_addresses(stations, make_peer) -> None:
@@ -136,13 +177,28 @@ def test_proved_addresses(stations, make_peer) -> None:
             assert await dialler.connected() == frozenset()
             assert not dialler.is_proved(address)
             assert await dialler.dial(address) == ""
-            assert dialler.is_proved(address)
+            assert dialler.is_proved(address) and dialler.may(address)
             assert not dialler.is_proved(Address(address.way, NOBODY_ID))
             assert await dialler.connected() == {address.peer_id}
             liar = make_peer(NOBODY_ID, addresses=(address.way,))
             braggart = make_peer(address.peer_id, addresses=(address.way, "/ip4/8.8.8.8/tcp/1"))
             [met] = dialler.proved(View(0.0, (liar, braggart))).peers
             assert (met.peer_id, met.record.addresses) == (address.peer_id, (address.way,))
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_who_calls_meanwhile_proves_nothing(stations) -> None:
+    """A dial succeeds at once if the peer is connected already: that says nothing of the address."""
+
+    async def scenario() -> None:
+        async with stations(2) as [own, other]:
+            dialler = Dialler(own.p2p)
+            bystander = Address("/ip4/127.0.0.2/tcp/9", str(other.p2p.peer_id))
+            assert await dialler.connected() == frozenset()
+            assert await dial(other.p2p, own.address) == ""
+            assert await dialler.dial(bystander) == ""
+            assert not dialler.is_proved(bystander) and not dialler.may(bystander)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -1,9 +1,14 @@
+"""Who is suspected dead, and whom a peer calls to find out."""
+
 import asyncio
 
+from hivemind.p2p import PeerID
+
 from dupt_swarm.network.members.dialling import AGAIN_SECONDS, Dialler
-from dupt_swarm.network.members.liveness import FailureDetector
+from dupt_swarm.network.members.liveness import CALLED_AT_ONCE, FailureDetector
 from dupt_swarm.node.addresses import Address
-from dupt_swarm.node.view import View
+from dupt_swarm.node.view import Peer, View
+from tests.support.loopback import NOBODY as NOBODYS_ADDRESS
 from tests.support.loopback import NOBODY_ID as NOBODY
 
 SOMEBODY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
@@ -18,6 +23,77 @@ class Member:
 
     def suspect(self, peer_ids: tuple[str, ...]) -> None:
         self.suspected += peer_ids
+
+
+class Outcomes:
+    """Stands in for a dialler: what comes of each way, None if it is not dialled, and which are proved."""
+
+    def __init__(self, outcomes: dict[str, str | None], proved: tuple[str, ...] = ()) -> None:
+        self.outcomes, self._proved = outcomes, proved
+        self.asked: set[str] = set()
+
+    async def connected(self) -> frozenset[str]:
+        return frozenset()
+
+    def is_proved(self, address: Address) -> bool:
+        return address.way in self._proved
+
+    def may(self, address: Address) -> bool:
+        return address.way in self.outcomes
+
+    async def dial(self, address: Address) -> str | None:
+        self.asked.add(address.way)
+        return self.outcomes.get(address.way)
+
+
+def invented(number: int) -> str:
+    """The id of a peer that is none."""
+    return str(PeerID(b"\x12\x20" + number.to_bytes(32, "big")))
+
+
+def suspected(dialler: Outcomes, peer: Peer) -> bool:
+    member = Member(SOMEBODY)
+    asyncio.run(FailureDetector(dialler, member).feel(View(0.0, (peer,))))  # type: ignore[arg-type]
+    return member.suspected == [peer.peer_id]
+
+
+def test_a_router_that_refuses_its_own_address(make_peer) -> None:
+    """It says nothing of a neighbour whose other address was not dialled, unless that was met there."""
+    outside, inside = "/ip4/8.8.8.8/tcp/1", "/ip4/192.168.1.2/tcp/1"
+    peer = make_peer(NOBODY, addresses=(outside, inside))
+    refused = "connection refused"
+    assert not suspected(Outcomes({outside: refused}), peer)
+    assert suspected(Outcomes({outside: refused}, proved=(outside,)), peer)
+    assert suspected(Outcomes({outside: refused, inside: refused}), peer)
+    assert not suspected(Outcomes({outside: refused, inside: "timed out"}, proved=(outside,)), peer)
+    assert not suspected(Outcomes({outside: None}), peer)
+
+
+def test_invented_peers_take_no_place_of_those_met(stations, make_peer) -> None:
+    """However many records there are of peers that never were, a peer that was met is called at once."""
+
+    async def scenario() -> None:
+        async with stations(1) as [own]:
+            member = Member(str(own.p2p.peer_id))
+            ways = [f"/ip4/127.0.0.{2 + number}/tcp/9" for number in range(2 * CALLED_AT_ONCE)]
+            nobodies = [make_peer(invented(number), addresses=(way,)) for number, way in enumerate(ways)]
+            met = make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",))
+            dialler = Dialler(own.p2p, [NOBODYS_ADDRESS])
+            await FailureDetector(dialler, member).feel(View(0.0, (*nobodies, met)))  # type: ignore[arg-type]
+            assert NOBODY in member.suspected and len(member.suspected) == CALLED_AT_ONCE
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_everybody_has_a_turn(make_peer) -> None:
+    """Of more than are called at once, none waits behind the same others for ever."""
+    ways = {f"/ip4/8.8.8.{number}/tcp/1": None for number in range(2 * CALLED_AT_ONCE)}
+    view = View(0.0, tuple(make_peer(invented(each), addresses=(way,)) for each, way in enumerate(ways)))
+    dialler = Outcomes(dict(ways))
+    detector = FailureDetector(dialler, Member(SOMEBODY))  # type: ignore[arg-type]
+    for _ in range(50):
+        asyncio.run(detector.feel(view))
+    assert dialler.asked == set(ways)
 
 
 def test_who_refuses_calls_is_suspected(stations, make_peer) -> None:

@@ -10,10 +10,13 @@ from hivemind.dht.routing import DHTID
 from hivemind.dht.validation import DHTRecord
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members import known
+from dupt_swarm.network.members.identity import KEY_BEGINNINGS, TAG_BEGIN, TAG_BYTES, TAG_END, load_identity
 from dupt_swarm.network.members.membership import Membership, published
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import peers_key
+from dupt_swarm.network.p2p.dht_messages import Row
+from tests.support.signed_records import fresh_key, signed_record
 
 Members = list[Membership]
 
@@ -206,5 +209,22 @@ def test_a_cached_record_hides_no_others(members) -> None:
                 assert await protocol.call_store(keeper._node.peer_id, *entry, in_cache=True) == [True]
             fresh = Replicas(reader._node, peers_key(reader._manifest.swarm_id))
             assert set(await fresh.read()) == {member._tag for member in found}
+
+    run(scenario)
+
+
+def test_a_malformed_key_in_a_full_book(members, monkeypatch) -> None:
+    """A record whose owner tag only looks like one is passed over, and the rest of what was told is read."""
+    begin = TAG_BEGIN + KEY_BEGINNINGS[0]
+    nobody = Row(begin.ljust(TAG_BYTES - len(TAG_END), b"!") + TAG_END, b"value", get_dht_time() + 20)
+
+    async def scenario() -> None:
+        async with members() as found:
+            records, key = found[0].records, fresh_key()
+            early, late = (Row(*signed_record(found[0]._manifest, key, seconds)) for seconds in (10, 20))
+            records.merge([early])
+            monkeypatch.setattr(known, "ENTRIES_MAX", 1)
+            records.merge([nobody, late])
+            assert late in records.rows and early not in records.rows
 
     run(scenario)

@@ -352,3 +352,11 @@ def test_what_was_accepted_is_not_verified_again(make_manifest, monkeypatch) -> 
     forged = dataclasses.replace(record, value=value[:5] + b"x" + value[6:])
     assert [validator.validate(each) for each in (later, forged, record)] == [False, False, True]
     assert len(verified) == 3
+
+
+def test_when_it_expires_is_signed_as_it_is_written(manifest, mine, theirs, make_record) -> None:
+    """A whole number in the place of the same fraction is another record, and its signature fails."""
+    unsigned = dataclasses.replace(make_record(signed=False), expiration_time=float(int(get_dht_time()) + 20))
+    record = dataclasses.replace(unsigned, value=build_validator(manifest, mine).sign_value(unsigned))
+    assert theirs.validate(record)
+    assert not theirs.validate(dataclasses.replace(record, expiration_time=int(record.expiration_time)))

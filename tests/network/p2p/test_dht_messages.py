@@ -11,9 +11,9 @@ from hivemind.p2p import PeerID
 from hivemind.proto import dht_pb2
 
 from dupt_swarm.network.p2p.dht_messages import (
-    ENTRIES_MAX,
     FOUND_MAX,
     NEIGHBOURS_MAX,
+    TOLD_ENTRIES_MAX,
     check_dht_message,
     join_stored,
     split_store,
@@ -96,7 +96,8 @@ def test_neighbours_that_others_tell() -> None:
         dht_pb2.FindResponse(
             results=[
                 dht_pb2.FindResult(
-                    type=dht_pb2.FOUND_DICTIONARY, value=dictionary_of(*[[b"", b"", 1]] * (ENTRIES_MAX + 1))
+                    type=dht_pb2.FOUND_DICTIONARY,
+                    value=dictionary_of(*[[b"", b"", 1]] * (TOLD_ENTRIES_MAX + 1)),
                 )
             ]
         ),
@@ -128,6 +129,18 @@ def test_each_entry_is_stored_by_itself() -> None:
         response = dht_pb2.StoreResponse(store_ok=said)
         join_stored(response, groups)
         assert response.store_ok == meant
+
+
+def test_when_an_entry_expires_is_no_whole_number() -> None:
+    """An entry that says so is left out: what is passed on directly has none either."""
+    told = dictionary_of([b"a", b"1", 5], [b"b", b"2", 6.0])
+    request, refused = store_request((b"", told)), Counter[str]()
+    split_store(request, refused)
+    assert list(request.values) == [b"2"]
+    answer = dht_pb2.FindResponse(results=[dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=told)])
+    check_dht_message(answer, peer_id(1), refused)
+    assert b"\xa1b" not in answer.results[0].value and answer.results[0].expiration_time == 6.0
+    assert refused == {"form": 2}
 
 
 def test_unequal_lists_and_too_many_entries() -> None:

@@ -6,6 +6,7 @@ import msgpack
 from hivemind.dht.routing import DHTID
 from hivemind.utils import get_dht_time
 
+from dupt_swarm.network.p2p import hivemind_dht
 from dupt_swarm.network.p2p.hivemind_dht import REPLACED_MAX
 from dupt_swarm.network.p2p.limits import STORED_MAX
 
@@ -49,5 +50,23 @@ def test_the_same_entry_again_and_again(stations, make_manifest) -> None:
             assert found.value.get(b"subkey").expiration_time == now + 29 + 10 * REPLACED_MAX
             for kept in (storage, found.value):
                 assert len(kept.expiration_heap) <= REPLACED_MAX + 2
+
+    run(scenario)
+
+
+def test_who_gives_way_in_a_full_dictionary(stations, make_manifest, monkeypatch) -> None:
+    """A member takes the place of the newest who is none; whoever was there before a flood stays."""
+    monkeypatch.setattr(hivemind_dht, "ENTRIES_MAX", 3)
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer]:
+            storage, key, expires = peer.dht.protocol.storage, DHTID.generate(), get_dht_time() + 30
+            peer.p2p.limits.admit([], [b"member"])
+            stored = [
+                storage.store_subkey(key, subkey, TRUE, expires)
+                for subkey in (b"a", b"b", b"c", b"d", b"member")
+            ]
+            assert stored == [True, True, True, False, True]
+            assert set(storage.get(key).value.data) == {b"a", b"b", b"member"}
 
     run(scenario)

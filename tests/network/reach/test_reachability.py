@@ -7,6 +7,7 @@ from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
     Verdict,
+    is_dialled,
     most,
     own_addresses,
     probe,
@@ -128,6 +129,16 @@ def test_most_decide() -> None:
         *(True, False, False, False, True)
     ]
     assert most([True, True, False]) and not most([True, False, False])
+
+
+def test_who_is_asked_over_a_relay_has_no_vote() -> None:
+    """It checks nothing, as it does not see where the peer comes from: of the others most decide."""
+    own, asked = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm"], "/ip4/0.0.0.0/tcp/4001"
+    dialled, blind = Answer("8.8.8.8", {asked: ""}), Answer("", {asked: "not checked"})
+    assert is_dialled([blind, dialled, blind])
+    assert with_observed(own, [blind, dialled, blind])[0] == "/ip4/8.8.8.8/tcp/4001"
+    assert not is_dialled([blind, dialled, Answer("8.8.8.8", {asked: "refused"})])
+    assert not is_dialled([blind])
 
 
 def test_an_address_that_one_has_observed() -> None:

@@ -11,7 +11,14 @@ from hypothesis.extra import numpy as st_numpy
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation
-from dupt_swarm.replica.aggregation import Bounded, Rule, build_rule, sum_of_squares, trimmed_mean
+from dupt_swarm.replica.aggregation import (
+    Bounded,
+    Rule,
+    agreeing_mean,
+    build_rule,
+    sum_of_squares,
+    trimmed_mean,
+)
 from dupt_swarm.replica.aggregation.agreeing_mean import AGREEMENT
 from dupt_swarm.replica.aggregation.trimmed_mean import TrimmedMean
 
@@ -159,6 +166,14 @@ def test_who_agrees_is_who_the_formula_says(count, hostile) -> None:
     agreeing = towards >= AGREEMENT * np.sort(towards)[(count - 1) // 2]
     found = average(rule("agreeing_mean", hostile=hostile, radius=0.3, iterations=20), vectors)
     assert found == pytest.approx(inputs[agreeing].mean(axis=0), rel=1e-4, abs=1e-6)
+
+
+def test_where_all_point_elsewhere_the_nearest_agrees(monkeypatch) -> None:
+    """There is an average of somebody's contribution whatever the center is."""
+    monkeypatch.setattr(agreeing_mean, "center", lambda mixes, *_: [-1.0] * len(mixes))
+    vectors = draw(5, spread=0.1)
+    found = average(rule("agreeing_mean"), vectors)
+    assert any(found == pytest.approx(each, abs=1e-6) for each in clipped(vectors))
 
 
 @pytest.mark.parametrize("count", [3, 8, 16])

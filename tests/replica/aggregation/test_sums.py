@@ -109,6 +109,14 @@ def test_products_have_the_bits_of_whole_numbers(size) -> None:
         assert products(cut(vectors, size), 5) == expected
 
 
+def test_the_scale_of_products_is_exact(monkeypatch) -> None:
+    """Parts of any magnitude have it, and no library's powers: some of `torch.ldexp` are fp32 numbers."""
+    monkeypatch.setattr(torch, "ldexp", lambda values, exponents: values * 2.0 ** exponents.float())
+    vectors = np.random.default_rng(3).standard_normal((6, 100)).astype(np.float32)
+    vectors *= np.array([[1e37], [1e-37], [1e-44], [1.0], [3e20], [0.0]], np.float32)
+    assert products(cut(vectors, 50), 6) == whole_numbers(vectors, 50).tolist()
+
+
 def test_products_do_not_depend_on_the_order_of_vectors() -> None:
     """The same two vectors have the same product in any place."""
     vectors = np.random.default_rng(1).standard_normal((9, 50_001)).astype(np.float32)
