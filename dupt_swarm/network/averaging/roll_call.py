@@ -140,8 +140,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         try:
             while search.seconds < SEARCH_RATIO * self._patience:
                 search.note(self._present(state))
-                reachable = set(filter(self._companions.can_be_called, search.awaited))
-                coordinator = _drawn(reachable | me, state[1])
+                coordinator = _drawn(await self._candidates(search) | me, state[1])
                 if coordinator is None:
                     break
                 if coordinator == self._me:
@@ -155,6 +154,11 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             return None
         finally:
             gathering.leave(self._me)
+
+    async def _candidates(self, search: _Search) -> set[str]:
+        """Those connected, or in a group with us before: a record alone may name the address of a bystander."""
+        met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
+        return {each for each in search.awaited & met if self._companions.can_be_called(each)}
 
     async def _ask(self, coordinator: str, statement: Statement, search: _Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
