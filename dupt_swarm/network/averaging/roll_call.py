@@ -156,7 +156,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             gathering.leave(self._me)
 
     async def _candidates(self, search: _Search) -> set[str]:
-        """Those connected, or in a group with us before: a record alone may name the address of a bystander."""
+        """Those connected, or in a group with us before: a record may name the address of a bystander."""
         met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
         return {each for each in search.awaited & met if self._companions.can_be_called(each)}
 
