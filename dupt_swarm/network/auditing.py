@@ -63,8 +63,9 @@ class Auditor:
         known = [peer.peer_id for peer in connection.membership.view.peers]
         peers = list(dict.fromkeys([*connection.handshake.peer_ids, *known]))[:ASKED_MAX]
         logs = await asyncio.gather(*(_log_of(connection, peer) for peer in peers))
-        votes = Counter(entry for log in logs for entry in log)
-        entries = {entry.after: entry for entry, _ in reversed(votes.most_common())}
+        told = {entry: _without_votes(entry) for log in logs for entry in log}
+        common = Counter(_without_votes(entry) for log in logs for entry in log)
+        entries = {entry.after: entry for entry in sorted(told, key=lambda entry: common[told[entry]])}
         store = StateStore(connection.manifest, connection.exchange, host.tell)
         return cls(connection, store, peers, entries, {digest: who for (_, digest), who in held.items()})
 
@@ -97,7 +98,7 @@ class Auditor:
             return "no longer held", "nobody holds the state before it", None
         manifest = self.connection.manifest
         try:
-            check_evidence(entry, manifest.swarm_id)
+            check_evidence(entry, manifest.swarm_id, state.voters)
             blobs = await fetch_inputs(
                 manifest, self.connection.exchange, entry, state.anchor.numel(), self._donors
             )
@@ -123,6 +124,11 @@ class Auditor:
 
     async def _donors(self) -> list[str]:
         return self.peers
+
+
+def _without_votes(entry: LogEntry) -> LogEntry:
+    """What is the same for all who keep the entry."""
+    return entry.model_copy(update={"votes": ()})
 
 
 async def _log_of(connection: Connection, peer: str) -> list[LogEntry]:

@@ -28,7 +28,7 @@ from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.network.states.sync import StateSync
-from dupt_swarm.node.addresses import keep_ports
+from dupt_swarm.node.addresses import Address, keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
@@ -41,6 +41,8 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
 
 VIEW_SECONDS = 1.5
+# Reasons for which a round fails when the voters are not at one state.
+WITHOUT_QUORUM = ("no_group", "no_quorum")
 
 logger = logging.getLogger(__name__)
 
@@ -105,13 +107,15 @@ class Participant:
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)
         if after is not None:
-            self._replace(after)
+            self._replace(after, by_round=True)
             logger.info(
                 "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
                 *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
             )
         else:
             logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
+            if outcome.reason in WITHOUT_QUORUM:
+                self.sync.failed()
         left = 0 if after is not None else order.tokens
         self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
         name = self.store.name if after is not None else None
@@ -131,7 +135,7 @@ class Participant:
         if state == self.store.name:
             self._release()
         if self.store.newer is not None:
-            self._replace(self.store.newer)
+            self._replace(self.store.newer, by_round=False)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
@@ -174,9 +178,10 @@ class Participant:
     def on_view(self, view: View) -> None:
         """Draw the conclusions from a new view, and tell the trainer."""
         self.neighbours.note(view)
+        self.sync.hear()
         if not self.rounds.under_way:
-            self.sync.follow(view, self._on_newer_state)
-        elif self.store.is_behind(view, self.connection.membership.peer_id):
+            self.sync.follow(self._on_newer_state)
+        elif self.sync.ahead is not None:
             self.rounds.overtaken()
         self.host.tell(view)
         self.host.tell(self.connection.p2p.counts)
@@ -186,11 +191,13 @@ class Participant:
         if self.connection.settings.role == "bootstrap":
             await self.adopt(self.store.name)
 
-    def _replace(self, state: ReplicaState) -> None:
+    def _replace(self, state: ReplicaState, *, by_round: bool) -> None:
         """Make ``state`` the current one; the trainer is at the one before until it is told."""
         self._left.append(self.store.current)
         self.store.replace(state)
         self.memory.name(state)
+        self.connection.membership.voters = state.voters
+        self.sync.reached(by_round=by_round)
         self.serve()
 
     def _release(self) -> None:
@@ -206,14 +213,10 @@ class Participant:
             self.host.tell(CatchingUp(fetching=False, newer=self.store.name))
             return "stale"
         membership = self.connection.membership
-        view = membership.view
-        if get_dht_time() - view.time > VIEW_SECONDS:
+        if get_dht_time() - membership.view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
-            view = await membership.refresh()
-        if not self.store.is_behind(view, membership.peer_id):
-            return ""
-        self.on_view(view)
-        return "behind"
+            self.on_view(await membership.refresh())
+        return "" if self.sync.ahead is None else "behind"
 
 
 async def take_part(connection: Connection, order: Join, host: Host, stack: AsyncExitStack) -> Participant:
@@ -245,6 +248,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
+    membership.voters = store.current.voters
+    initial = [Address.of_peer(address).peer_id for address in settings.initial_peers]
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(
@@ -255,7 +260,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         memory=memory,
         rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
         log=log,
-        sync=StateSync(store, membership, replaying, host.tell),
+        sync=StateSync(store, membership, replaying, host.tell, initial),
         neighbours=neighbours,
     )
     node.serve()

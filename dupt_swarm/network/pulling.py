@@ -40,8 +40,7 @@ async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
     membership = connection.membership
     async with background(meet(connection.p2p, await membership.refresh())):
         if order.round is None:
-            # A single peer that claims the newest state must not choose what people take away.
-            state = await find_state(store, membership, connection.handshake, lambda view: view.agreed)
+            state = await find_state(store, membership, connection.handshake)
         else:
             state = await _state_after(order.round, store, connection)
     await asyncio.to_thread(save_state, state, order.path)

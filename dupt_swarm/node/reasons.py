@@ -19,6 +19,7 @@ FAILURES = (
     "cancelled",  # the peer was told to stop
     "node_lost",  # the node process ended in it
     "left_out",  # it ended without the own contribution, which counts in the next one
+    "no_quorum",  # not more than half of the voters who are there have signed for the state that follows
 )
 REJECTIONS = (
     "other",
@@ -28,6 +29,7 @@ REJECTIONS = (
     "not_finite",
     "norm",  # far larger than the others'
     "zeros",  # nothing but zeros
+    "probation",  # of a newcomer, where there are more of them than voters
 )
 REFUSALS = (
     "signature",  # of the record; missing, wrong or not the owner's

@@ -13,22 +13,6 @@ from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord
 
 
-@dataclass(frozen=True, order=True)
-class StateRank:
-    """Which of two replica states all should have: the greater one, compared field by field.
-
-    Attributes:
-        tokens: in the state; more win, so that two halves of a swarm that was split agree.
-        holders: how many peers hold it; more win, so that a peer whose memory went bad does not pass
-            that on.
-        digest: of the state, so that there are no ties.
-    """
-
-    tokens: int
-    holders: int
-    digest: str
-
-
 @dataclass(frozen=True)
 class Peer:
     """A record with the peer id that its signature proves."""
@@ -74,11 +58,6 @@ class View:
         return tuple(peer for peer in self.oracles if peer.record.at_work)
 
     @property
-    def best(self) -> Peer | None:
-        """A peer with the state of the highest rank: what to fetch, and to check before it is believed."""
-        return max(self.peers, key=self._rank_of, default=None)
-
-    @property
     def agreed(self) -> Peer | None:
         """A peer with the newest state that half of the oracles at work have reached: what to tell people.
 
@@ -95,10 +74,6 @@ class View:
     def without(self, peer_id: str) -> View:
         """This view but for one peer, if it is there."""
         return replace(self, peers=tuple(peer for peer in self.peers if peer.peer_id != peer_id))
-
-    def rank(self, tokens: int, digest: str) -> StateRank:
-        """The rank of state ``digest``, which has ``tokens``."""
-        return StateRank(tokens, self._holders[digest], digest)
 
     def speeds(self, limits: Limits) -> dict[str, float]:
         """Tokens per second of each oracle by peer id: 0 for those that are not at work.
@@ -133,15 +108,15 @@ class View:
     @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
-        best = self.best
+        agreed = self.agreed
         return tuple(
             peer
             for peer in self.peers
             if peer.record.role == "evaluator"
             and peer.record.evaluation is not None
             # Nobody can have measured a round that the swarm has not reached.
-            and best is not None
-            and peer.record.evaluation.round <= best.record.round
+            and agreed is not None
+            and peer.record.evaluation.round <= agreed.record.round
         )
 
     @property
@@ -206,8 +181,10 @@ class View:
     def _holders(self) -> Counter[str]:
         return Counter(peer.record.state_digest for peer in self.peers)
 
-    def _rank_of(self, peer: Peer) -> StateRank:
-        return self.rank(peer.record.swarm_tokens, peer.record.state_digest)
+    def _rank_of(self, peer: Peer) -> tuple[int, int, str]:
+        """Tokens, how many hold the state, and its digest, so that there are no ties."""
+        record = peer.record
+        return record.swarm_tokens, self._holders[record.state_digest], record.state_digest
 
 
 def _sampled_round(peer: Peer) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -40,8 +41,8 @@ class LogEntry(_Plain):
         description="of the group"
     )
     inputs: Annotated[tuple[Input, ...], Field(min_length=1, max_length=MEMBERS_MAX, strict=False)]
-    agreement: Signed = Field(
-        default="", description="the group's list, signed by its coordinator; none where nobody had to agree"
+    votes: Annotated[tuple[Signed, ...], Field(max_length=MEMBERS_MAX, strict=False)] = Field(
+        default=(), description="of members, for the state that follows; who keeps the entry may have others"
     )
 
     @property
@@ -49,9 +50,19 @@ class LogEntry(_Plain):
         """Of the blobs."""
         return [each.digest for each in self.inputs]
 
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Ids of the peers that ended the round together."""
+        return contributors_of(self.inputs, self.members)
+
     def to_bytes(self) -> bytes:
         """As it travels."""
         return self.model_dump_json(exclude_defaults=True).encode()
+
+
+def contributors_of(inputs: Sequence[Input], members: Sequence[str]) -> tuple[str, ...]:
+    """Whose contributions are in a round: of an average, those of all members of the group."""
+    return tuple(each.maker for each in inputs if each.maker) or tuple(members)
 
 
 _LOG = TypeAdapter(list[LogEntry])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -60,8 +60,12 @@ class NextState:
             self._finite = False
         self._hashes[number] = [chunk_hashes(each.numpy().data) for each in values]
 
-    def finish(self, tokens: int) -> ReplicaState:
-        """The state, once all parts were taken; ``tokens`` is what the average stands for.
+    def finish(self, tokens: int, members: Collection[str]) -> ReplicaState:
+        """The state, once all parts were taken.
+
+        Args:
+            tokens: what the average stands for.
+            members: ids of the peers that have ended the round together.
 
         Raises:
             OverflowError: it would not be finite.
@@ -70,4 +74,8 @@ class NextState:
             raise OverflowError("the outer step is not finite")
         by_section = zip(*(self._hashes[number] for number in range(len(self._places))), strict=True)
         hashes = [sha256 for section in by_section for part in section for sha256 in part]
-        return replace(self._after, swarm_tokens=self.before.swarm_tokens + tokens).hashed(hashes)
+        tokens, voters = (
+            self.before.swarm_tokens + tokens,
+            self.before.voters.after(self._after.round, members),
+        )
+        return replace(self._after, swarm_tokens=tokens, voters=voters).hashed(hashes)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms
+from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms, standings
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -21,6 +21,7 @@ from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.voters import Voters
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Measured:
         blob: its encoded values.
         tokens: those that it stands for.
         measure: what `measure` finds, which may be known before the others are there.
+        standing: for how much it counts; see `standings`.
     """
 
     blob: Blob
     tokens: int
     measure: Measure
+    standing: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,14 @@ def average_form(manifest: Manifest, numel: int) -> Form:
     return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
 
 
+def with_standings(
+    contributions: Sequence[tuple[Blob, int, Measure]], makers: Sequence[str], voters: Voters, state: str
+) -> list[Measured]:
+    """Contributions with the tokens that each stands for, and with how much it counts; see `standings`."""
+    counts = standings(makers, voters, state)
+    return [Measured(*each, count) for each, count in zip(contributions, counts, strict=True)]
+
+
 def average_of_shared(
     manifest: Manifest, contributions: Sequence[Measured], form: Form, take: Take
 ) -> Counted:
@@ -83,7 +94,8 @@ def average_of_shared(
     usable = [each for each in contributions if not each.measure.reason]
     if not usable:
         raise ValueError("no contribution of the round is sound")
-    moving = [each for each in usable if each.measure.norm] or usable
+    admitted = [each for each in usable if each.standing] or usable
+    moving = [each for each in admitted if each.measure.norm] or admitted
     norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
     keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio)
     sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
@@ -91,11 +103,20 @@ def average_of_shared(
     def parts() -> Iterator[list[Tensor]]:
         return map(list, zip(*(form.parts(each.blob) for each in sound), strict=True))
 
-    bounded = Bounded.of(parts, [each.measure.norm for each in sound], [float(each.tokens) for each in sound])
+    bounded = Bounded.of(
+        parts,
+        [each.measure.norm for each in sound],
+        [float(each.tokens) for each in sound],
+        [each.standing for each in sound],
+    )
     for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
         take(number, part)
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
-    rejected += Counter(zeros=len(usable) - len(moving), norm=keep.count(False))
+    rejected += Counter(
+        probation=len(usable) - len(admitted),
+        zeros=len(admitted) - len(moving),
+        norm=keep.count(False),
+    )
     return Counted(sum(each.tokens for each in sound), rejected)
 
 
@@ -136,22 +157,28 @@ def replay(
     form = form_of_inputs(manifest, entry.exchange, state.anchor.numel())
     for digest, claim in claims_of(entry).items():
         form.check(blobs[digest].index, claim)
-    inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
     after = NextState(build_outer(manifest), state, empty)
     give = {"share": _average_of_contributions, "reduce": _whole_average}[entry.exchange]
-    return after.finish(give(manifest, inputs, form, after.take))
+    tokens = give(manifest, state, entry, blobs, after.take)
+    return after.finish(tokens, entry.contributors)
 
 
 def _average_of_contributions(
-    manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take
+    manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
 ) -> int:
-    contributions = [Measured(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
-    return average_of_shared(manifest, contributions, form, take).tokens
+    form = contribution_form(manifest, state.anchor.numel())
+    inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
+    contributions = [(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
+    makers = [each.maker for each in entry.inputs]
+    counted = with_standings(contributions, makers, state.voters, state.digest)
+    return average_of_shared(manifest, counted, form, take).tokens
 
 
-def _whole_average(manifest: Manifest, inputs: Sequence[tuple[Blob, int]], form: Form, take: Take) -> int:
-    del manifest
-    [(blob, tokens)] = inputs
-    for number, part in enumerate(form.parts(blob)):
+def _whole_average(
+    manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
+) -> int:
+    form = average_form(manifest, state.anchor.numel())
+    [each] = entry.inputs
+    for number, part in enumerate(form.parts(blobs[each.digest])):
         take(number, part)
-    return tokens
+    return each.tokens

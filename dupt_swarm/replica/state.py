@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.voters import Voters
 
-KIND = "replica-state-1"
+KIND = "replica-state-2"
 Layout = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """Anchor, outer buffers, round and tokens; never modified in place, so a reference is a snapshot.
+    """Anchor, outer buffers, round, tokens and voters; never modified in place, so a reference is a snapshot.
 
     Attributes:
         round: rounds completed; the next round ends in state ``round + 1``.
@@ -27,6 +28,7 @@ class ReplicaState:
         layout: the shape of each parameter, in the order of ``model.parameters()``.
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
+        voters: whose word counts on the state that follows.
     """
 
     round: int
@@ -34,6 +36,7 @@ class ReplicaState:
     layout: Layout
     anchor: Tensor
     buffers: dict[str, Tensor]
+    voters: Voters = field(default_factory=Voters)
 
     @classmethod
     def initial(cls, parameters: Sequence[Tensor], buffer_names: Sequence[str]) -> ReplicaState:
@@ -78,6 +81,7 @@ class ReplicaState:
             "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
+            "voters": self.voters.to_json(),
         }
 
     @property
@@ -101,7 +105,8 @@ class ReplicaState:
         header = blob.index.header
         anchor, *buffers = (torch.frombuffer(section, dtype=torch.float32) for section in blob.sections)
         named = dict(zip(sorted(buffer_names), buffers, strict=True))
-        state = cls(header["round"], header["tokens_total"], layout, anchor, named)
+        voters = Voters.parse(header["voters"])
+        state = cls(header["round"], header["tokens_total"], layout, anchor, named, voters)
         state.__dict__["blob"] = blob  # already hashed while it arrived
         if not state.finite:
             raise ValueError("the replica state holds values that are not finite")
@@ -144,3 +149,4 @@ def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> N
         value = header.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
             raise ValueError(f"the replica state has an impossible {key}")
+    Voters.parse(header.get("voters"))

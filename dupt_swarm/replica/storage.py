@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.voters import Voters
 
 _ANCHOR, _BUFFER = "anchor", "buffer."
 
@@ -25,6 +26,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
         "round": state.round,
         "tokens_total": state.swarm_tokens,
         "layout": state.layout,
+        "voters": state.voters.to_json(),
         "digest": state.digest,
     }
     tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
@@ -54,7 +56,10 @@ def load_state(path: Path) -> ReplicaState:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         layout = tuple(tuple(shape) for shape in header["layout"])
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
-        state = ReplicaState(header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers)
+        voters = Voters.parse(header.get("voters", []))
+        state = ReplicaState(
+            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters
+        )
         if state.digest != header["digest"]:
             raise ValueError("the content does not match the digest saved with it")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
+from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
-from dupt_swarm.network.averaging.agreement import Decision, Report, Vote
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.roll import Roll
@@ -55,6 +55,7 @@ from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.log_entry import parse_log
 from dupt_swarm.replica.state import check_header
+from dupt_swarm.replica.voters import Voters
 from tests.hostile.inputs import MSGPACK_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
 from tests.support.tiny import tiny_manifest
@@ -304,7 +305,7 @@ def _answers() -> st.SearchStrategy[bytes]:
 
 
 def _reports() -> st.SearchStrategy[bytes]:
-    report = Report(1, frozenset({0, 1}), Vote(0, (0, 1)))
+    report = Report(1, frozenset({0, 1}), Acceptance(0, (0, 1)))
     return json_of(ReportMessage.of("ab" * 20, report).model_dump())
 
 
@@ -312,14 +313,14 @@ def _log() -> list[dict[str, Any]]:
     entry = {
         **{"round": 4, "before": "a" * 64, "after": "b" * 64, "exchange": "share", "members": list(_keys())},
         "inputs": [{"digest": "0" * 64, "tokens": 5, "maker": next(iter(_keys())), "statement": "abcd"}],
-        "agreement": "abcd",
+        "votes": ["abcd"],
     }
     return [entry, {**entry, "round": 5, "before": "b" * 64, "after": "c" * 64, "exchange": "reduce"}]
 
 
 def _read_log(data: bytes) -> None:
     for entry in parse_log(data):
-        check_evidence(entry, SWARM)
+        check_evidence(entry, SWARM, Voters())
 
 
 def _decode(case: tuple[str, int, bytes]) -> None:

@@ -1,7 +1,8 @@
 """Records that claim a state which is not to be had, stored by plain hivemind with a key of its own."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.joining.entry import find_state, get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
-from dupt_swarm.network.members.identity import load_identity, owner_tag
+from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.states.exchange import Exchange
@@ -20,6 +21,7 @@ from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.voters import Voters
 from tests.support.stranger import plain_node, stranger_beside
 
 NUMEL = 100
@@ -104,12 +106,24 @@ async def nothing_follows() -> None:
     """What a node does with a newer state, here."""
 
 
-@pytest.mark.parametrize("kind", ["more tokens than its index has", "a digest that nobody serves"])
-def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identities, kind) -> None:
-    """The node tries to fetch it once, and then is behind nobody."""
-    old, now = state_of(1), state_of(2)
-    digest = old.digest if "tokens" in kind else NOWHERE
-    key = load_identity(identities[3])
+def sync_of(peer: Peer, manifest, initial: Collection[str] = ()) -> StateSync:
+    replaying = Replaying(manifest, peer.exchange, RoundLog(1, 0), peer.store.empty, always=True)
+    peer.member.voters = peer.store.current.voters
+    return StateSync(peer.store, peer.member, replaying, lambda _: None, initial)
+
+
+async def listen(peer: Peer, sync: StateSync) -> None:
+    """Read all records, and fetch what they make us fetch."""
+    await peer.member.refresh()
+    sync.hear()
+    sync.follow(nothing_follows)
+    if sync.task is not None:
+        await sync.task
+
+
+def test_a_claim_moves_nobody(stations, manifest, make_peers, identities) -> None:
+    """Whatever a stranger says it has, no voter goes there, and none is held up."""
+    now, key = state_of(2), load_identity(identities[3])
 
     async def scenario() -> None:
         async with (
@@ -119,51 +133,60 @@ def test_an_empty_claim_blocks_no_rounds(stations, manifest, make_peers, identit
             validator = RSASignatureValidator(key)
             async with plain_node(p2p, started[0].address, validator=validator) as node:
                 mine, theirs = await make_peers(started)
-                await theirs.hold(old, now)  # the old one can still be fetched
-                mine.store.replace(now)
-                await claim(node, manifest, key, digest, 1 << 40)
-                view = await mine.member.refresh()
-                assert view.best.record.swarm_tokens == 1 << 40
-                assert mine.store.is_behind(view, mine.member.peer_id)
-                replaying = Replaying(manifest, mine.exchange, RoundLog(1, 0), mine.store.empty, always=True)
-                sync = StateSync(mine.store, mine.member, replaying, lambda _: None)
-                sync.follow(view, nothing_follows)
-                assert sync.task is not None
-                await sync.task
-                view = await mine.member.refresh()
-                assert [peer.peer_id for peer in view.peers] == [theirs.member.peer_id]
-                assert not mine.store.is_behind(view, mine.member.peer_id)
-                assert mine.store.newer is None
+                voters = Voters().after(1, [mine.member.peer_id, theirs.member.peer_id])
+                state = replace(now, voters=voters)
+                await theirs.hold(state)
+                await mine.hold(state)
+                sync = sync_of(mine, manifest)
+                await claim(node, manifest, key, NOWHERE, 1 << 40)
+                await listen(mine, sync)
+                assert len(mine.member.view.peers) == 3
+                assert (sync.ahead, sync.task, mine.store.newer) == (None, None, None)
 
     run(scenario)
 
 
-@pytest.mark.parametrize("kind", ["more tokens than its index has", "a digest that nobody serves"])
-def test_a_joiner_tries_the_next_candidate(stations, manifest, make_peers, identities, kind) -> None:
-    """A newcomer whose initial peers told it nothing passes over the empty claim, and gets the real state."""
-    old, now = state_of(1), state_of(2)
-    digest = old.digest if "tokens" in kind else NOWHERE
-    key = load_identity(identities[3])
+@pytest.mark.parametrize(("ahead", "followed"), [(1, False), (2, True)])
+def test_more_than_half_of_the_voters_are_followed(stations, manifest, make_peers, ahead, followed) -> None:
+    """Of two other voters both, where our own vote counts; the state is fetched from them."""
 
     async def scenario() -> None:
-        async with (
-            stations(2, manifest) as started,
-            stranger_beside(started[0].address, identity=identities[3]) as p2p,
-        ):
-            validator = RSASignatureValidator(key)
-            async with plain_node(p2p, started[0].address, validator=validator) as node:
-                mine, theirs = await make_peers(started)
-                await theirs.hold(old, now)
-                await claim(node, manifest, key, digest, 1 << 40)
-                handshake = Handshake({theirs.member.peer_id: hello_of("")}, manifest)
-                await get_first_state(mine.store, mine.member, handshake, None, None)
-                assert mine.store.name.digest == now.digest
+        async with stations(3, manifest) as started:
+            mine, *others = await make_peers(started)
+            voters = Voters().after(1, [each.member.peer_id for each in (mine, *others)])
+            old, new = (replace(state_of(round), voters=voters) for round in (2, 3))
+            await mine.hold(old)
+            for number, each in enumerate(others):
+                await each.hold(old, *([new] if number < ahead else []))
+            sync = sync_of(mine, manifest)
+            sync.reached(by_round=True)
+            await listen(mine, sync)
+            expected = new.digest if followed else None
+            assert (mine.store.newer.digest if mine.store.newer else None) == expected
+
+    run(scenario)
+
+
+def test_whoever_knows_no_voter_follows_the_peers_that_it_was_given(stations, manifest, make_peers) -> None:
+    """Others may be as many as they like."""
+    honest, lie = state_of(3), state_of(9)
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as started:
+            mine, *others = await make_peers(started)
+            await mine.hold(state_of(2))
+            for peer, state in zip(others, (lie, honest, lie), strict=True):
+                await peer.hold(state)
+            sync = sync_of(mine, manifest, [others[1].member.peer_id])
+            await listen(mine, sync)
+            assert mine.store.newer is not None
+            assert mine.store.newer.digest == honest.digest
 
     run(scenario)
 
 
 def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_peers, identities) -> None:
-    """After one empty claim comes the state of the initial peers, however many others claim more."""
+    """The first state is that of most of the initial peers, however many others claim more."""
     now = state_of(2)
 
     async def scenario() -> None:
@@ -181,13 +204,40 @@ def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_pe
             await get_first_state(mine.store, mine.member, handshake, None, None)
             assert mine.store.name.digest == now.digest
             claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
-            assert sorted(claims) == [200, 1 << 40]  # one was tried, and the others were not
+            assert sorted(claims) == [200, 1 << 40, 1 << 40]  # none of theirs was tried
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["more tokens than its index has", "a digest that nobody serves"])
+def test_a_joiner_tries_what_an_initial_peer_had_before(
+    stations, manifest, make_peers, identities, kind
+) -> None:
+    """What its record claims cannot be had; what it said when it was asked can."""
+    old, now = state_of(1), state_of(2)
+    digest = old.digest if "tokens" in kind else NOWHERE
+    key = load_identity(identities[3])
+
+    async def scenario() -> None:
+        async with (
+            stations(2, manifest) as started,
+            stranger_beside(started[0].address, identity=identities[3]) as p2p,
+        ):
+            validator = RSASignatureValidator(key)
+            async with plain_node(p2p, started[0].address, validator=validator) as node:
+                mine, theirs = await make_peers(started)
+                await theirs.hold(old, now)
+                await claim(node, manifest, key, digest, 1 << 40)
+                liar = peer_id_of(owner_tag(key))
+                handshake = Handshake({liar: hello_of(now.digest)}, manifest)
+                await get_first_state(mine.store, mine.member, handshake, None, None)
+                assert mine.store.name.digest == now.digest
 
     run(scenario)
 
 
 def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
-    """A state that one peer claims and really gives is not taken away, unless half of the oracles have it."""
+    """Where no initial peer tells what it has, only what half of the oracles have is taken away."""
     honest, lie = state_of(2), state_of(9)
 
     async def scenario() -> None:
@@ -195,10 +245,8 @@ def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) 
             puller, *others = await make_peers(started)
             for peer, state in zip(others, (honest, honest, lie), strict=True):
                 await peer.hold(state)
-            handshake = Handshake({others[2].member.peer_id: hello_of(lie.digest)}, manifest)
-            found = await find_state(puller.store, puller.member, handshake, lambda view: view.agreed)
+            handshake = Handshake({"QmGone": hello_of("")}, manifest)
+            found = await find_state(puller.store, puller.member, handshake)
             assert found.digest == honest.digest
-            believing = await find_state(puller.store, puller.member, handshake, lambda view: view.best)
-            assert believing.digest == lie.digest
 
     run(scenario)

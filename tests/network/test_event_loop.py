@@ -23,7 +23,7 @@ from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
-from tests.support.averages import DIGEST, Collected, open_averaging
+from tests.support.averages import DIGEST, NOBODY, Collected, open_averaging
 from tests.support.contributions import encoded, put
 from tests.support.loopback import LOOPBACK
 from tests.support.memory import leave
@@ -142,7 +142,7 @@ def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch
             averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
             taken = [Collected() for _ in peers]
             offers = [
-                Offer(encoded(torch.full((NUMEL,), value), manifest), 10, 7, DIGEST, each.take)
+                Offer(encoded(torch.full((NUMEL,), value), manifest), 10, 7, DIGEST, NOBODY, each.take)
                 for value, each in zip((1.0, 3.0), taken, strict=True)
             ]
             with Passes(monkeypatch) as passes:

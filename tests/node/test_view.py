@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from dupt_swarm.manifest import Limits
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import StateRank, View
+from dupt_swarm.node.view import View
 
 A, B = "a" * 64, "b" * 64
 
@@ -21,24 +21,6 @@ def test_oracles(make_peer) -> None:
     """Those who train are oracles, the bootstrap is not."""
     view = View(1000.0, (make_peer("a"), make_peer("b", role="bootstrap")))
     assert [peer.peer_id for peer in view.oracles] == ["a"]
-
-
-def test_best_has_most_tokens(make_peer) -> None:
-    """The best peer has most tokens, then the greater digest, whatever its role and its round."""
-    peers = (
-        make_peer("a", swarm_tokens=100, state_digest=B, round=99),
-        make_peer("b", swarm_tokens=101, state_digest=A),
-        make_peer("c", swarm_tokens=101, state_digest=B, role="bootstrap"),
-    )
-    assert View(0.0, ()).best is None
-    assert View(0.0, peers[:2]).best == peers[1]
-    assert View(0.0, peers).best == peers[2]
-
-
-def test_best_has_most_holders(make_peer) -> None:
-    """Of states with as many tokens that of most holders is the best, whatever its digest."""
-    peers = tuple(make_peer(name, state_digest=digest) for name, digest in zip("abc", [B, A, A], strict=True))
-    assert View(0.0, peers).best == peers[1]
 
 
 @pytest.mark.parametrize(
@@ -59,15 +41,6 @@ def test_agreed_state_of_nobody(make_peer) -> None:
     starting = [make_peer(name, state="starting", swarm_tokens=500) for name in "bcd"]
     assert View(1.0, (working, *starting)).agreed == working
     assert View(1.0, tuple(starting)).agreed in starting
-
-
-def test_rank(make_peer) -> None:
-    """Tokens come before holders and holders before the digest; one peer's word can be left out."""
-    view = View(0.0, (make_peer("a", state_digest=A), make_peer("b", state_digest=A)))
-    assert view.rank(100, A) == StateRank(100, 2, A)
-    assert view.without("b").rank(100, A) == StateRank(100, 1, A)
-    assert StateRank(101, 0, A) > StateRank(100, 9, B) > StateRank(100, 8, "c" * 64)
-    assert StateRank(100, 1, B) > StateRank(100, 1, A)
 
 
 def test_holders(make_peer) -> None:

@@ -51,11 +51,11 @@ def test_the_order_of_the_parts_does_not_matter(manifest: Manifest, before: Repl
         following, parts = NextState(build_outer(manifest), before), average()
         for number in order:
             following.take(number, parts[number])
-        digests.add(following.finish(7).digest)
+        digests.add(following.finish(7, ["a"]).digest)
     following = NextState(build_outer(manifest), before)
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(following.take, range(3), average()))
-    digests.add(following.finish(7).digest)
+    digests.add(following.finish(7, ["a"]).digest)
     assert len(digests) == 1
 
 
@@ -64,7 +64,7 @@ def test_its_hashes_are_those_of_its_bytes(manifest: Manifest, before: ReplicaSt
     following = NextState(build_outer(manifest), before)
     for number, part in enumerate(average()):
         following.take(number, part)
-    state = following.finish(7)
+    state = following.finish(7, ["a"])
     assert (state.round, state.swarm_tokens, state.layout) == (4, 107, LAYOUT)
     again = Blob.build(state.blob.index.header, state.blob.sections)
     assert state.blob.index == again.index
@@ -80,7 +80,7 @@ def test_what_is_not_finite_is_no_state(manifest: Manifest, before: ReplicaState
         for number, part in enumerate(parts):
             following.take(number, part)
         with pytest.raises(OverflowError, match="not finite"):
-            following.finish(7)
+            following.finish(7, ["a"])
 
 
 def test_a_part_that_is_missing_is_noticed(manifest: Manifest, before: ReplicaState) -> None:
@@ -89,4 +89,4 @@ def test_a_part_that_is_missing_is_noticed(manifest: Manifest, before: ReplicaSt
     for number, part in enumerate(average()[:2]):
         following.take(number, part)
     with pytest.raises(KeyError):
-        following.finish(7)
+        following.finish(7, ["a"])

@@ -47,7 +47,7 @@ def step(manifest, state: ReplicaState, average: torch.Tensor, tokens: int) -> R
     following = NextState(build_outer(manifest), state)
     for number, part in reversed([*enumerate(average.clone().split(PART_VALUES))]):
         following.take(number, part)
-    return following.finish(tokens)
+    return following.finish(tokens, ["a"])
 
 
 def run(manifest, parameters, averages) -> ReplicaState:

@@ -12,10 +12,13 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.node.view import Peer
+from dupt_swarm.replica.voters import Voters
 from tests.support.contributions import encoded
 
 DIGEST = "ab" * 32
+NOBODY = Voters()
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Anybody:
 
     at = (-1, "")
     mates = ()
+    electorate = Electorate()
 
     def can_be_called(self, peer_id: str) -> bool:
         """See `Companions`."""
@@ -94,7 +98,7 @@ class Averaging:
     ) -> Received:
         """Take part in a round."""
         collected = Collected()
-        offer = Offer(contribution, tokens, round, digest, collected.take)
+        offer = Offer(contribution, tokens, round, digest, NOBODY, collected.take)
         return collected.with_outcome(await self.averager.average(offer, companions))
 
     async def average_in(self, roll: Roll, values: Tensor) -> Received:
@@ -102,7 +106,12 @@ class Averaging:
         collected = Collected()
         mine = roll.statements[roll.members.index(self.peer_id)].claim
         offer = Offer(
-            encoded(values, self.means.manifest), mine.tokens, mine.round, mine.state, collected.take
+            encoded(values, self.means.manifest),
+            mine.tokens,
+            mine.round,
+            mine.state,
+            NOBODY,
+            collected.take,
         )
         return collected.with_outcome(await self.averager._average_in(roll, offer))
 

@@ -7,6 +7,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.voters import Voters
 
 SWARM, STATE = "test-0", "a" * 64
 
@@ -23,4 +24,4 @@ def group_of(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
         Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
         for place, (peer, key) in enumerate(keys.items())
     ]
-    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements))
+    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements), Voters())

@@ -2,17 +2,18 @@
 
 Single-decree Paxos (Lamport 2001, "Paxos Made Simple"), without network, clock or cryptography. Ballot b
 belongs to one coordinator, that of place b in a fixed order which repeats itself, so no two of them propose
-in the same ballot. Members only ask, so nobody has to be able to call them: a `Report` is promise and
-acceptance in one, and an `Answer` has the proposal and the decision::
+in the same ballot. Electors decide, whose votes on the round count too; the others take part. Members only
+ask, so nobody has to be able to call them: a `Report` is promise and acceptance in one, and an `Answer` has
+the proposal and the decision::
 
-    member                                coordinator of its ballot
-    Report(ballot, held, vote)  ────────►  with those of more than half: proposes
-               votes for it    ◄────────  Answer(ballot, proposal)
-    Report(ballot, held, vote)  ────────►  with votes of more than half: decided
-                               ◄────────  Answer(decision)
+    member                                    coordinator of its ballot
+    Report(ballot, held, accepted)  ────────►  with those of more than half: proposes
+                   accepts it       ◄────────  Answer(ballot, proposal)
+    Report(ballot, held, accepted)  ────────►  accepted by more than half: decided
+                                    ◄────────  Answer(decision)
 
 Two members never decide differently, whichever messages are lost, late or repeated, as long as members do
-not lie. With half of the group gone nobody decides.
+not lie. With half of the electors gone nobody decides.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Places = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Vote:
+class Acceptance:
     """A list that a member has accepted.
 
     Attributes:
@@ -47,12 +48,12 @@ class Report:
     Attributes:
         ballot: it will accept nothing of an earlier one.
         held: the places of those whose contributions it holds.
-        vote: the last list that it accepted; None: none so far.
+        accepted: the last list that it accepted; None: none so far.
     """
 
     ballot: int
     held: frozenset[int]
-    vote: Vote | None = None
+    accepted: Acceptance | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Decision:
 
     Attributes:
         ballot: in which it was decided.
-        choice: as in `Vote`.
+        choice: as in `Acceptance`.
         accepted: the places of those who were known to have accepted it: more than half.
     """
 
@@ -95,9 +96,10 @@ class Agreement:
         size: members of the group.
         me: the own place.
         order: the places of those who coordinate, in turn.
+        electors: the places of those of whom more than half decide.
         ballot: the own one; it only grows.
         held: the places of those whose contributions are here.
-        vote: as in `Report`.
+        accepted: as in `Report`.
         decision: what was decided, once it is known.
         holders: for each contribution, who is known to hold it.
     """
@@ -105,9 +107,10 @@ class Agreement:
     size: int
     me: int
     order: Sequence[int]
+    electors: frozenset[int]
     ballot: int = 0
     held: set[int] = field(default_factory=set)
-    vote: Vote | None = None
+    accepted: Acceptance | None = None
     decision: Decision | None = None
     holders: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     _reports: dict[int, Report] = field(default_factory=dict)  # of the present ballot, by member
@@ -130,7 +133,7 @@ class Agreement:
 
     def report(self) -> Report:
         """What to tell the coordinator now."""
-        return Report(self.ballot, frozenset(self.held), self.vote)
+        return Report(self.ballot, frozenset(self.held), self.accepted)
 
     def hear(self, answer: Answer) -> None:
         """The answer of the coordinator of a ballot that was ours when it was asked."""
@@ -140,7 +143,7 @@ class Agreement:
         elif self.ballot < answer.ballot <= self.last_ballot:
             self._go_to(answer.ballot)
         elif answer.ballot == self.ballot and answer.proposal is not None:
-            self.vote = Vote(self.ballot, answer.proposal)
+            self.accepted = Acceptance(self.ballot, answer.proposal)
 
     def learn(self, holders: Sequence[Collection[int]]) -> None:
         """Any member's word on who holds which contribution: whoever has it can be asked for it."""
@@ -178,7 +181,7 @@ class Agreement:
         """Whether the answer says more than who holds what to a member that has reported this."""
         if self.decision is not None or self.ballot > report.ballot:
             return True
-        return self._proposal is not None and report.vote != Vote(self.ballot, self._proposal)
+        return self._proposal is not None and report.accepted != Acceptance(self.ballot, self._proposal)
 
     def consider(self, live: Collection[int], *, time_up: bool) -> None:
         """As the coordinator of the present ballot: propose if it is time, decide if enough have accepted.
@@ -194,28 +197,32 @@ class Agreement:
             self._proposal = self._choose(live, time_up=time_up)
         if self._proposal is None:
             return
-        self.vote = Vote(self.ballot, self._proposal)
+        self.accepted = Acceptance(self.ballot, self._proposal)
         self._reports[self.me] = self.report()
-        accepted = [place for place, report in self._reports.items() if report.vote == self.vote]
-        if 2 * len(accepted) > self.size:
+        accepted = [place for place, report in self._reports.items() if report.accepted == self.accepted]
+        if self._decide(accepted):
             self.decision = Decision(self.ballot, self._proposal, tuple(sorted(accepted)))
 
     def _choose(self, live: Collection[int], *, time_up: bool) -> Places | None:
         """What to propose; None: nothing yet."""
         reports = self._reports
-        if 2 * len(reports) <= self.size:
+        if not self._decide(reports):
             return None
-        votes = [report.vote for report in reports.values() if report.vote is not None]
-        if votes:  # it may have been decided
-            return max(votes, key=lambda vote: vote.ballot).choice
+        accepted = [each.accepted for each in reports.values() if each.accepted is not None]
+        if accepted:  # it may have been decided
+            return max(accepted, key=lambda each: each.ballot).choice
         if not time_up:
             if not reports.keys() >= set(live):
                 return None
             all_there = frozenset[int]().union(*(reports[place].held for place in live))
             if any(reports[place].held != all_there for place in live):
                 return None
-        choice = tuple(place for place in range(self.size) if 2 * len(self.holders[place]) > self.size)
+        choice = tuple(place for place in range(self.size) if self._decide(self.holders[place]))
         return choice or None
+
+    def _decide(self, places: Collection[int]) -> bool:
+        """Whether these are more than half of those who decide."""
+        return 2 * len(self.electors.intersection(places)) > len(self.electors)
 
     def _coordinator_of(self, ballot: int) -> int:
         return self.order[ballot % len(self.order)]
@@ -229,7 +236,9 @@ def _later(before: Report | None, report: Report) -> Report:
     """Of two reports of one member in one ballot, what both say: messages may overtake one another."""
     if before is None:
         return report
-    votes = [vote for vote in (before.vote, report.vote) if vote is not None]
+    accepted = [each for each in (before.accepted, report.accepted) if each is not None]
     return replace(
-        report, held=before.held | report.held, vote=max(votes, key=lambda vote: vote.ballot, default=None)
+        report,
+        held=before.held | report.held,
+        accepted=max(accepted, key=lambda each: each.ballot, default=None),
     )

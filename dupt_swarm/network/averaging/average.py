@@ -17,8 +17,9 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
-from dupt_swarm.replica.log_entry import Input
+from dupt_swarm.replica.log_entry import Input, contributors_of
 from dupt_swarm.replica.next_state import Take
+from dupt_swarm.replica.voters import Voters
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,16 @@ class Evidence:
         inputs: what went into the average, in the order of the arithmetic.
         members: peer ids of the group.
         blobs: of the inputs, by digest.
-        agreement: the list on which the group agreed, signed and in base 64; empty: none was needed.
     """
 
     inputs: tuple[Input, ...]
     members: tuple[str, ...]
     blobs: Mapping[str, Blob]
-    agreement: str = ""
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Ids of the peers that ended the round together."""
+        return contributors_of(self.inputs, self.members)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Average:
         reason: why it failed, one word for the metrics; empty: it did not.
         lost: peers that did not do their share.
         included: whether the own contribution is in it.
+        roll: of the group; None: there was nobody else.
         evidence: for the log; None if the round failed.
     """
 
@@ -56,6 +61,7 @@ class Average:
     reason: str = ""
     lost: tuple[str, ...] = ()
     included: bool = True
+    roll: Roll | None = None
     evidence: Evidence | None = None
 
 
@@ -68,6 +74,7 @@ class Offer:
         tokens: that it stands for.
         round: rounds completed before the one that ends.
         state: digest of the replica state that it started from.
+        voters: of that state.
         take: gets the average, part by part as it arrives, in threads; of a failed round some parts, or none.
     """
 
@@ -75,6 +82,7 @@ class Offer:
     tokens: int
     round: int
     state: str
+    voters: Voters
     take: Take
 
 

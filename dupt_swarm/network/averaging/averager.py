@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
+from dupt_swarm.network.averaging.polls import Polls
 from dupt_swarm.network.averaging.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.node.messages import GroupFormed
 
 EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
@@ -29,7 +31,8 @@ class SwarmAverager:
         """``tell`` is called when a group is there, before anything is sent."""
         self._me, self._tell = means.me, tell
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
-        self._rolls = RollCall(means, companions)
+        self._companions, self._rolls = companions, RollCall(means, companions)
+        self._polls = Polls(means, lambda: companions.electorate)
         self.searching = False
 
     @property
@@ -41,6 +44,7 @@ class SwarmAverager:
         """Begin to answer other peers."""
         await self._exchange.open()
         await self._rolls.open()
+        await self._polls.open()
 
     async def average(self, offer: Offer, companions: Collection[str]) -> Average:
         """Meet the peers of this round, which started from an equal state, and average with them.
@@ -54,15 +58,31 @@ class SwarmAverager:
             return Average(reason="not_finite")
         statement = await self._exchange.prepare(offer)
         if not companions:
-            average = await self._exchange.alone(offer, statement)
+            average = await self._average_alone(offer, statement)
         else:
             roll = await self._assemble(statement, companions)
             if roll is None:
                 return Average(reason="no_group")
             average = await self._average_in(roll, offer)
-        if not average.reason:
-            self._rolls.ended((offer.round, offer.state))
         return average
+
+    async def certify(self, offer: Offer, average: Average, after: str) -> tuple[Vote, ...]:
+        """Vote for the state ``after``, which follows from ``average``: the votes, if they are a quorum.
+
+        Without one the round did not happen.
+        """
+        if average.roll is None:
+            votes = self._polls.alone(offer.round, offer.state, after)
+        else:
+            votes = await self._polls.certify(average.roll, after)
+        if votes:
+            self._rolls.ended((offer.round, offer.state))
+        return votes
+
+    async def _average_alone(self, offer: Offer, statement: Statement) -> Average:
+        if not self._companions.electorate.is_quorum([self._me], [self._me]):
+            return Average(reason="no_quorum")
+        return await self._exchange.alone(offer, statement)
 
     async def _assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
         self.searching = True
@@ -72,5 +92,6 @@ class SwarmAverager:
             self.searching = False
 
     async def _average_in(self, roll: Roll, offer: Offer) -> Average:
+        self._polls.begin(roll)
         self._tell(GroupFormed(roll.tokens, roll.mates_of(self._me)))
         return await self._exchange.average(roll, offer)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from hivemind.utils.crypto import RSAPrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.network.averaging.agreement import Answer, Decision, Places, Report, Vote
+from dupt_swarm.network.averaging.agreement import Acceptance, Answer, Decision, Places, Report
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest, PeerId, Signed
 
@@ -30,13 +30,13 @@ class ReportMessage(_Message):
     group: GroupId
     ballot: Count
     held: PlaceList
-    vote: tuple[Count, PlaceList] | None = Field(default=None, strict=False)
+    accepted: tuple[Count, PlaceList] | None = Field(default=None, strict=False)
 
     @classmethod
     def of(cls, group: str, report: Report) -> ReportMessage:
         """The message of ``report``."""
-        vote = None if report.vote is None else (report.vote.ballot, list(report.vote.choice))
-        return cls(group=group, ballot=report.ballot, held=sorted(report.held), vote=vote)
+        accepted = None if report.accepted is None else (report.accepted.ballot, list(report.accepted.choice))
+        return cls(group=group, ballot=report.ballot, held=sorted(report.held), accepted=accepted)
 
     def report(self, size: int) -> Report:
         """What it says, to a group of ``size``.
@@ -44,8 +44,10 @@ class ReportMessage(_Message):
         Raises:
             ValueError: it names members that there are not.
         """
-        vote = None if self.vote is None else Vote(self.vote[0], _places(self.vote[1], size))
-        return Report(self.ballot, frozenset(_places(self.held, size)), vote)
+        accepted = (
+            None if self.accepted is None else Acceptance(self.accepted[0], _places(self.accepted[1], size))
+        )
+        return Report(self.ballot, frozenset(_places(self.held, size)), accepted)
 
 
 class AnswerMessage(_Message):
@@ -142,7 +144,7 @@ class SignedList:
         """What it says in the terms of the group with these contributions and members, by place.
 
         Raises:
-            ValueError: it names others, or not more than half have accepted it.
+            ValueError: it names others.
         """
         if not set(self.contributions) <= set(digests) or not set(self.accepted) <= set(members):
             raise ValueError("a list that names others than the group's")
@@ -150,8 +152,6 @@ class SignedList:
         if [digests[place] for place in choice] != list(self.contributions):
             raise ValueError("a list in another order")
         accepted = tuple(sorted(members.index(each) for each in set(self.accepted)))
-        if 2 * len(accepted) <= len(members):
-            raise ValueError("a list that not more than half have accepted")
         return Decision(self.ballot, choice, accepted)
 
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import base64
 import binascii
 
-from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
+from dupt_swarm.replica.voters import Voters
 
 
-def check_evidence(entry: LogEntry, swarm_id: str) -> None:
+def check_evidence(entry: LogEntry, swarm_id: str, voters: Voters) -> None:
     """Refuse an entry whose signatures do not say what it says. (Averages are not signed.)
+
+    ``voters`` are those of the state before; who of them was not there is not known afterwards.
 
     Raises:
         ValueError: says why.
     """
     {"share": _check_shared, "reduce": _check_reduced}[entry.exchange](entry, swarm_id)
+    voted = {_check_vote(each, entry, swarm_id) for each in entry.votes}
+    there = [peer for peer in entry.members if peer in voters] or entry.members
+    if 2 * len(voted.intersection(there)) <= len(there):
+        raise ValueError("not more than half of the voters have signed for the state that follows")
 
 
 def _check_reduced(entry: LogEntry, swarm_id: str) -> None:
@@ -31,17 +38,22 @@ def _check_shared(entry: LogEntry, swarm_id: str) -> None:
         _check_statement(each, entry, swarm_id)
     if len({each.maker for each in entry.inputs}) != len(entry.inputs):
         raise ValueError("a member contributed twice")
-    if not entry.agreement:
-        if len(entry.members) != 1:
-            raise ValueError("nobody has signed for the list of contributions")
-        return
-    found, members = SignedList.read(_bytes(entry.agreement)), list(entry.members)
-    said = (found.round, found.state, list(found.contributions))
-    if said != (entry.round - 1, entry.before, entry.digests) or found.signer not in members:
-        raise ValueError("the signed list of contributions is another")
-    accepted = set(found.accepted)
-    if not accepted <= set(members) or 2 * len(accepted) <= len(members):
-        raise ValueError("not more than half of the group have accepted the list of contributions")
+
+
+def _check_vote(text: str, entry: LogEntry, swarm_id: str) -> str:
+    """Who has voted."""
+    vote = Vote.read(_bytes(text))
+    subject = vote.subject
+    if (subject.swarm_id, subject.round, subject.before, vote.after) != (
+        swarm_id,
+        entry.round - 1,
+        entry.before,
+        entry.after,
+    ):
+        raise ValueError("a vote is for another state")
+    if vote.voter not in entry.members:
+        raise ValueError("a vote of nobody in the group")
+    return vote.voter
 
 
 def _check_statement(each: Input, entry: LogEntry, swarm_id: str) -> None:

@@ -40,11 +40,25 @@ class Gathering:
             is not ready yet. The node coordinates all the same, if need be without it.
     """
 
-    def __init__(self, call: Call, known: Callable[[], Collection[str]], rounds: Rounds) -> None:
-        """``call`` signs a roll; ``known`` gives the ids of those who are at this state, as records show."""
+    def __init__(
+        self,
+        call: Call,
+        known: Callable[[], Collection[str]],
+        is_quorum: Callable[[Collection[str]], bool],
+        rounds: Rounds,
+    ) -> None:
+        """Begin.
+
+        Args:
+            call: signs a roll.
+            known: gives the ids of those who are at this state, as records show.
+            is_quorum: whether those with these ids can decide on the round together.
+            rounds: has the time limit.
+        """
         self.roll: Roll | None = None
         self.awaited: Collection[str] | None = None
         self._call, self._known, self._rounds = call, known, rounds
+        self._is_quorum = is_quorum
         self._here: dict[str, _Arrival] = {}
         self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
@@ -86,6 +100,8 @@ class Gathering:
         all_here = self.awaited is not None and self._here.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
+        if not self._is_quorum(self._here.keys()):
+            return  # they could end nothing
         if not (all_here or _now() >= self._due()) or self._is_under_way():
             return
         known = {*self._known(), *(self.awaited or ())}

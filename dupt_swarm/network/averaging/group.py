@@ -10,13 +10,20 @@ from dupt_swarm.network.averaging.agreement import Decision
 from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.replica.voters import Voters
 
 
 @dataclass(frozen=True)
 class SharingGroup:
-    """The members by place, in the order of their peer ids, so that contributions have one order for all."""
+    """The members by place, in the order of their peer ids, so that contributions have one order for all.
+
+    Attributes:
+        roll: who they are.
+        voters: of the state that the round begins with.
+    """
 
     roll: Roll
+    voters: Voters
 
     @property
     def group_id(self) -> str:
@@ -39,14 +46,27 @@ class SharingGroup:
         return [each.digest for each in self.statements]
 
     @cached_property
+    def electors(self) -> frozenset[int]:
+        """The places of those of whom more than half decide which contributions count.
+
+        They are the voters among them; strangers do not hold up a round, unless there are only such.
+        """
+        voters = frozenset(place for place, peer in enumerate(self.members) if peer in self.voters)
+        return voters or frozenset(range(len(self.members)))
+
+    @cached_property
     def order(self) -> list[int]:
-        """The places of those who coordinate the agreement, in an order that nobody chooses."""
+        """The places of those who coordinate the agreement, in an order that nobody chooses.
+
+        They are of those who decide, as far as these can be called.
+        """
 
         def drawn(place: int) -> bytes:
             drawn_from = " ".join([self.roll.claim.state, *self.members, self.members[place]])
             return hashlib.sha256(drawn_from.encode()).digest()
 
-        return sorted((i for i, each in enumerate(self.statements) if each.callable), key=drawn)
+        callable = {place for place, each in enumerate(self.statements) if each.callable}
+        return sorted(callable & self.electors or callable, key=drawn)
 
     def signed_list(self, decision: Decision) -> SignedList:
         """``decision`` as its coordinator signs it."""
@@ -75,7 +95,10 @@ class SharingGroup:
             self.coordinator_of(found.ballot),
         ):
             raise ValueError("a list of another group, or of another coordinator")
-        return found.decision(self.digests, self.members)
+        decision = found.decision(self.digests, self.members)
+        if 2 * len(self.electors.intersection(decision.accepted)) <= len(self.electors):
+            raise ValueError("a list that not more than half have accepted")
+        return decision
 
     def coordinator_of(self, ballot: int) -> str:
         """The peer id of who coordinates ``ballot``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from contextlib import aclosing
 
@@ -63,12 +62,11 @@ class Reduce:
             lost = tuple(runner.tally.lost_reducers)
             return Average(roll.tokens, mates, reason="peer_lost", lost=lost)
         evidence = await self._evidence(encoded, runner.tokens, offer, tuple(roll.members))
-        return Average(runner.tokens, mates, evidence=evidence)
+        return Average(runner.tokens, mates, roll=roll, evidence=evidence)
 
     def _runner(self, roll: Roll, offer: Offer) -> ScreeningRunner:
         rounds = self._manifest.rounds
-        # Drawn anew each round: of a small vector not everybody gets a share.
-        order = sorted(roll.statements, key=lambda each: _drawn(roll, each))
+        order = roll.drawn  # of a small vector not everybody gets a share
         return ScreeningRunner(
             manifest=self._manifest,
             offer=offer,
@@ -91,7 +89,3 @@ class Reduce:
         form = average_form(self._manifest, self._means.numel)
         blob = await asyncio.to_thread(form.build, Claim(offer.round, offer.state, tokens), encoded)
         return Evidence((Input(digest=blob.digest, tokens=tokens),), members, {blob.digest: blob})
-
-
-def _drawn(roll: Roll, statement: Statement) -> bytes:
-    return hashlib.sha256(f"{roll.id} {statement.maker}".encode()).digest()

@@ -62,6 +62,15 @@ class Roll:
         """The other members."""
         return tuple(peer for peer in self.members if peer != me)
 
+    @cached_property
+    def drawn(self) -> list[Statement]:
+        """Those of the members, in an order that nobody chooses, another one on each roll."""
+
+        def draw(statement: Statement) -> bytes:
+            return hashlib.sha256(f"{self.id} {statement.maker}".encode()).digest()
+
+        return sorted(self.statements, key=draw)
+
     @property
     def tokens(self) -> int:
         """Those that all contributions stand for."""

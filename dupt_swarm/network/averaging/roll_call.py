@@ -23,6 +23,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 
@@ -73,6 +74,10 @@ class Companions(Protocol):
     @property
     def at(self) -> State:
         """Where this peer is."""
+
+    @property
+    def electorate(self) -> Electorate:
+        """Whose votes on the round count."""
 
     @property
     def mates(self) -> Collection[str]:
@@ -140,7 +145,10 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         try:
             while search.seconds < SEARCH_RATIO * self._patience:
                 search.note(self._present(state))
-                coordinator = _drawn(await self._candidates(search) | me, state[1])
+                candidates = await self._candidates(search) | me
+                # Strangers coordinate only where there is nobody else: a coordinator can waste a round.
+                voters = candidates & self._companions.electorate.voters
+                coordinator = _drawn(voters or candidates, state[1])
                 if coordinator is None:
                     break
                 if coordinator == self._me:
@@ -197,11 +205,16 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             return Roll.call(self._me, self._means.key, statements)
 
         if state not in self._gatherings:
-            self._gatherings[state] = Gathering(call, lambda: self._present(state), self._manifest.rounds)
+            self._gatherings[state] = Gathering(
+                call, lambda: self._present(state), self._is_quorum, self._manifest.rounds
+            )
             others = [each for each in self._gatherings if each != state]
             if len(others) >= GATHERINGS_MAX:
                 del self._gatherings[min(others, key=self._worth)]
         return self._gatherings[state]
+
+    def _is_quorum(self, members: Collection[str]) -> bool:
+        return self._companions.electorate.is_quorum(members, members)
 
     def _worth(self, state: State) -> tuple[bool, int]:
         """How much it matters that the gathering of this state stays."""

@@ -1,19 +1,22 @@
-"""The end of a round on this node: all-reduce, then the outer step; it returns whatever goes wrong."""
+"""The end of a round on this node: average, outer step, votes; it returns whatever goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average, Offer
+from dupt_swarm.network.averaging.average import Average, Evidence, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
@@ -45,7 +48,7 @@ class Rounds:
         """What ends well goes into ``log``; ``traffic`` reads the bytes exchanged so far."""
         self._manifest, self._store, self._member = manifest, store, member
         self._averager, self._log = averager, log
-        self._all_reduce: asyncio.Task[Average] | None = None
+        self._ending: asyncio.Task[tuple[Average, ReplicaState | None]] | None = None
         self._overtaken = False
         self._outcomes = RoundCounts(traffic)
         self.under_way = False
@@ -67,28 +70,24 @@ class Rounds:
         outcome = Average(reason="network")
         self.under_way, self._overtaken = True, False
         try:
-            following = self._store.following()
-            averaging = self._average(contribution, tokens, companions, _unless_gone(following))
-            self._all_reduce = asyncio.create_task(averaging)
-            outcome = await self._all_reduce
-            if not outcome.reason:
-                outcome, state = self._finish(outcome, following)
+            self._ending = asyncio.create_task(self._end(contribution, tokens, companions))
+            outcome, state = await self._ending
         except asyncio.CancelledError:
             outcome = Average(reason="behind" if self._overtaken else "cancelled")
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
-            self.under_way, self._all_reduce = False, None
+            self.under_way, self._ending = False, None
         seconds = time.monotonic() - started
         if not self._overtaken:  # else it is a round of the others'
             self._outcomes.note(outcome, state is not None, seconds)
         return state, outcome, seconds
 
     def cancel(self) -> None:
-        """Cancel the all-reduce under way, if there is one."""
-        if self._all_reduce is not None:
-            self._all_reduce.cancel()
+        """Give up the round that is being ended, if there is one."""
+        if self._ending is not None:
+            self._ending.cancel()
 
     def overtaken(self) -> None:
         """The others have ended this round without us: look no longer for a group, if there is none yet."""
@@ -107,19 +106,37 @@ class Rounds:
         came = set[str]() if outcome.reason else mates - lost
         self._member.attendance.ended((expected - mates) | lost | came, came)
 
-    def _finish(self, outcome: Average, following: NextState) -> tuple[Average, ReplicaState | None]:
-        """The outer step with a complete average: nothing but this discards what the trainer did."""
+    async def _end(
+        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
+    ) -> tuple[Average, ReplicaState | None]:
+        following = self._store.following()
+        offer = self._offer(contribution, tokens, _unless_gone(following))
+        outcome = await self._average(offer, companions)
+        if outcome.reason:
+            return outcome, None
+        return await self._finish(offer, outcome, following)
+
+    async def _finish(
+        self, offer: Offer, outcome: Average, following: NextState
+    ) -> tuple[Average, ReplicaState | None]:
+        """The outer step with a complete average, and the votes on it.
+
+        Nothing but a state with a quorum discards what the trainer did.
+        """
+        assert outcome.evidence is not None
         try:
-            after = following.finish(outcome.tokens)
+            after = following.finish(outcome.tokens, outcome.evidence.contributors)
         except OverflowError:
             return Average(reason="outer_overflow"), None
-        self._note(outcome, following.before, after)
+        votes = await self._averager.certify(offer, outcome, after.digest)
+        if not votes:
+            return replace(outcome, reason="no_quorum", evidence=None), None
+        self._note(outcome.evidence, votes, following.before, after)
         return outcome, after
 
-    def _note(self, outcome: Average, before: ReplicaState, after: ReplicaState) -> None:
-        evidence = outcome.evidence
-        if evidence is None:
-            return
+    def _note(
+        self, evidence: Evidence, votes: tuple[Vote, ...], before: ReplicaState, after: ReplicaState
+    ) -> None:
         entry = LogEntry(
             round=after.round,
             before=before.digest,
@@ -127,16 +144,16 @@ class Rounds:
             exchange=self._manifest.rounds.exchange,
             members=evidence.members,
             inputs=evidence.inputs,
-            agreement=evidence.agreement,
+            votes=tuple(base64.b64encode(vote.data).decode() for vote in votes),
         )
         self._log.add(entry, evidence.blobs, before)
 
-    async def _average(
-        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...], take: Take
-    ) -> Average:
-        name = self._store.name
-        weight = max(1, int(min(tokens, self._manifest.weight_limit(name.round))))
-        offer = Offer(contribution, weight, name.round, name.digest, take)
+    def _offer(self, contribution: bytes | memoryview, tokens: int, take: Take) -> Offer:
+        state = self._store.current
+        weight = max(1, int(min(tokens, self._manifest.weight_limit(state.round))))
+        return Offer(contribution, weight, state.round, state.digest, state.voters, take)
+
+    async def _average(self, offer: Offer, companions: tuple[str, ...]) -> Average:
         expected = self._member.attendance.expected(companions)
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":

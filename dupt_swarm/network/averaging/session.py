@@ -39,7 +39,7 @@ class Session:
     def __init__(self, group: SharingGroup, me: str, key: RSAPrivateKey, rounds: Rounds) -> None:
         """``me`` is the own peer id, ``key`` the own one; ``rounds`` has the time limits."""
         self.group = group
-        self.agreement = Agreement(len(group.members), group.members.index(me), group.order)
+        self.agreement = Agreement(len(group.members), group.members.index(me), group.order, group.electors)
         self.signed = b""
         self._key, self._silence = key, rounds.chunk_seconds
         self._time_up = time.monotonic() + COLLECTING_RATIO * rounds.allreduce_seconds
@@ -168,14 +168,14 @@ class Session:
     def _consider(self) -> None:
         if self.decision is not None:
             return
-        now, before = time.monotonic(), (self.agreement.vote, self.decision)
+        now, before = time.monotonic(), (self.agreement.accepted, self.decision)
         live = [
             place for place in range(self.agreement.size) if now - self._last_heard(place) < self._silence
         ]
         self.agreement.consider({*live, self.agreement.me}, time_up=now > self._time_up)
         if self.decision is not None:
             self.signed = self.group.signed_list(self.decision).sign(self._key)
-        if (self.agreement.vote, self.decision) != before:
+        if (self.agreement.accepted, self.decision) != before:
             self._tell()
 
     def _is_lost(self, coordinator: int) -> bool:

@@ -29,8 +29,7 @@ from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
 from dupt_swarm.replica.log_entry import Input
-from dupt_swarm.replica.next_state import Take
-from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
+from dupt_swarm.replica.replay import average_of_shared, contribution_form, with_standings
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
@@ -110,11 +109,11 @@ class Share:
         blob = self._shelf.get(statement.digest)
         assert blob is not None
         measured = await asyncio.to_thread(measure, blob, self._form)
-        return await self._mean([statement], [measured], (self._me,), "", offer.take)
+        return await self._mean([statement], [measured], offer)
 
     async def average(self, roll: Roll, offer: Offer) -> Average:
         """See `RoundExchange`."""
-        rounds, sharing = self._manifest.rounds, SharingGroup(roll)
+        rounds, sharing = self._manifest.rounds, SharingGroup(roll, offer.voters)
         session = Session(sharing, self._me, self._means.key, rounds)
         self._agreements.add(session)
         try:
@@ -125,8 +124,7 @@ class Share:
                         return self._failed(sharing, session, "peer_lost")
                     measures = await collection.complete(decision.choice)
                 chosen = [sharing.statements[place] for place in decision.choice]
-                agreement = base64.b64encode(session.signed).decode()
-                return await self._mean(chosen, measures, tuple(sharing.members), agreement, offer.take)
+                return await self._mean(chosen, measures, offer, roll)
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
 
@@ -141,19 +139,21 @@ class Share:
             await asyncio.gather(work, return_exceptions=True)
 
     async def _mean(
-        self,
-        chosen: list[Statement],
-        measures: list[Measure],
-        members: tuple[str, ...],
-        agreement: str,
-        take: Take,
+        self, chosen: list[Statement], measures: list[Measure], offer: Offer, roll: Roll | None = None
     ) -> Average:
+        members = tuple(roll.members) if roll is not None else (self._me,)
         blobs = {each.digest: blob for each in chosen if (blob := self._shelf.get(each.digest))}
         contributions = [
-            Measured(blobs[each.digest], each.claim.tokens, found)
+            (blobs[each.digest], each.claim.tokens, found)
             for each, found in zip(chosen, measures, strict=True)
         ]
-        counted = await asyncio.to_thread(average_of_shared, self._manifest, contributions, self._form, take)
+        counted = await asyncio.to_thread(
+            average_of_shared,
+            self._manifest,
+            with_standings(contributions, [each.maker for each in chosen], offer.voters, offer.state),
+            self._form,
+            offer.take,
+        )
         self.rejected += counted.rejected
         inputs = tuple(
             Input(
@@ -170,7 +170,8 @@ class Share:
             mates=tuple(peer for peer in members if peer in makers - {self._me}),
             lost=tuple(peer for peer in members if peer not in makers | {self._me}),
             included=self._me in makers,
-            evidence=Evidence(inputs, members, blobs, agreement),
+            roll=roll,
+            evidence=Evidence(inputs, members, blobs),
         )
 
     def _failed(self, group: SharingGroup, session: Session, reason: str) -> Average:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import ReplicaState
 
 STATE_SECONDS = 60.0
@@ -84,8 +84,8 @@ async def get_first_state(
 ) -> None:
     """Give the store its first state; if the swarm has a newer one, that follows later.
 
-    It is what a node before left in ``memory``, or else ``checkpoint``, or else the swarm's best that can
-    be had.
+    It is what a node before left in ``memory``, or else ``checkpoint``, or else what the initial peers
+    hold.
 
     Raises:
         NodeError: no state is available.
@@ -99,15 +99,14 @@ async def get_first_state(
     if checkpoint is not None:
         await store.load(checkpoint)
         return
-    store.replace(await find_state(store, member, introduction, lambda view: view.best))
+    store.replace(await find_state(store, member, introduction))
 
 
-async def find_state(
-    store: StateStore, member: Membership, introduction: Handshake, choose: Callable[[View], Peer | None]
-) -> ReplicaState:
-    """Fetch the state of the peer that ``choose`` picks from each view, until one can be had.
+async def find_state(store: StateStore, member: Membership, introduction: Handshake) -> ReplicaState:
+    """Fetch the state that most of the initial peers hold, until it can be had.
 
-    After a claim that proves empty comes what the initial peers hold, then the next choice.
+    Who does not know a voter yet has nobody else to believe. Where none of them tells any more which state it
+    has, that is the state that half of the oracles at work have.
 
     Raises:
         NodeError: no state is available.
@@ -115,11 +114,7 @@ async def find_state(
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     while time.monotonic() < deadline:
         view = await member.refresh()
-        chosen = choose(view)
-        claims: list[tuple[str, int | None]] = [(digest, None) for digest in introduction.state_digests]
-        if chosen is not None:
-            claims.insert(0, (chosen.record.state_digest, chosen.record.swarm_tokens))
-        for digest, tokens in claims:
+        for digest, tokens in _claims(view, introduction):
             try:
                 donors = partial(member.holders, digest, introduction.peer_ids)
                 return await store.fetch(digest, donors, tokens)
@@ -130,3 +125,15 @@ async def find_state(
                     member.distrust(view, (digest, tokens))
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
+
+
+def _claims(view: View, introduction: Handshake) -> list[tuple[str, int | None]]:
+    """Digest and tokens of the states to try, in this order; None: nobody said how many tokens."""
+    records = [peer.record for peer in view.peers if peer.peer_id in introduction.hellos]
+    told = Counter((record.state_digest, record.swarm_tokens) for record in records)
+    claims: list[tuple[str, int | None]] = [claim for claim, _ in told.most_common()]
+    claims += [(digest, None) for digest in introduction.state_digests]
+    agreed = view.agreed
+    if not records and agreed is not None:
+        claims.append((agreed.record.state_digest, agreed.record.swarm_tokens))
+    return claims

@@ -8,6 +8,7 @@ known           the records that this peer knows, so many at most
 gossip          records passed on directly, besides the DHT
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while
+electorate      whose votes on a round count
 attendance      whom rounds wait for
 dialling        whom to dial at addresses that others told
 liveness        detects dead peers by their refused connections

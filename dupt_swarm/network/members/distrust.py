@@ -46,10 +46,6 @@ class Distrust:
         seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_SECONDS)
         self._doubts[peer_id] = _Doubt(claim, failures, now + seconds)
 
-    def kept(self, peer_id: str) -> None:
-        """``peer_id`` made a claim that proved true."""
-        self._doubts.pop(peer_id, None)
-
     def applies(self, peer_id: str, claim: Claim) -> bool:
         """Whether ``peer_id`` is not to be believed when it makes this claim."""
         doubt = self._doubts.get(peer_id)

@@ -17,7 +17,7 @@ CALL_SECONDS = 3.0
 
 
 class FailureDetector:
-    """Dials the oracles to which this peer has no connection; one that refuses is suspected dead.
+    """Dials the oracles to which this peer has no connection; one that refuses is taken for dead.
 
     Otherwise each death would cost the next round the whole time for finding the group. Silence proves
     nothing, a refusal does: nobody listens there any more. Who lives after all is believed again with its
@@ -46,7 +46,7 @@ class FailureDetector:
         due = sorted(due, key=self._is_unseen)[:CALLED_AT_ONCE]
         refused = await asyncio.gather(*map(self._refuses, due))
         dead = tuple(peer.peer_id for peer, gone in zip(due, refused, strict=True) if gone)
-        self._member.suspect(dead)
+        self._member.bury(dead)
 
     async def _refuses(self, peer: Peer) -> bool:
         """Whether nobody listens at any address of ``peer`` that may be dialled now.

@@ -15,12 +15,14 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.voters import Voters
 
 PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
@@ -34,8 +36,10 @@ class Membership:
 
     Attributes:
         view: everybody's as they were read last.
+        living: all whose records are fresh, whatever is thought of them.
         records: those that this peer knows, as they were signed.
         attendance: which of them rounds wait for.
+        voters: of the state that this peer is at.
     """
 
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
@@ -43,10 +47,13 @@ class Membership:
         self._manifest, self._node = manifest, node
         self.attendance = Attendance(node.p2p.refused)
         self.records = Replicas(node, peers_key(manifest.swarm_id), self._is_mate)
+        self.voters = Voters()
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
+        self._dead: dict[str, float] = {}
+        self.living: tuple[Peer, ...] = ()
         self._distrust = Distrust()
 
     def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
@@ -64,6 +71,11 @@ class Membership:
         """Leave these peers out of the view until they publish a newer record."""
         self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
 
+    def bury(self, peer_ids: tuple[str, ...]) -> None:
+        """Nobody listens where these peers were: they are not there until they publish a newer record."""
+        self.suspect(peer_ids)
+        self._dead |= dict.fromkeys(peer_ids, get_dht_time())
+
     def distrust(self, view: View, claim: Claim) -> None:
         """The state could not be had, or is another than those say who claimed in ``view`` to hold it.
 
@@ -72,12 +84,6 @@ class Membership:
         for peer in view.peers:
             if _claim_of(peer) == claim:
                 self._distrust.failed(peer.peer_id, claim)
-
-    def trust(self, view: View, claim: Claim) -> None:
-        """The state is what those said who claimed in ``view`` to hold it."""
-        for peer in view.peers:
-            if _claim_of(peer) == claim:
-                self._distrust.kept(peer.peer_id)
 
     async def publish(self) -> None:
         """Store the own record, if there is one."""
@@ -112,7 +118,8 @@ class Membership:
             with contextlib.suppress(ValueError):
                 peers.append(Peer(*parse_record(tag, record)))
         self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
-        alive = tuple(sorted(filter(self._alive, peers), key=lambda p: p.peer_id))
+        self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
+        alive = tuple(filter(self._is_believed, self.living))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view
 
@@ -126,6 +133,30 @@ class Membership:
         """Round and digest of the state that this peer is at; of none yet: -1, and an empty one."""
         record = self._record
         return (-1, "") if record is None else (record.round, record.state_digest)
+
+    @property
+    def electorate(self) -> Electorate:
+        """The voters on the state that follows who are there, as far as this peer can see for itself.
+
+        No round that went wrong makes a voter absent, and nobody's word: it is at work as long as its records
+        say so, and are fresh, and it is not seen that nobody listens at its addresses.
+        """
+        return Electorate(frozenset(self.voters).intersection({self.peer_id, *self.at_work}))
+
+    @property
+    def at_work(self) -> frozenset[str]:
+        """Ids of the oracles that take part in rounds, whatever became of those that they were in."""
+        return frozenset(peer.peer_id for peer in View(0.0, self.living).at_work)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether this peer is one of them."""
+        return self._record is not None and self._record.role == "oracle" and self._record.at_work
+
+    @property
+    def record_seconds(self) -> float:
+        """After so long a silent peer counts as gone."""
+        return self._manifest.limits.record_seconds
 
     @property
     def mates(self) -> Collection[str]:
@@ -160,15 +191,19 @@ class Membership:
             # A malformed key raises in cryptography.
             return False
 
-    def _alive(self, peer: Peer) -> bool:
+    def _lives(self, peer: Peer) -> bool:
         record = peer.record
         if peer.peer_id == self.peer_id:
             return record.state != "stopping"
-        now = get_dht_time()
         return (
-            now - record.time < self._manifest.limits.record_seconds
+            get_dht_time() - record.time < self._manifest.limits.record_seconds
             and record.state != "stopping"
-            and record.time > self._suspected.get(peer.peer_id, 0.0)
+            and record.time > self._dead.get(peer.peer_id, 0.0)
+        )
+
+    def _is_believed(self, peer: Peer) -> bool:
+        return peer.peer_id == self.peer_id or (
+            peer.record.time > self._suspected.get(peer.peer_id, 0.0)
             and not self._distrust.applies(peer.peer_id, _claim_of(peer))
         )
 

@@ -1,7 +1,8 @@
 """Replica states, and how they travel: as blobs, chunk by chunk, each checked by its hash.
 
 store           our own state: begins the next one, fetches newer ones
-sync            looks for a newer state in each view
+claims          which state to follow, of those that others say they have
+sync            fetches it
 hello           what a peer tells anyone who asks
 exchange        serves blobs and fetches them
 donor           who may give chunks, and how it fails

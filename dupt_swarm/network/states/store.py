@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,7 +17,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.vectors import SharedVectors
-from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.limits import numel_max
 from dupt_swarm.replica.next_state import NextState
@@ -91,21 +89,6 @@ class StateStore:
         self._pool = vectors
         if self.current.anchor not in vectors:
             self._state = self.current.copied(vectors.empty)
-
-    def is_behind(self, view: View, own_id: str) -> bool:
-        """Whether the best peer has a state of a higher rank than ours: see `StateRank`.
-
-        Our own record lags, so ``own_id`` counts for the state that we hold, whatever it says.
-        """
-        if view.best is None:
-            return False
-        mine, theirs = name_of(self.newer or self.current), view.best.record
-        if theirs.state_digest == mine.digest:
-            return False
-        others = view.without(own_id)
-        ours = others.rank(mine.swarm_tokens, mine.digest)
-        ours = replace(ours, holders=ours.holders + 1)
-        return others.rank(theirs.swarm_tokens, theirs.state_digest) > ours
 
     async def load(self, path: Path) -> None:
         """Begin with the state saved at ``path``.

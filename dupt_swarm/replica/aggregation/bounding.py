@@ -23,7 +23,7 @@ class Bounded:
     Attributes:
         parts: their values; whoever asks for them may use them up.
         radius: the median of their norms; none counts with a larger one.
-        scales: what to multiply each by, so that it does not: 1 at most.
+        scales: what to multiply each by, so that it does not, and a newcomer counts for less: 1 at most.
         shares: of the weight of all; together they are 1.
     """
 
@@ -33,18 +33,30 @@ class Bounded:
     shares: list[float]
 
     @classmethod
-    def of(cls, parts: Parts, norms: Sequence[float], weights: Sequence[float]) -> Bounded:
-        """Bound contributions of these norms and weights.
+    def of(
+        cls,
+        parts: Parts,
+        norms: Sequence[float],
+        weights: Sequence[float],
+        standings: Sequence[float] = (),
+    ) -> Bounded:
+        """Bound contributions of these norms and weights; for ``standings`` see `probation`.
 
         Medians, since less than half of a group cannot move them out of what the others have; the lower of
         the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts
-        with a larger norm than the other has; one alone counts as it is.
+        with a larger norm than the other has; one alone counts as it is. Newcomers move no median.
         """
-        radius, usual = statistics.median_low(norms), statistics.median_low(weights)
+        counts = standings or [1.0] * len(norms)
+        full = [place for place, count in enumerate(counts) if count == 1] or range(len(norms))
+        radius = statistics.median_low(norms[place] for place in full)
+        usual = statistics.median_low(weights[place] for place in full)
         return cls(
             parts,
             radius,
-            [radius / norm if norm > radius else 1.0 for norm in norms],
+            [
+                count * (radius / norm if norm > radius else 1.0)
+                for norm, count in zip(norms, counts, strict=True)
+            ],
             shares_of([min(weight, WEIGHT_MAX * usual) for weight in weights]),
         )
 

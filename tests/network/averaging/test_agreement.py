@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupt_swarm.network.averaging.agreement import Agreement, Answer, Decision, Report, Vote
+from dupt_swarm.network.averaging.agreement import Acceptance, Agreement, Answer, Decision, Report
 
 
 def group(size: int, *, held: dict[int, set[int]] | None = None) -> list[Agreement]:
     """Members that coordinate in the order of their places; each holds its own contribution, or ``held``."""
-    members = [Agreement(size, place, range(size)) for place in range(size)]
+    members = [Agreement(size, place, range(size), frozenset(range(size))) for place in range(size)]
     for member in members:
         for place in (held or {}).get(member.me, {member.me}):
             member.hold(place)
@@ -96,7 +96,7 @@ def test_an_earlier_vote_binds() -> None:
     """Who coordinates later proposes what somebody may have accepted, whatever is held by now."""
     members = group(3, held={place: {0, 1} for place in range(3)})
     exchange(members, 1, live={0, 1}, time_up=True)
-    assert members[1].vote == Vote(0, (0, 1))
+    assert members[1].accepted == Acceptance(0, (0, 1))
     for member in members[1:]:
         member.hold(2)
         assert member.give_up()
@@ -107,8 +107,8 @@ def test_an_earlier_vote_binds() -> None:
 def test_the_newest_of_several_votes_binds() -> None:
     """Of lists that were accepted in different ballots, only that of the last one can have been decided."""
     members = group(5)
-    for place, vote in ((0, None), (1, Vote(1, (1, 2))), (2, Vote(0, (0, 1)))):
-        members[3].note(place, Report(3, frozenset({place}), vote))
+    for place, accepted in ((0, None), (1, Acceptance(1, (1, 2))), (2, Acceptance(0, (0, 1)))):
+        members[3].note(place, Report(3, frozenset({place}), accepted))
     members[3].consider(range(5), time_up=False)
     assert members[3].answer().proposal == (1, 2)
 
@@ -118,12 +118,12 @@ def test_a_late_proposal_is_ignored() -> None:
     [member, *_] = group(3)
     member.give_up()
     member.hear(Answer(0, proposal=(0, 1)))
-    assert (member.ballot, member.vote) == (1, None)
+    assert (member.ballot, member.accepted) == (1, None)
 
 
 def test_no_coordinator_leads_beyond_the_last_ballot() -> None:
     """Else a hostile one would keep its members busy with ever later ballots of its own."""
-    member = Agreement(3, 0, [1, 2, 0])
+    member = Agreement(3, 0, [1, 2, 0], frozenset(range(3)))
     member.hear(Answer(member.last_ballot + 1))
     assert member.ballot == 0
     member.hear(Answer(member.last_ballot))

@@ -199,7 +199,7 @@ def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
 def gathering_of(keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = ()) -> Gathering:
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
-    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, manifest.rounds)
+    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, lambda _: True, manifest.rounds)
 
 
 def test_a_member_that_fell_silent(make_manifest) -> None:

@@ -1,19 +1,22 @@
 """What members of a group sign, and what of it is refused."""
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.agreement import Answer, Decision, Report, Vote
+from dupt_swarm.network.averaging.agreement import Acceptance, Answer, Decision, Report
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
 from dupt_swarm.replica.log_entry import Input, LogEntry
+from dupt_swarm.replica.voters import Voters
 from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
 
 NEXT = "b" * 64
@@ -35,7 +38,7 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def entry_of(group: SharingGroup, agreement: bytes, **changes: Any) -> LogEntry:
+def entry_of(group: SharingGroup, votes: Sequence[Vote], **changes: Any) -> LogEntry:
     """The log entry of a round in which the first two contributions count."""
     inputs = [
         Input(digest=each.digest, tokens=each.claim.tokens, maker=each.maker, statement=b64(each.data))
@@ -48,13 +51,20 @@ def entry_of(group: SharingGroup, agreement: bytes, **changes: Any) -> LogEntry:
         "exchange": "share",
         "members": tuple(group.members),
         "inputs": tuple(inputs),
-        "agreement": b64(agreement) if agreement else "",
+        "votes": tuple(b64(vote.data) for vote in votes),
     }
     return LogEntry(**fields | changes)
 
 
 def signed(group: SharingGroup, keys: dict[str, RSAPrivateKey], decision: Decision) -> bytes:
     return group.signed_list(decision).sign(keys[group.coordinator_of(decision.ballot)])
+
+
+def votes_of(keys: dict[str, RSAPrivateKey], **changes: Any) -> list[Vote]:
+    """Of all, for the state that follows."""
+    about: dict[str, Any] = {"swarm_id": SWARM, "roll": "ab" * 20, "round": 3, "before": STATE}
+    after = changes.pop("after", NEXT)
+    return [Vote.cast(Subject(**about | changes), after, peer, key) for peer, key in keys.items()]
 
 
 DECISION = Decision(1, (0, 1), (0, 2))
@@ -65,7 +75,7 @@ def test_statements_and_lists_are_read_back(group, keys) -> None:
     for each in group.statements:
         assert Statement.read(each.data, SWARM) == each
     assert group.check_list(signed(group, keys, DECISION)) == DECISION
-    check_evidence(entry_of(group, signed(group, keys, DECISION)), SWARM)
+    check_evidence(entry_of(group, votes_of(keys)), SWARM, Voters())
 
 
 def test_forged_messages_are_refused(keys) -> None:
@@ -139,10 +149,14 @@ def _with(found: SignedList, **changes: Any) -> SignedList:
 
 
 def test_forged_entries_are_refused(group, keys) -> None:
-    """An audit believes no entry that claims other tokens, makers or lists than were signed."""
-    agreement = signed(group, keys, DECISION)
-    honest = entry_of(group, agreement)
+    """An audit believes no entry that claims other tokens, makers or votes than were signed."""
+    votes = votes_of(keys)
+    honest = entry_of(group, votes)
     first, second = honest.inputs
+
+    def voted(*chosen: Vote) -> dict[str, Any]:
+        return {"votes": tuple(b64(vote.data) for vote in chosen)}
+
     forged: list[tuple[dict[str, Any], str]] = [
         ({"inputs": (first.model_copy(update={"tokens": 99}), second)}, "not the one that its maker"),
         ({"inputs": (first.model_copy(update={"digest": "9" * 64}), second)}, "not the one that its maker"),
@@ -152,22 +166,37 @@ def test_forged_entries_are_refused(group, keys) -> None:
         ),
         ({"inputs": (first.model_copy(update={"statement": ""}), second)}, "Unpack failed"),
         ({"inputs": (first, first)}, "twice"),
-        ({"inputs": (first,)}, "list of contributions is another"),
         ({"before": NEXT}, "not the one that its maker"),
-        ({"agreement": ""}, "nobody has signed"),
-        ({"members": (second.maker, first.maker)}, r"not more than half|is another"),
+        ({"members": (second.maker, first.maker)}, "nobody in the group"),
+        ({"votes": ()}, "not more than half"),
+        (voted(votes[0]), "not more than half"),
+        (voted(votes[0], votes[0]), "not more than half"),
+        (voted(*votes_of(keys, after="c" * 64)), "for another state"),
+        (voted(*votes_of(keys, before="c" * 64)), "for another state"),
+        (voted(*votes_of(keys, round=4)), "for another state"),
+        (voted(*votes_of(keys, swarm_id="other-0")), "for another state"),
+        (voted(*votes_of(member_keys(3))), "nobody in the group"),
     ]
     for change, reason in forged:
         with pytest.raises(ValueError, match=reason):
-            check_evidence(honest.model_copy(update=change), SWARM)
+            check_evidence(honest.model_copy(update=change), SWARM, Voters())
     average = honest.model_copy(update={"exchange": "reduce"})
     with pytest.raises(ValueError, match="one average"):
-        check_evidence(average, SWARM)
+        check_evidence(average, SWARM, Voters())
+
+
+def test_the_votes_of_voters_count(group, keys) -> None:
+    """Where members vote who are known, it is they of whom more than half must have signed."""
+    first, *others = votes_of(keys)
+    founder = Voters().after(1, [first.voter])
+    check_evidence(entry_of(group, [first]), SWARM, founder)
+    with pytest.raises(ValueError, match="not more than half"):
+        check_evidence(entry_of(group, others), SWARM, founder)
 
 
 def test_messages_of_an_agreement() -> None:
     """Reports and answers are read back as they were, and none that names a member that there is not."""
-    report = Report(2, frozenset({0, 2}), Vote(1, (0,)))
+    report = Report(2, frozenset({0, 2}), Acceptance(1, (0,)))
     data = ReportMessage.of("ab" * 20, report).model_dump_json().encode()
     assert ReportMessage.model_validate_json(data).report(3) == report
     with pytest.raises(ValueError, match="a member that there is not"):

@@ -1,0 +1,167 @@
+"""Collecting the votes of a group: members tell theirs to a few who can be called, and hear the others'.
+
+Everybody who can be called collects. Each member asks the first few, in an order that nobody chooses, and
+turns to the next one when one is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.votes import Box, Subject, Vote
+from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, PeerId, Signed
+
+COLLECTORS = 3  # are asked at once
+ANSWER_SECONDS = 1.0  # until then an answer may wait for another vote
+RETRY_SECONDS = 0.2
+LOOK_SECONDS = 0.5  # who is there may change while nobody votes
+BOXES_MAX = 4  # members that are late may still ask about the rounds before
+MESSAGE_BYTES_MAX = 1 << 19
+
+logger = logging.getLogger(__name__)
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class VoteMessage(_Message):
+    """A member's vote, and whose votes it knows."""
+
+    roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
+    vote: Signed
+    known: Annotated[list[PeerId], Field(max_length=MEMBERS_MAX)] = []
+
+
+class VotesMessage(_Message):
+    """Votes that the member did not know."""
+
+    votes: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
+
+
+class Polls(ServicerBase):  # type: ignore[misc]
+    """Collects votes, and asks others for theirs."""
+
+    def __init__(self, means: Means, electorate: Callable[[], Electorate]) -> None:
+        """``electorate`` is asked again and again: who is there may change."""
+        self._p2p: P2P = means.p2p
+        self._means, self._electorate = means, electorate
+        self._boxes: dict[str, Box] = {}
+        self._news = asyncio.Event()  # set once, at the next vote; another one takes its place then
+
+    async def open(self) -> None:
+        """Begin to collect."""
+        if self._means.callable:
+            await self.add_p2p_handlers(self._p2p, namespace=self._means.manifest.swarm_id)
+
+    def begin(self, roll: Roll) -> None:
+        """Take the votes of its members from now on, who may have computed the state before we have."""
+        subject = Subject(self._means.manifest.swarm_id, roll.id, roll.claim.round, roll.claim.state)
+        self._boxes[roll.id] = Box(subject, roll.members)
+        for roll_id in list(self._boxes)[:-BOXES_MAX]:
+            del self._boxes[roll_id]
+
+    async def certify(self, roll: Roll, after: str) -> tuple[Vote, ...]:
+        """Vote for the state ``after``; the votes for it, once they are a quorum.
+
+        Nothing, if they will not become one, or not in time.
+        """
+        box = self._boxes[roll.id]
+        mine = Vote.cast(box.subject, after, self._means.me, self._means.key)
+        self._take(box, [mine.data])
+        waiting: asyncio.Queue[str] = asyncio.Queue()
+        for each in roll.drawn:
+            if each.callable and each.maker != self._means.me:
+                waiting.put_nowait(each.maker)
+        asking = [asyncio.create_task(self._ask_on(box, mine, waiting)) for _ in range(COLLECTORS)]
+        try:
+            async with asyncio.timeout(self._means.manifest.rounds.allreduce_seconds):
+                while not (votes := box.certificate(after, self._electorate())):
+                    if box.is_lost(after, self._electorate()):
+                        logger.warning("round %d: the others vote for another state", box.subject.round + 1)
+                        break
+                    await self._vote(LOOK_SECONDS)
+                return votes
+        except TimeoutError:
+            return ()
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def alone(self, round: int, before: str, after: str) -> tuple[Vote, ...]:
+        """The own vote, if nobody else who is there has one."""
+        subject = Subject(self._means.manifest.swarm_id, "", round, before)
+        box = Box(subject, [self._means.me])
+        box.add(Vote.cast(subject, after, self._means.me, self._means.key))
+        return box.certificate(after, self._electorate())
+
+    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
+        """The votes that a member of one of our groups does not know, as soon as there is one."""
+        message = VoteMessage.model_validate_json(request.value)
+        box = self._boxes[message.roll]
+        if str(context.remote_id) not in box.members:
+            raise ValueError("a vote of nobody in the group")
+        self._take(box, [_bytes(message.vote)])
+        known = {*message.known, str(context.remote_id)}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while box.votes.keys() <= known:
+                    await self._news.wait()
+        votes = [_text(vote.data) for voter, vote in box.votes.items() if voter not in known]
+        votes += [_text(vote.data) for pair in box.contradictions.values() for vote in pair]
+        return BytesValue(value=VotesMessage(votes=votes[:MEMBERS_MAX]).model_dump_json().encode())
+
+    async def _ask_on(self, box: Box, mine: Vote, waiting: asyncio.Queue[str]) -> None:
+        """Ask one peer as long as it answers, then the next one, until cancelled."""
+        while True:
+            peer = await waiting.get()
+            try:
+                while True:
+                    await self._ask(peer, box, mine)
+                    await asyncio.sleep(0)
+            except Exception as error:
+                # It may fail in any way that libp2p knows, or have no box yet.
+                logger.debug("%s tells no votes: %r", peer, error)
+            waiting.put_nowait(peer)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _ask(self, peer: str, box: Box, mine: Vote) -> None:
+        stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._means.manifest.swarm_id)
+        message = VoteMessage(roll=box.subject.roll, vote=_text(mine.data), known=sorted(box.votes))
+        reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
+        self._take(box, map(_bytes, VotesMessage.model_validate_json(reply.value).votes))
+
+    def _take(self, box: Box, votes: Sequence[bytes] | map[bytes]) -> None:
+        known = {vote.data for vote in box.votes.values()}
+        for data in votes:
+            if data not in known:
+                box.add(Vote.read(data))
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _vote(self, seconds: float) -> None:
+        """Until somebody has voted."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,107 @@
+"""Which state to follow: where more than half of those are whose word counts, as their records say.
+
+A claim by itself moves nobody. Voters take a state only with the votes of a quorum, and say in their records
+where they are. So a state that more than half of the voters have said to be at was voted for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dupt_swarm.node.messages import StateName
+from dupt_swarm.node.view import Peer
+
+HEARD_MAX = 256  # states; a voter claims one at a time
+STATES_KEPT = 1024  # of those that this peer was at, round and digest
+
+
+@dataclass(frozen=True)
+class Believed:
+    """Whose word counts.
+
+    Attributes:
+        peers: their ids.
+        mine: whether our own counts too, for the state that we are at.
+        backwards: whether they are followed to an earlier round too, although nothing shows that it is on
+            another branch than ours: they may simply be behind.
+    """
+
+    peers: frozenset[str] = frozenset()
+    mine: bool = False
+    backwards: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.peers) + self.mine
+
+
+class Claims:
+    """What peers have said since this one reached the state that it is at, and where it was before.
+
+    They move on while a state is fetched: what they have said before counts as long as we stay.
+    """
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[StateName, set[str]] = OrderedDict()
+        self._now: dict[str, StateName] = {}
+        self._history: OrderedDict[int, str] = OrderedDict()
+
+    def reach(self, mine: StateName) -> None:
+        """This peer is at another state now."""
+        self._heard.clear()
+        self._history[mine.round] = mine.digest
+        self._history.move_to_end(mine.round)
+        if len(self._history) > STATES_KEPT:
+            self._history.popitem(last=False)
+
+    def hear(self, peers: Iterable[Peer]) -> None:
+        """Read the records of those whose word counts."""
+        self._now = {peer.peer_id: _named(peer) for peer in peers}
+        for peer_id, name in self._now.items():
+            self._heard.setdefault(name, set()).add(peer_id)
+            self._heard.move_to_end(name)
+        while len(self._heard) > HEARD_MAX:
+            self._heard.popitem(last=False)
+
+    def ahead(self, mine: StateName, believed: Believed) -> StateName | None:
+        """The latest state that more than half of those claim whose word counts; None: that is ``mine``."""
+        found = [
+            name
+            for name in self._heard
+            if self.is_claimed(name, believed) and self._may_follow(name, mine, believed)
+        ]
+        return max(found, key=lambda name: (name.round, name.digest), default=None)
+
+    def is_claimed(self, name: StateName, believed: Believed) -> bool:
+        """Whether more than half of those claim it whose word counts."""
+        return 2 * len(self._heard.get(name, set()) & believed.peers) > believed.count
+
+    def first_of_equals(self, mine: StateName, believed: Believed) -> StateName | None:
+        """Where no state has more than half: the one that all choose alike; None: that is ours.
+
+        The most at this moment count, then the round, then the digest.
+        """
+        there = Counter(name for peer, name in self._now.items() if peer in believed.peers)
+        there[mine] += believed.mine
+        first = max(there, key=lambda name: (there[name], name.round, name.digest))
+        return None if first == mine or self._is_past(first) else first
+
+    def claimants(self, name: StateName, believed: Believed) -> list[str]:
+        """Those whose word counts who have claimed it."""
+        return sorted(self._heard.get(name, set()) & believed.peers)
+
+    def _may_follow(self, name: StateName, mine: StateName, believed: Believed) -> bool:
+        if name.digest == mine.digest or self._is_past(name):
+            return False
+        return believed.backwards or name.round > mine.round or name.round in self._history
+
+    def _is_past(self, name: StateName) -> bool:
+        return self._history.get(name.round) == name.digest
+
+
+def _named(peer: Peer) -> StateName:
+    record = peer.record
+    return StateName(record.round, record.swarm_tokens, record.state_digest)
