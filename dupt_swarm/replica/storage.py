@@ -56,7 +56,7 @@ def load_state(path: Path) -> ReplicaState:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         layout = tuple(tuple(shape) for shape in header["layout"])
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
-        voters = Voters.parse(header.get("voters", []))
+        voters = Voters.parse(header["voters"])
         state = ReplicaState(
             header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters
         )

@@ -125,7 +125,7 @@ def test_other_model_is_refused(state, layout, names, message) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "replica-state-2"}, "not a replica state of this version"),
+        ({"kind": "replica-state-1"}, "not a replica state of this version"),
         ({"kind": None}, "not a replica state of this version"),
         ({"round": -1}, "impossible round"),
         ({"round": 1 << 62}, "impossible round"),
@@ -135,6 +135,8 @@ def test_other_model_is_refused(state, layout, names, message) -> None:
         ({"tokens_total": -1}, "impossible tokens_total"),
         ({"tokens_total": 1 << 62}, "impossible tokens_total"),
         ({"tokens_total": "1"}, "impossible tokens_total"),
+        ({"voters": None}, "no table of voters"),
+        ({"voters": [["a", 0, 0]]}, "table of voters is malformed"),
     ],
 )
 def test_hostile_header_is_refused(state, changes, message) -> None:
@@ -185,9 +187,10 @@ def test_finite_looks_at_every_number(numel: int, place: int, bad: float) -> Non
 def test_index_is_plain_json(state) -> None:
     """The index that travels is JSON with the round, the shapes and the names of the buffers."""
     assert json.loads(state.blob.index.data)["header"] == {
-        "kind": "replica-state-1",
+        "kind": "replica-state-2",
         "round": 3,
         "tokens_total": 4711,
         "layout": [[7, 5], [5], [3, 2, 2]],
         "buffers": ["velocity"],
+        "voters": [],
     }

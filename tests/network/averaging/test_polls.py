@@ -1,0 +1,206 @@
+"""Collecting votes between real nodes on loopback."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2PContext
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
+
+from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.polls import BOXES_MAX, Polls, VotesMessage
+from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.replica.contribution import Claim
+from tests.support.sharing_groups import STATE
+from tests.support.stranger import peer_id_in, stranger_beside
+
+ONE, OTHER = "1" * 64, "2" * 64
+SECONDS = 6.0
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(rounds={"matchmaking_seconds": 2, "chunk_seconds": 2, "allreduce_seconds": SECONDS})
+
+
+def run(scenario: Any) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+class Group:
+    """Members with a roll of them all."""
+
+    def __init__(self, manifest, peers, hidden: Sequence[int] = ()) -> None:
+        self.peers, self.electorate = peers, Electorate()
+        self.means = [
+            Means(manifest, peer.p2p, peer.key, 1, callable=number not in hidden)
+            for number, peer in enumerate(peers)
+        ]
+        self.polls = [Polls(means, lambda: self.electorate) for means in self.means]
+        statements = [means.state(Claim(3, STATE, 10, means.me)) for means in self.means]
+        self.roll = Roll.call(self.means[0].me, self.means[0].key, statements)
+        self.subject = Subject(manifest.swarm_id, self.roll.id, 3, STATE)
+
+    async def open(self) -> None:
+        for each in self.polls:
+            await each.open()
+
+    async def certify(self, *states: str) -> list[tuple[Vote, ...]]:
+        """The first members vote for these."""
+        voting = self.polls[: len(states)]
+        for each in voting:
+            each.begin(self.roll)
+        return list(
+            await asyncio.gather(
+                *(each.certify(self.roll, state) for each, state in zip(voting, states, strict=True))
+            )
+        )
+
+
+def test_all_get_the_votes_of_a_quorum(stations, manifest) -> None:
+    """Whether they can be called or not; each vote is signed by who has cast it, for that state."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers, hidden=[1, 2])
+            await group.open()
+            for votes in await group.certify(ONE, ONE, ONE):
+                assert len(votes) >= 2
+                assert {Vote.read(vote.data).after for vote in votes} == {ONE}
+                assert {vote.subject for vote in votes} == {group.subject}
+
+    run(scenario)
+
+
+def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
+    """The others have a quorum, and it knows soon that it has none."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            before = asyncio.get_running_loop().time()
+            first, second, third = await group.certify(ONE, OTHER, ONE)
+            assert asyncio.get_running_loop().time() - before < SECONDS
+            assert (len(first), second, len(third)) == (2, (), 2)
+
+    run(scenario)
+
+
+def test_a_member_that_is_silent(stations, manifest) -> None:
+    """Nobody waits for it where the others are enough; where they are not, nobody takes the state."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
+            group.electorate = Electorate(frozenset({peers[0].peer_id, peers[2].peer_id}))
+            assert await group.certify(ONE, ONE) == [(), ()]
+
+    run(scenario)
+
+
+def test_a_voter_that_goes_meanwhile(stations, manifest) -> None:
+    """As soon as it is seen to be gone, the others are enough."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            ids = [peer.peer_id for peer in peers]
+            group.electorate = Electorate(frozenset(ids[1:]))
+            voting = asyncio.create_task(group.certify(ONE, ONE))
+            await asyncio.sleep(2)
+            assert not voting.done()
+            group.electorate = Electorate(frozenset(ids[1:2]))
+            assert all(await voting)
+
+    run(scenario)
+
+
+def test_alone(stations, manifest) -> None:
+    """The own vote is enough where no other voter is there."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as peers:
+            group = Group(manifest, peers)
+            [vote] = group.polls[0].alone(3, STATE, ONE)
+            assert (vote.voter, vote.after, vote.subject.roll) == (peers[0].peer_id, ONE, "")
+            group.electorate = Electorate(frozenset({peers[0].peer_id, "QmOther"}))
+            assert group.polls[0].alone(3, STATE, ONE) == ()
+
+    run(scenario)
+
+
+def test_strangers_and_nonsense(stations, manifest, identities) -> None:
+    """Who is in no group of ours is answered with an error, and so is a vote that is none."""
+    key = load_identity(identities[3])
+
+    async def scenario() -> None:
+        async with (
+            stations(2, manifest) as peers,
+            stranger_beside(peers[0].address, identity=identities[3]) as p2p,
+        ):
+            group = Group(manifest, peers)
+            await group.open()
+            group.polls[0].begin(group.roll)
+            vote = Vote.cast(group.subject, OTHER, str(p2p.peer_id), key)
+            good = {"roll": group.roll.id, "vote": base64.b64encode(vote.data).decode(), "known": []}
+            stub = Polls.get_stub(p2p, peer_id_in(peers[0].address), namespace=manifest.swarm_id)
+            for change in ({}, {"roll": "ab" * 20}, {"vote": "?"}, {"known": ["?"]}, {"more": 1}):
+                with pytest.raises(P2PHandlerError):
+                    await stub.rpc_vote(BytesValue(value=json.dumps(good | change).encode()))
+            assert all(await group.certify(ONE, ONE))
+
+    run(scenario)
+
+
+class Lying(Polls):
+    """Answers with votes of others that nobody has cast."""
+
+    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
+        del request, context
+        means = self._means
+        [box] = self._boxes.values()
+        forged = [Vote.cast(box.subject, OTHER, means.me, means.key).data[:-1] + b"\0"]
+        votes = [base64.b64encode(data).decode() for data in forged]
+        return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
+
+
+Lying.__name__ = Polls.__name__  # as on the wire
+
+
+def test_a_collector_that_lies(stations, manifest) -> None:
+    """The others ask one another, and have their quorum."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            group.polls[2] = Lying(group.means[2], lambda: group.electorate)
+            await group.open()
+            group.polls[2].begin(group.roll)
+            assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
+
+    run(scenario)
+
+
+def test_rounds_before_are_forgotten(stations, manifest) -> None:
+    """The last few are kept for members that are late."""
+
+    async def scenario() -> None:
+        async with stations(1, manifest) as peers:
+            group = Group(manifest, peers)
+            for number in range(BOXES_MAX + 3):
+                statement = group.means[0].state(Claim(number, STATE, 10, group.means[0].me))
+                group.polls[0].begin(Roll.call(group.means[0].me, group.means[0].key, [statement]))
+            assert len(group.polls[0]._boxes) == BOXES_MAX
+
+    run(scenario)
