@@ -56,6 +56,9 @@ class Anybody:
     mates = ()
     electorate = Electorate()
 
+    def expose(self, peer_id: str) -> None:
+        """See `Companions`."""
+
     def can_be_called(self, peer_id: str) -> bool:
         """See `Companions`."""
         return bool(peer_id)

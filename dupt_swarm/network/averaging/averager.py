@@ -32,7 +32,7 @@ class SwarmAverager:
         self._me, self._tell = means.me, tell
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
         self._companions, self._rolls = companions, RollCall(means, companions)
-        self._polls = Polls(means, lambda: companions.electorate)
+        self._polls = Polls(means, lambda: companions.electorate, companions.expose)
         self.searching = False
 
     @property

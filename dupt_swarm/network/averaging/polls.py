@@ -21,7 +21,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Box, Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
-from dupt_swarm.replica.log_entry import MEMBERS_MAX, PeerId, Signed
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
 
 COLLECTORS = 3  # are asked at once
 ANSWER_SECONDS = 1.0  # until then an answer may wait for another vote
@@ -38,26 +38,37 @@ class _Message(BaseModel):
 
 
 class VoteMessage(_Message):
-    """A member's vote, and whose votes it knows."""
+    """A member's vote, and the ids of those that it knows."""
 
     roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
     vote: Signed
-    known: Annotated[list[PeerId], Field(max_length=MEMBERS_MAX)] = []
+    known: Annotated[list[Digest], Field(max_length=2 * MEMBERS_MAX)] = []
 
 
 class VotesMessage(_Message):
     """Votes that the member did not know."""
 
-    votes: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
+    votes: Annotated[list[Signed], Field(max_length=2 * MEMBERS_MAX)] = []
 
 
 class Polls(ServicerBase):  # type: ignore[misc]
     """Collects votes, and asks others for theirs."""
 
-    def __init__(self, means: Means, electorate: Callable[[], Electorate]) -> None:
-        """``electorate`` is asked again and again: who is there may change."""
+    def __init__(
+        self,
+        means: Means,
+        electorate: Callable[[], Electorate],
+        expose: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            means: to vote with.
+            electorate: asked again and again, as who is there may change.
+            expose: hears the id of a peer that has signed votes for two states.
+        """
         self._p2p: P2P = means.p2p
-        self._means, self._electorate = means, electorate
+        self._means, self._electorate, self._expose = means, electorate, expose
         self._boxes: dict[str, Box] = {}
         self._news = asyncio.Event()  # set once, at the next vote; another one takes its place then
 
@@ -80,7 +91,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         """
         box = self._boxes[roll.id]
         mine = Vote.cast(box.subject, after, self._means.me, self._means.key)
-        self._take(box, [mine.data])
+        self._take(box, [mine])
         waiting: asyncio.Queue[str] = asyncio.Queue()
         for each in roll.drawn:
             if each.callable and each.maker != self._means.me:
@@ -114,15 +125,15 @@ class Polls(ServicerBase):  # type: ignore[misc]
         box = self._boxes[message.roll]
         if str(context.remote_id) not in box.members:
             raise ValueError("a vote of nobody in the group")
-        self._take(box, [_bytes(message.vote)])
-        known = {*message.known, str(context.remote_id)}
+        vote = Vote.read(_bytes(message.vote))
+        self._take(box, [vote])
+        known = {*message.known, vote.id}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                while box.votes.keys() <= known:
+                while box.all.keys() <= known:
                     await self._news.wait()
-        votes = [_text(vote.data) for voter, vote in box.votes.items() if voter not in known]
-        votes += [_text(vote.data) for pair in box.contradictions.values() for vote in pair]
-        return BytesValue(value=VotesMessage(votes=votes[:MEMBERS_MAX]).model_dump_json().encode())
+        votes = [_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
+        return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
 
     async def _ask_on(self, box: Box, mine: Vote, waiting: asyncio.Queue[str]) -> None:
         """Ask one peer as long as it answers, then the next one, until cancelled."""
@@ -140,15 +151,18 @@ class Polls(ServicerBase):  # type: ignore[misc]
 
     async def _ask(self, peer: str, box: Box, mine: Vote) -> None:
         stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._means.manifest.swarm_id)
-        message = VoteMessage(roll=box.subject.roll, vote=_text(mine.data), known=sorted(box.votes))
+        message = VoteMessage(roll=box.subject.roll, vote=_text(mine.data), known=sorted(box.all))
         reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
-        self._take(box, map(_bytes, VotesMessage.model_validate_json(reply.value).votes))
+        votes = VotesMessage.model_validate_json(reply.value).votes
+        self._take(box, [Vote.read(_bytes(each)) for each in votes])
 
-    def _take(self, box: Box, votes: Sequence[bytes] | map[bytes]) -> None:
-        known = {vote.data for vote in box.votes.values()}
-        for data in votes:
-            if data not in known:
-                box.add(Vote.read(data))
+    def _take(self, box: Box, votes: Sequence[Vote]) -> None:
+        exposed = set(box.contradictions)
+        for vote in votes:
+            box.add(vote)
+        for liar in box.contradictions.keys() - exposed:
+            logger.warning("%s has voted for two states: it is left out from now on", liar)
+            self._expose(liar)
         self._news.set()
         self._news = asyncio.Event()
 

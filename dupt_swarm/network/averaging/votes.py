@@ -6,8 +6,10 @@ replica state, however it has come about.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 from hivemind.utils.crypto import RSAPrivateKey
@@ -64,6 +66,11 @@ class Vote:
     voter: str
     data: bytes
 
+    @cached_property
+    def id(self) -> str:
+        """Its own digest."""
+        return hashlib.sha256(self.data).hexdigest()
+
     @classmethod
     def cast(cls, subject: Subject, after: str, me: str, key: RSAPrivateKey) -> Vote:
         """The vote of the owner of ``key``, whose peer id is ``me``."""
@@ -116,6 +123,12 @@ class Box:
         first = self.votes.setdefault(vote.voter, vote)
         if first.after != vote.after:
             self.contradictions.setdefault(vote.voter, (first, vote))
+
+    @property
+    def all(self) -> dict[str, Vote]:
+        """By their ids, with those that contradict others."""
+        lies = [vote for pair in self.contradictions.values() for vote in pair]
+        return {vote.id: vote for vote in (*self.votes.values(), *lies)}
 
     def certificate(self, after: str, electorate: Electorate) -> tuple[Vote, ...]:
         """The votes for ``after``, if they are a quorum, sorted by voter; those of who lies do not count."""

@@ -21,6 +21,9 @@ class Attendance:
     A group is complete as soon as all are there that are waited for; a record of somebody who never comes
     would cost each round its whole time for finding the group, and one who comes without a contribution the
     time for collecting it. Both count alike. Who was in a round with one is waited for again.
+
+    Attributes:
+        exposed: ids of those who have signed what contradicts itself.
     """
 
     def __init__(
@@ -33,6 +36,13 @@ class Attendance:
         self._mates: OrderedDict[str, int] = OrderedDict()
         self._spoilt = 0  # rounds in a row by newcomers
         self._pause, self._next_trial = FIRST_SECONDS, 0.0
+        self.exposed: set[str] = set()
+
+    def expose(self, peer: str) -> None:
+        """It has signed what contradicts itself; there is no way back while this process runs."""
+        if peer not in self.exposed:
+            self.exposed.add(peer)
+            self._refused["contradiction"] += 1
 
     @property
     def mates(self) -> Collection[str]:
@@ -41,7 +51,7 @@ class Attendance:
 
     def expected(self, companions: Iterable[str]) -> tuple[str, ...]:
         """Those of ``companions`` that the next round waits for."""
-        everybody = tuple(companions)
+        everybody = tuple(peer for peer in companions if peer not in self.exposed)
         waited_for = tuple(filter(self.trusts, everybody))
         if len(waited_for) == len(everybody) or self._on_trial:
             return everybody
@@ -52,7 +62,9 @@ class Attendance:
 
     def admits(self, peer: str) -> bool:
         """Whether it may be in the group of the next round: newcomers may, whatever others of them did."""
-        return self._missed.get(peer, 0) < self._tolerated(peer) or self._on_trial
+        return peer not in self.exposed and (
+            self._missed.get(peer, 0) < self._tolerated(peer) or self._on_trial
+        )
 
     def ended(self, expected: Collection[str], came: Collection[str]) -> None:
         """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
@@ -82,7 +94,7 @@ class Attendance:
     def trusts(self, peer: str) -> bool:
         """Whether it may be expected to come."""
         spoilt = peer not in self._mates and self._spoilt >= TOLERATED_OF_NEWCOMERS
-        return not spoilt and self._missed.get(peer, 0) < self._tolerated(peer)
+        return peer not in self.exposed and not spoilt and self._missed.get(peer, 0) < self._tolerated(peer)
 
     def _tolerated(self, peer: str) -> int:
         return TOLERATED_OF_MATES if peer in self._mates else TOLERATED

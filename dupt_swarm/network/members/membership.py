@@ -141,7 +141,8 @@ class Membership:
         No round that went wrong makes a voter absent, and nobody's word: it is at work as long as its records
         say so, and are fresh, and it is not seen that nobody listens at its addresses.
         """
-        return Electorate(frozenset(self.voters).intersection({self.peer_id, *self.at_work}))
+        there = {self.peer_id, *self.at_work} - self.attendance.exposed
+        return Electorate(frozenset(there.intersection(self.voters)))
 
     @property
     def at_work(self) -> frozenset[str]:
@@ -162,6 +163,10 @@ class Membership:
     def mates(self) -> Collection[str]:
         """Peers that were in a group with this one."""
         return self.attendance.mates
+
+    def expose(self, peer_id: str) -> None:
+        """It has signed what contradicts itself: it is left out from now on."""
+        self.attendance.expose(peer_id)
 
     def can_be_called(self, peer_id: str) -> bool:
         """Whether others can call this peer, as far as its record tells."""

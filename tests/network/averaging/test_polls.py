@@ -192,6 +192,35 @@ def test_a_collector_that_lies(stations, manifest) -> None:
     run(scenario)
 
 
+def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
+    """It tells each collector another state; they hear of both from one another, and go on without it."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group, exposed = Group(manifest, peers), list[str]()
+            for number in range(2):
+                group.polls[number] = Polls(group.means[number], lambda: group.electorate, exposed.append)
+            await group.open()
+            liar = group.means[2]
+            voting = asyncio.create_task(group.certify(ONE, ONE))
+            await asyncio.sleep(0)
+            for peer, after in zip(peers[:2], (ONE, OTHER), strict=True):
+                vote = Vote.cast(group.subject, after, liar.me, liar.key)
+                stub = Polls.get_stub(peers[2].p2p, peer_id_in(peer.address), namespace=manifest.swarm_id)
+                text = base64.b64encode(vote.data).decode()
+                await stub.rpc_vote(
+                    BytesValue(value=json.dumps({"roll": group.roll.id, "vote": text}).encode())
+                )
+            assert [len(votes) >= 2 for votes in await voting] == [True, True]
+            for number, other in ((0, 1), (1, 0)):
+                box, mine = group.polls[number]._boxes[group.roll.id], group.means[number]
+                vote = Vote.cast(group.subject, ONE, mine.me, mine.key)
+                await group.polls[number]._ask(peers[other].peer_id, box, vote)
+            assert exposed == [liar.me, liar.me]
+
+    run(scenario)
+
+
 def test_rounds_before_are_forgotten(stations, manifest) -> None:
     """The last few are kept for members that are late."""
 
