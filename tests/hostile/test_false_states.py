@@ -1,0 +1,95 @@
+"""Strangers who want a swarm at a state of their own: real nodes, and no trainers."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.voters import Voters
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_tokenizer
+from tests.support.signed_records import fresh_key, id_of, store_record
+from tests.support.stranger import stranger_beside
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
+
+KEYS, ROUNDS = 6, 4
+PUBLISH_SECONDS = 0.5
+LATER = 1 << 50  # rounds and tokens cost nothing to claim
+STATE_OF_SECONDS = 6.0  # in 0.2 every peer had adopted it within four
+
+
+class Liars:
+    """Many keys that claim one state, which one of them serves.
+
+    Attributes:
+        ids: their peer ids.
+        state: what they claim: noise, in which they are the voters.
+    """
+
+    def __init__(self, manifest: Manifest, addresses: tuple[str, ...], identity: Path, numel: int) -> None:
+        self._manifest, self._addresses, self._identity = manifest, addresses, identity
+        self._keys = [load_identity(identity), *(fresh_key() for _ in range(KEYS - 1))]
+        self._stop = threading.Event()
+        self.ids = {id_of(key) for key in self._keys}
+        noise = torch.randn(numel)
+        buffers = {"velocity": torch.zeros(numel)}
+        self.state = ReplicaState(LATER, LATER, ((20, 5),), noise, buffers, Voters().after(1, self.ids))
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        thread = threading.Thread(target=asyncio.run, args=(self._attack(),))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    async def _attack(self) -> None:
+        async with stranger_beside(*self._addresses, identity=self._identity) as p2p:
+            exchange = Exchange(p2p)
+            exchange.publish(
+                Hello("0", self._manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
+            )
+            await exchange.start()
+            fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": LATER}
+            while not self._stop.is_set():
+                for address in self._addresses:
+                    for key in self._keys:
+                        await store_record(p2p, address, self._manifest, key, **fields)
+                await asyncio.sleep(PUBLISH_SECONDS)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path) -> None:
+    """They are three times as many as the oracles: no peer fetches it, and no round fails or waits."""
+    tokenizer = small_tokenizer()
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+        cluster.end_round()
+        peers = (cluster.first, *cluster.oracles)
+        addresses = tuple(peer.addresses[0] for peer in peers)
+        liars = Liars(manifest, addresses, tmp_path / "liar", 100)
+        with liars.at_work():
+            for peer in peers:
+                wait_until(lambda peer=peer: {each.peer_id for each in peer.view.oracles} >= liars.ids)  # type: ignore[misc]
+            time.sleep(STATE_OF_SECONDS)
+            for _ in range(ROUNDS):
+                cluster.end_round()
+            assert {peer.catching_up.newer for peer in peers} == {None}
+            assert not any(peer.catching_up.fetching for peer in peers)
+            assert cluster.oracles[0].state.round == 1 + ROUNDS
+            assert bool(torch.isfinite(cluster.oracles[0].anchor).all())
+            assert float(cluster.oracles[0].anchor.abs().max()) < 1.0
+        assert cluster.oracles[0].state == cluster.oracles[1].state
