@@ -25,7 +25,7 @@ def lost(swarm: ChaosSwarm) -> list[str]:
     return [reason for reason in swarm.failures if reason != "no_group"]
 
 
-@pytest.mark.parametrize("stage", ["fetching", "coordinating", "outer step"])
+@pytest.mark.parametrize("stage", ["fetching", "coordinating", "outer step", "voting"])
 def test_no_round_is_lost(swarm: ChaosSwarm, stage: str) -> None:
     """A power cut in any stage of a round: who is in a group with it ends that very round, all alike."""
     victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))

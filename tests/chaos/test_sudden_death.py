@@ -20,7 +20,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
         yield swarm
 
 
-@pytest.mark.parametrize("stage", ["matchmaking", "group", "sending", "reducing", "outer step"])
+@pytest.mark.parametrize("stage", ["matchmaking", "group", "sending", "reducing", "outer step", "voting"])
 def test_an_oracle_dies_at_a_stage_of_a_round(swarm: ChaosSwarm, stage: str) -> None:
     """A power cut in any stage of a round: the others end that round or the next, with equal states."""
     victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))

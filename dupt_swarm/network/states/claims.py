@@ -26,16 +26,21 @@ class Believed:
         mine: whether our own counts too, for the state that we are at.
         backwards: whether they are followed to an earlier round too, although nothing shows that it is on
             another branch than ours: they may simply be behind.
+        half: whether half of them are enough, and not more than half.
+        anybody: whether, if no state has enough of them, the one with the most is followed.
     """
 
     peers: frozenset[str] = frozenset()
     mine: bool = False
     backwards: bool = False
+    half: bool = False
+    anybody: bool = False
 
     @property
-    def count(self) -> int:
-        """How many they are."""
-        return len(self.peers) + self.mine
+    def needed(self) -> int:
+        """How many of them must be at a state, one at least."""
+        count = len(self.peers) + self.mine
+        return max(1, (count + 1) // 2 if self.half else count // 2 + 1)
 
 
 class Claims:
@@ -67,7 +72,7 @@ class Claims:
             self._heard.popitem(last=False)
 
     def ahead(self, mine: StateName, believed: Believed) -> StateName | None:
-        """The latest state that more than half of those claim whose word counts; None: that is ``mine``."""
+        """The latest state that enough of those claim whose word counts; None: that is ``mine``."""
         found = [
             name
             for name in self._heard
@@ -76,17 +81,20 @@ class Claims:
         return max(found, key=lambda name: (name.round, name.digest), default=None)
 
     def is_claimed(self, name: StateName, believed: Believed) -> bool:
-        """Whether more than half of those claim it whose word counts."""
-        return 2 * len(self._heard.get(name, set()) & believed.peers) > believed.count
+        """Whether enough of those claim it whose word counts."""
+        return len(self._heard.get(name, set()) & believed.peers) >= believed.needed
 
     def first_of_equals(self, mine: StateName, believed: Believed) -> StateName | None:
-        """Where no state has more than half: the one that all choose alike; None: that is ours.
+        """Where no state has enough of them: the one that all choose alike; None: that is ours.
 
         The most at this moment count, then the round, then the digest.
         """
         there = Counter(name for peer, name in self._now.items() if peer in believed.peers)
-        there[mine] += believed.mine
-        first = max(there, key=lambda name: (there[name], name.round, name.digest))
+        if believed.mine:
+            there[mine] += 1
+        else:
+            del there[mine]
+        first = max(there, key=lambda name: (there[name], name.round, name.digest), default=mine)
         return None if first == mine or self._is_past(first) else first
 
     def claimants(self, name: StateName, believed: Believed) -> list[str]:

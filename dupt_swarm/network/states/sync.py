@@ -73,9 +73,10 @@ class StateSync:
     @property
     def ahead(self) -> StateName | None:
         """The state that we should have; None: we have it."""
-        found = self._claims.ahead(self._mine, self._believed)
-        if found is None and self._failures >= STALEMATE_ROUNDS:
-            return self._claims.first_of_equals(self._mine, self._believed)
+        believed = self._believed
+        found = self._claims.ahead(self._mine, believed)
+        if found is None and (believed.anybody or self._failures >= STALEMATE_ROUNDS):
+            return self._claims.first_of_equals(self._mine, believed)
         return found
 
     def follow(self, then: Callable[[], Awaitable[None]]) -> None:
@@ -93,7 +94,10 @@ class StateSync:
 
     @property
     def _believed(self) -> Believed:
-        """The voters who are there; while there are none but us, the initial peers; or else all at work."""
+        """The voters who are there; while there are none but us, the initial peers; or else all at work.
+
+        In a swarm that has not ended a round yet a first peer goes with whoever has: somebody must begin.
+        """
         member, me = self._member, {self._member.peer_id}
         voters = member.electorate.voters
         if voters - me:
@@ -102,7 +106,7 @@ class StateSync:
         initial = self._initial.intersection(peer.peer_id for peer in member.living) - me
         if initial or voters:
             return Believed(initial)
-        return Believed(member.at_work - me, member.is_at_work)
+        return Believed(member.at_work - me, member.is_at_work, half=True, anybody=not len(member.voters))
 
     async def _fetch(self, name: StateName, then: Callable[[], Awaitable[None]]) -> None:
         before = self._mine

@@ -44,6 +44,7 @@ def arm(stage: str) -> None:
     from dupt_swarm.network.averaging.allreduce import ScreeningRunner
     from dupt_swarm.network.averaging.averager import SwarmAverager
     from dupt_swarm.network.averaging.collecting import Collection
+    from dupt_swarm.network.averaging.polls import Polls
     from dupt_swarm.network.averaging.reducer import PartReducer
     from dupt_swarm.network.averaging.rounds import Rounds
     from dupt_swarm.network.averaging.session import Session
@@ -64,7 +65,9 @@ def arm(stage: str) -> None:
     elif stage == "reducing":
         before(PartReducer, "_average")
     elif stage == "outer step":
-        among_three(Rounds, "_finish", lambda _, outcome, *__: 1 + len(outcome.mates))
+        among_three(Rounds, "_finish", lambda _, __, outcome, *___: 1 + len(outcome.mates))
+    elif stage == "voting":
+        among_three(Polls, "_ask", lambda _, __, box, *___: len(box.members))
     elif stage == "fetching":
         among_three(Collection, "_fetch", lambda collection, *_: len(collection._session.group.members))
     elif stage == "coordinating":
