@@ -70,7 +70,7 @@ def private(swarm: Swarm, **numbers: float) -> tuple[GPT, CollaborativeOptimizer
 
 
 def test_what_leaves_follows_from_what_was_released_alone(swarm: Swarm) -> None:
-    """Neither what was trained nor what encoding lost of it goes past the mechanism, and so past the account."""
+    """Neither what was trained nor what encoding lost of it goes past the mechanism and the account."""
     model = GPT(MANIFEST.model)
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, mechanism=Told())
     encoding = MANIFEST.encoding
