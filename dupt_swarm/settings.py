@@ -112,7 +112,7 @@ class PrivacySettings:
         epsilon: end before a contribution that would make ε larger; None: never.
     """
 
-    noise: float = 10.0
+    noise: float = 50.0
     clip: float = 0.2
     delta: float = 1e-5
     epsilon: float | None = None

@@ -175,7 +175,9 @@ class Oracle:
         """Whether there is nothing more to do, without having been told to stop."""
         optimizer, wanted = self._optimizer, self._settings.rounds
         if optimizer.exhausted:
-            logger.warning("the privacy budget is spent: one more contribution would exceed it")
+            logger.warning(
+                "the privacy budget is spent, so this oracle leaves; with a larger one it may come again"
+            )
             return True
         if wanted is not None and optimizer.rounds_done >= wanted:
             return True

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,12 +21,17 @@ from tests.support.tiny import settings, tiny_manifest
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 TOKENIZER = b"not used by these tests"
-MANIFEST = tiny_manifest(
-    hashlib.sha256(TOKENIZER).hexdigest(),
-    rounds={"tokens_per_round": 64, "overlap": False},
-    inner={"optimizer": "adamw"},
-    encoding={"contribution": "two_bit", "feedback": 1.0},
-)
+ROUNDS = {"tokens_per_round": 64, "overlap": False}
+DILOCO: dict[str, dict[str, Any]] = {
+    "rounds": ROUNDS,
+    "inner": {"optimizer": "adamw"},
+    "encoding": {"contribution": "two_bit", "feedback": 1.0},
+}
+GRADIENT: dict[str, dict[str, Any]] = {
+    "rounds": ROUNDS | {"strategy": "gradient"},
+    "inner": {"optimizer": "none", "clip_norm": 1.0},
+    "outer": {"optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.0},
+}
 
 
 class Told:
@@ -43,11 +49,12 @@ def told(round: int, numel: int) -> Tensor:
 
 
 @pytest.fixture
-def swarm(tmp_path: Path) -> Iterator[Swarm]:
-    """An oracle alone with its first peer."""
-    parameters = list(GPT(MANIFEST.model).parameters())
+def swarm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Swarm]:
+    """An oracle alone with its first peer; the parameter has the manifest's tables."""
+    manifest = tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest(), **getattr(request, "param", DILOCO))
+    parameters = list(GPT(manifest.model).parameters())
     with (
-        Swarm.create(MANIFEST, TOKENIZER, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        Swarm.create(manifest, TOKENIZER, parameters, tmp_path / "first", settings("bootstrap")) as first,
         Swarm.join(first.addresses, tmp_path / "oracle", settings(name="oracle")) as joined,
     ):
         yield joined
@@ -55,25 +62,23 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
 
 def train(model: GPT, optimizer: CollaborativeOptimizer) -> None:
     """An inner step on random tokens, which ends a round."""
-    batch = torch.randint(MANIFEST.model.vocabulary_size, (4, MANIFEST.model.context_length + 1))
+    batch = torch.randint(model.config.vocabulary_size, (4, model.config.context_length + 1))
     model(batch[:, :-1], batch[:, 1:]).backward()
     optimizer.step(tokens=batch[:, 1:].numel())
     optimizer.zero_grad()
 
 
 def private(swarm: Swarm, **numbers: float) -> tuple[GPT, CollaborativeOptimizer]:
-    model = GPT(MANIFEST.model)
-    mechanism = Private(
-        PrivacySettings(**numbers), MANIFEST, swarm.anchor.numel(), swarm.folder.path / "privacy.json"
-    )
+    model = GPT(swarm.manifest.model)
+    mechanism = Private(PrivacySettings(**numbers), swarm.manifest, swarm.anchor.numel(), swarm.folder.ledger)
     return model, CollaborativeOptimizer(model.parameters(), swarm, mechanism=mechanism)
 
 
 def test_what_leaves_follows_from_what_was_released_alone(swarm: Swarm) -> None:
     """Neither what was trained nor what encoding lost of it goes past the mechanism and the account."""
-    model = GPT(MANIFEST.model)
+    model = GPT(swarm.manifest.model)
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, mechanism=Told())
-    encoding = MANIFEST.encoding
+    encoding = swarm.manifest.encoding
     expected = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
     for round in range(4):
         train(model, optimizer)
@@ -83,6 +88,7 @@ def test_what_leaves_follows_from_what_was_released_alone(swarm: Swarm) -> None:
         assert bytes(swarm.contribution[: len(data)]) == data
 
 
+@pytest.mark.parametrize("swarm", [DILOCO, GRADIENT], indirect=True, ids=["diloco", "gradient"])
 def test_an_exhausted_oracle_ends_no_more_rounds(swarm: Swarm) -> None:
     """It trains on if told to, and nothing of that leaves; ε stays below the limit."""
     model, optimizer = private(swarm, noise=10.0, epsilon=1.5)
@@ -93,7 +99,7 @@ def test_an_exhausted_oracle_ends_no_more_rounds(swarm: Swarm) -> None:
     assert spent.epsilon <= 1.5
     assert optimizer.exhausted
     assert swarm.state.round == spent.contributions < 6
-    assert Ledger(swarm.folder.path / "privacy.json").made == {10.0: spent.contributions}
+    assert Ledger(swarm.folder.ledger).made == {10.0: spent.contributions}
 
 
 def test_the_round_ends_without_what_cannot_be_counted(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:

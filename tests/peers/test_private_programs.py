@@ -10,10 +10,13 @@ import pytest
 
 from dupt_swarm.privacy.accountant import epsilon
 from dupt_swarm.privacy.ledger import Ledger
+from dupt_swarm.settings import PrivacySettings
 from tests.support.loopback import free_port
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+
+NOISE = PrivacySettings.noise
 
 
 def test_a_private_oracle_averages_and_says_what_it_told(
@@ -52,16 +55,16 @@ def test_a_private_oracle_averages_and_says_what_it_told(
 
     [ledger] = (tmp_path / "private").glob("*/privacy.json")
     made = Ledger(ledger).made
-    assert made[10.0] >= privately["rounds"] >= 1
+    assert made[NOISE] >= privately["rounds"] >= 1
     assert privately["epsilon"] == epsilon(made, 1e-5)
     assert openly["epsilon"] is None
 
     refused = dupt_peer(*join("private"))
     assert refused.returncode == 2
     assert "were private so far" in refused.stderr
-    limit = epsilon({10.0: made[10.0] + 2}, 1e-5) + 1e-6
+    limit = epsilon({NOISE: made[NOISE] + 2}, 1e-5) + 1e-6
     again = dupt_peer(*join("private", "--private", "--private-epsilon", str(limit)))
     assert again.returncode == 0, again.stderr
     assert "the privacy budget is spent" in again.stderr
-    assert Ledger(ledger).made == {10.0: made[10.0] + 2}
+    assert Ledger(ledger).made == {NOISE: made[NOISE] + 2}
     assert json.loads(again.stdout)["epsilon"] <= limit
