@@ -219,6 +219,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
+            "private": self.privacy is not None,
             **self._contribution.saved(),
         }
 
@@ -231,7 +232,9 @@ class CollaborativeOptimizer(optim.Optimizer):
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
         self._strategy.load_state_dict(state_dict["strategy"])
-        self._feedback.load_state_dict(state_dict["feedback"])
+        # What was lost of contributions that were still open must not come again in private ones.
+        if self.privacy is None or state_dict.get("private"):
+            self._feedback.load_state_dict(state_dict["feedback"])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _attend(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.errors import FileError
 from dupt_swarm.optimizer.feedback import ErrorFeedback
+from dupt_swarm.privacy.accountant import PrivacySpent
 from dupt_swarm.privacy.ledger import Ledger
 from dupt_swarm.privacy.mechanism import Private
 from dupt_swarm.replica.codec import build_codec
@@ -37,7 +38,7 @@ GRADIENT: dict[str, dict[str, Any]] = {
 class Told:
     """Releases vectors of the test's own, so that nothing that was trained should show."""
 
-    spent = None
+    spent = PrivacySpent(0.0, 1e-5, 0)
 
     def release(self, values: Tensor, round: int) -> None:
         """One vector for each round."""
@@ -46,6 +47,12 @@ class Told:
 
 def told(round: int, numel: int) -> Tensor:
     return torch.randn(numel, generator=torch.Generator().manual_seed(round)) * 1e-3
+
+
+def feedback_of(swarm: Swarm) -> ErrorFeedback:
+    """As an oracle begins with."""
+    encoding = swarm.manifest.encoding
+    return ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
 
 
 @pytest.fixture
@@ -75,17 +82,34 @@ def private(swarm: Swarm, **numbers: float) -> tuple[GPT, CollaborativeOptimizer
 
 
 def test_what_leaves_follows_from_what_was_released_alone(swarm: Swarm) -> None:
-    """Neither what was trained nor what encoding lost of it goes past the mechanism and the account."""
+    """Neither what was trained nor what encoding lost of it goes past the mechanism, after a restart too."""
     model = GPT(swarm.manifest.model)
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, mechanism=Told())
-    encoding = swarm.manifest.encoding
-    expected = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
+    expected = feedback_of(swarm)
     for round in range(4):
+        if round == 2:
+            saved = optimizer.state_dict()
+            optimizer = CollaborativeOptimizer(model.parameters(), swarm, mechanism=Told())
+            optimizer.load_state_dict(saved)
         train(model, optimizer)
         data = expected.encode(told(round, swarm.anchor.numel()))
         expected.commit()
         assert swarm.state.round == round + 1
         assert bytes(swarm.contribution[: len(data)]) == data
+
+
+def test_what_was_lost_of_open_contributions_does_not_leave_with_private_ones(swarm: Swarm) -> None:
+    """An oracle that becomes private begins without it."""
+    model = GPT(swarm.manifest.model)
+    openly = CollaborativeOptimizer(model.parameters(), swarm)
+    train(model, openly)
+    saved = openly.state_dict()
+    assert saved["feedback"] != {}
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, mechanism=Told())
+    optimizer.load_state_dict(saved)
+    train(model, optimizer)
+    data = feedback_of(swarm).encode(told(1, swarm.anchor.numel()))
+    assert bytes(swarm.contribution[: len(data)]) == data
 
 
 @pytest.mark.parametrize("swarm", [DILOCO, GRADIENT], indirect=True, ids=["diloco", "gradient"])
