@@ -140,7 +140,7 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
     if rule != PLAIN:
         changes["aggregation.rule"] = rule
     tables = ARMS["tiny-2bit"].tables(changes)
-    texts = _texts(members, about["seed"])
+    texts = texts_of(members, about["seed"])
     manifest = build_manifest(tables, texts, about["seed"])
     # Every second member attacks, so that each kind of text is left to somebody honest.
     honest = [place for place in range(members) if place % 2 == 0 or place >= 2 * attackers]
@@ -169,7 +169,8 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _texts(members: int, seed: int) -> Texts:
+def texts_of(members: int, seed: int) -> Texts:
+    """The corpora of so many members."""
     folder = tempfile.TemporaryDirectory(prefix="dupt-bench-")
     _kept.append(folder)  # the tokens are read from there; it goes when the program ends
     return prepare_texts(

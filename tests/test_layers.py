@@ -14,12 +14,13 @@ LAYERS = {
         *("schema", "disk", "timing", "schedule", "command_line"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
-    **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
+    **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},
 }
-BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}
+BELOW_PROGRAMS = {"plain", "learning", "privacy", "replica", "node", "composition"}
 MAY_IMPORT = {
     "plain": {"plain"},
     "learning": {"plain", "learning"},
+    "privacy": {"plain", "privacy"},
     "replica": {"plain", "replica"},
     "node": {"plain", "replica", "node"},
     "network": {"plain", "replica", "node", "network"},

@@ -20,6 +20,8 @@ from dupt_swarm.node.view import Peer
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.feedback import ErrorFeedback
+from dupt_swarm.privacy.accountant import PrivacySpent
+from dupt_swarm.privacy.mechanism import Mechanism, Open
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.swarm import Averaging, Swarm
@@ -48,6 +50,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         parameters: Iterable[nn.Parameter],
         swarm: Swarm,
         matrices: Iterable[nn.Parameter] | None = None,
+        mechanism: Mechanism | None = None,
     ) -> None:
         """Set ``parameters`` to the swarm's anchor.
 
@@ -56,6 +59,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             swarm: an open membership as oracle.
             matrices: those of the parameters that are matrices of the model's blocks (`block_matrices`), for
                 a manifest with Muon; None: they are guessed from the order of the parameters.
+            mechanism: what others may see of contributions; None: all.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -70,7 +74,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices)
-        self._contribution = Contribution()
+        self._contribution, self._mechanism = Contribution(), mechanism or Open()
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._sent_bytes = 0
@@ -125,6 +129,17 @@ class CollaborativeOptimizer(optim.Optimizer):
     def failed_rounds(self) -> int:
         """How many rounds did not succeed for this oracle."""
         return self._contribution.failed_rounds
+
+    @property
+    def privacy(self) -> PrivacySpent | None:
+        """What all contributions so far may have told of the corpus; None: nobody counts."""
+        return self._mechanism.spent
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether one more contribution would tell more than is allowed, and none is under way."""
+        spent = self.privacy
+        return spent is not None and spent.exhausted and self._contribution.stage is Stage.FRESH
 
     @property
     def update(self) -> float:
@@ -204,6 +219,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
+            "private": self.privacy is not None,
             **self._contribution.saved(),
         }
 
@@ -216,7 +232,9 @@ class CollaborativeOptimizer(optim.Optimizer):
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
         self._strategy.load_state_dict(state_dict["strategy"])
-        self._feedback.load_state_dict(state_dict["feedback"])
+        # What was lost of contributions that were still open must not come again in private ones.
+        if self.privacy is None or state_dict.get("private"):
+            self._feedback.load_state_dict(state_dict["feedback"])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _attend(self) -> None:
@@ -241,7 +259,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         """Whether to end the round now."""
         now = time.monotonic()
         elapsed = now - self._training_since
-        if now < self._contribution.retry_at:
+        if now < self._contribution.retry_at or self.exhausted:
             return False
         if elapsed < CATCH_UP_SECONDS and self._stragglers():
             return False
@@ -269,7 +287,10 @@ class CollaborativeOptimizer(optim.Optimizer):
     def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
         """End the round, beside training: with what was marked, or with the same as before."""
         if anew:
-            contribution = self._feedback.encode(self._strategy.contribute())
+            values = self._strategy.contribute()
+            # Before it is encoded: what that loses, and comes again, is then made of what others may see.
+            self._mechanism.release(values, self._swarm.state.round)
+            contribution = self._feedback.encode(values)
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
         averaging = self._swarm.average(self._sent_bytes, tokens, companions)

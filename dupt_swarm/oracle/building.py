@@ -14,6 +14,8 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+from dupt_swarm.privacy.mechanism import build_mechanism
+from dupt_swarm.replica.state import count_values
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import Swarm
 
@@ -21,14 +23,20 @@ from dupt_swarm.swarm import Swarm
 def build_trainer(
     swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device
 ) -> tuple[Trainer, CollaborativeOptimizer]:
-    """The model on its device, with its optimizer and its batches."""
+    """The model on its device, with its optimizer and its batches.
+
+    Raises:
+        UsageError: the settings of privacy do not suit this swarm, or what this oracle did in it before.
+        CheckpointError: nobody knows how many private contributions it has made.
+    """
     manifest = swarm.manifest
+    mechanism = build_mechanism(settings.privacy, manifest, count_values(swarm.layout), swarm.folder.ledger)
     # Dropout of this oracle; a checkpoint brings its own random state.
     torch.manual_seed(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), mechanism)
     compiled = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, compiled)
     batches, micro_batches = objective.batches(at_once(swarm, settings, model, device), swarm.peer_id)
