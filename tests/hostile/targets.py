@@ -32,9 +32,11 @@ from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import read_signed, sign
@@ -43,6 +45,7 @@ from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
 from dupt_swarm.network.p2p.guard import FrameReader, RefusedError
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
+from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.network.reach.dialback import Answer
 from dupt_swarm.network.reach.reachability import with_observed
@@ -291,6 +294,20 @@ def _read_roll(data: bytes) -> None:
         )
 
 
+def _vote() -> bytes:
+    peer, key = next(iter(_keys().items()))
+    return Vote.cast(Subject(SWARM, "ab" * 20, 3, STATE), "b" * 64, peer, key).data
+
+
+def _polled() -> VoteMessage:
+    return VoteMessage(roll="ab" * 20, vote="abcd", known=["c" * 64])
+
+
+def _read_votes(data: bytes) -> None:
+    for each in VotesMessage.model_validate_json(data).votes:
+        Vote.read(base64.b64decode(each))
+
+
 def _read_report(data: bytes) -> None:
     ReportMessage.model_validate_json(data).report(3)
 
@@ -453,6 +470,12 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "signed lists": lambda: Target(changed_bytes([_signed_list()]), SignedList.read),
     "who comes to end a round": lambda: Target(_joins(), JoinMessage.model_validate_json),
     "rolls": lambda: Target(_rolls(), _read_roll),
+    "votes": lambda: Target(changed_bytes([_vote()]), Vote.read),
+    "who votes": lambda: Target(json_of(_polled().model_dump()), VoteMessage.model_validate_json),
+    "votes told": lambda: Target(json_of(VotesMessage(votes=["abcd"]).model_dump()), _read_votes),
+    "tables of voters": lambda: Target(
+        json_of([["a", 4, 3], ["b", 1, 2]]), lambda data: Voters.parse(load(data))
+    ),
     "reports": lambda: Target(_reports(), _read_report),
     "answers to reports": lambda: Target(_answers(), _read_answer),
     "logs": lambda: Target(json_of(_log()), _read_log),
