@@ -18,6 +18,7 @@ network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
 replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
 manifest/       what all peers share: one TOML file, validated, frozen and hashed
+organiser/      the key of who organises a swarm: invitations, revocations
 settings        what concerns one machine only
 errors          every error that a caller may catch, with its exit code
 version         what peers tell one another

@@ -34,6 +34,7 @@ REFUSALS = (
     "size",
     "content",  # not a plausible record
     "time",  # from the future, or for longer than records live
+    "invitation",  # of a peer that the swarm does not admit
 )
 REFUSED_MESSAGES = (
     "size",  # longer than any honest one
@@ -46,6 +47,7 @@ REFUSED_MESSAGES = (
     "slow",  # a call, or a stream, that took too long
     "absent",  # a live oracle that a round did not wait for, as it did not come to those before
     "dial",  # an address in a record that was not dialled, as they are too many
+    "invitation",  # of a peer that has shown no valid credential, where a swarm admits by invitation
 )
 COUNT_MAX = (1 << 32) - 1
 

@@ -40,7 +40,7 @@ from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
-from dupt_swarm.network.p2p.guard import FrameReader, RefusedError
+from dupt_swarm.network.p2p.frames import FrameReader, RefusedError
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
 from dupt_swarm.network.p2p.plain_msgpack import unpack

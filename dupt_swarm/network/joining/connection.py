@@ -11,6 +11,7 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce
@@ -90,7 +91,12 @@ async def connect_to_swarm(
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
-    validate = build_validator(handshake.manifest, key)
+    if not settings.manifest:
+        p2p.admission = build_admission(p2p, settings, handshake.manifest)
+    await p2p.admission.start()
+    await p2p.admission.introduce(handshake.peer_ids)
+    await stack.enter_async_context(background(p2p.admission.keep_forever()))
+    validate = build_validator(handshake.manifest, key, p2p.admission)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
     dht = await enter_dht(p2p, handshake.share(reached), validate, client_mode=client_mode)

@@ -14,6 +14,8 @@ from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import (
     connect_to,
@@ -24,6 +26,7 @@ from dupt_swarm.network.p2p.hivemind_internals import (
     memory_of,
 )
 from dupt_swarm.node.addresses import Address
+from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
@@ -68,7 +71,11 @@ async def start_daemon(
     Raises:
         UsageError: an address cannot be used, or its port is taken.
         NodeError: the daemon does not start.
+        AdmissionError: the manifest is known already, and its swarm does not admit this peer.
     """
+    manifest = Manifest.from_bytes(settings.manifest) if settings.manifest else None
+    if manifest is not None:
+        check_invited(manifest, settings.invitation)
     for address in settings.host_maddrs:
         check_port_free(address)
     flags = RELAY_FLAGS | {"relayService": settings.relay, "relayDataLimit": settings.relay_bytes}
@@ -92,6 +99,8 @@ async def start_daemon(
         ) from error
     expect_death(p2p)
     expect_cancelled_calls(p2p)
+    if manifest is not None:
+        p2p.admission = build_admission(p2p, settings, manifest)
     return p2p
 
 
