@@ -11,7 +11,7 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 LAYERS = {
     "plain": {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
-        *("schema", "disk", "timing", "schedule", "command_line"),
+        *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "replica", "node", "network")},

@@ -173,7 +173,8 @@ def check_invited(manifest: Manifest, token: str) -> None:
         Token.parse(token).check(bytes.fromhex(manifest.admission.organiser), manifest.swarm_id)
     except ValueError as error:
         raise AdmissionError(
-            f"this swarm admits by invitation, and {error}; ask its organiser for one", setting="invitation"
+            f"this swarm admits by invitation, and this one is no good ({error}); ask its organiser for another",
+            setting="invitation",
         ) from error
 
 

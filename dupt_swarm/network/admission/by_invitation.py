@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ OPEN_METHODS = ("rpc_hello", "rpc_present")
 NOT_INVITED = "not invited"
 PRESENT_SECONDS = 10.0
 PASS_ON_SECONDS = 2.0  # one peer is told again what everybody should know
+_REASON = re.compile(rf"{NOT_INVITED}: (?P<reason>[\w ,.-]{{1,200}})")
 
 logger = logging.getLogger(__name__)
 
@@ -121,9 +123,9 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         outcomes = await asyncio.gather(*approaching, return_exceptions=True)
         refusals = [str(each) for each in outcomes if each is not None and NOT_INVITED in str(each)]
         if refusals and len(refusals) == len(outcomes):
+            reason = reason_in(refusals[0])
             raise AdmissionError(
-                f"the swarm does not admit this peer ({one_line(refusals[0])}); ask its organiser for "
-                "another invitation",
+                f"the swarm does not admit this peer: {reason}; ask its organiser for another invitation",
                 setting="invitation",
             )
 
@@ -211,6 +213,12 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
     def _tell_log(self) -> None:
         known = self._guests.revocations
         logger.info("revocations %d: %d invitations count no longer", known.counter, len(known.ids))
+
+
+def reason_in(message: str) -> str:
+    """Why a peer says that it does not admit this one; hivemind puts its own words around it."""
+    found = _REASON.search(message)
+    return found["reason"] if found else one_line(message)
 
 
 def read_presented(data: bytes) -> tuple[str, bytes]:
