@@ -65,10 +65,10 @@ class Invitation:
         """
         fixed, swarm_id = content[: _FIXED.size], content[_FIXED.size :]
         if len(fixed) < _FIXED.size or not _SWARM_ID.fullmatch(swarm_id):
-            raise ValueError("not an invitation")
+            raise ValueError("this is not an invitation")
         key, uses, expires = _FIXED.unpack(fixed)
         if not 0 < uses <= USES_MAX:
-            raise ValueError("not an invitation")
+            raise ValueError("this is not an invitation")
         return cls(key, uses, expires, swarm_id.decode())
 
     def objection(self, swarm_id: str, now: float) -> str:
@@ -106,11 +106,11 @@ class Token:
         """
         text = text.strip()
         if not text.startswith(TOKEN_MARK):
-            raise ValueError(f"not a token: they begin with {TOKEN_MARK}")
+            raise ValueError(f"this is not a token: they begin with {TOKEN_MARK}")
         data = _decoded(text.removeprefix(TOKEN_MARK))
         token = cls(Ed25519PrivateKey.from_private_bytes(data[:KEY_BYTES]), data[KEY_BYTES:])
         if token.invitation.key != token.key.public_key().public_bytes_raw():
-            raise ValueError("not a token: it is damaged")
+            raise ValueError("this is not a token: it is damaged")
         return token
 
     @property
@@ -173,7 +173,7 @@ def check_invited(manifest: Manifest, token: str) -> None:
         Token.parse(token).check(bytes.fromhex(manifest.admission.organiser), manifest.swarm_id)
     except ValueError as error:
         raise AdmissionError(
-            f"this swarm admits by invitation, and this one is no good ({error}); ask its organiser for another",
+            f"this swarm admits by invitation, and {error}; ask its organiser for another one",
             setting="invitation",
         ) from error
 
@@ -206,4 +206,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:
-        raise ValueError("neither a token nor a credential") from error
+        raise ValueError("this is neither a token nor a credential") from error

@@ -213,7 +213,7 @@ def test_who_is_invited_brings_nobody_else(tmp_path: Path) -> None:
             async with stranger_beside(*addresses) as p2p:
                 await admitted(p2p, token, addresses)
                 return [
-                    await store_record(p2p, addresses[0], manifest, fresh_key(), **fields)
+                    await store_record(p2p, addresses[0], manifest, fresh_key(), seconds=5.0, **fields)
                     for fields in ({}, {"credential": honest})
                 ]
 

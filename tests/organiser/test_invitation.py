@@ -82,7 +82,7 @@ def test_nobody_extends_an_invitation() -> None:
     [
         ("", "ask its organiser for one"),
         ("nonsense", "not a token"),
-        ("dupt-", "damaged|not an invitation|private key"),
+        ("dupt-", "private key"),
         ("dupt-!!", "neither a token"),
         (str(token_of())[:-8], "is to test-"),
         (str(token_of(seconds=-1)), "expired"),
