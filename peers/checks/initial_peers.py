@@ -31,8 +31,11 @@ def check_network(checkup: Checkup) -> list[Check]:
             checks.append(Check(f"peer {address}", False, answer.problem, hint, UNREACHABLE))
         else:
             checks.append(Check(f"peer {address}", True, "answers"))
-    if checkup.rejection:
-        return [*checks, Check("invitation", False, checkup.rejection, exit_code=REJECTED)]
+    if checkup.rejection is not None:
+        admitted = not checkup.rejection
+        detail = checkup.rejection or "the swarm admits this peer"
+        checks.append(Check("invitation", admitted, detail, exit_code=REJECTED))
+        reached = reached and admitted
     return [*checks, *_check_reach(checkup)] if reached else checks
 
 

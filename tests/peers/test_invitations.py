@@ -138,7 +138,9 @@ def _follow(run: Path, address: str, text: Path, folder: Path) -> None:
         look = ("status", *to, "--json", "--invitation", organisers["token"])
         assert names_of(dupt_peer(*look).stdout) == {"", "one", "two"}
         checked = dupt_peer("check", *to, *LISTEN, "--json", "--invitation", organisers["token"])
-        assert "invitation" not in {check["name"] for check in json.loads(checked.stdout)["checks"]}
+        assert {"invitation": True}.items() <= {
+            check["name"]: check["ok"] for check in json.loads(checked.stdout)["checks"]
+        }.items()
         pulled = dupt_model("pull", str(folder / "model"), *to, "--invitation", organisers["token"])
         assert pulled.returncode == 0, pulled.stderr
 

@@ -56,6 +56,7 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._greeted: set[PeerID] = set()
         self._greeting: WeakValueDictionary[PeerID, asyncio.Lock] = WeakValueDictionary()
         self._news = asyncio.Event()
+        self._refused_for = ""
         self._read_at: float | None = None  # the file's time of change
         guests.admit(self._own_id, credential)
         self._read_revoked()
@@ -156,11 +157,22 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._see_admitted(peer, self._guests.objection(str(peer)))  # it may have been revoked since then
 
     async def _present_to(self, peer: PeerID) -> None:
-        async with asyncio.timeout(PRESENT_SECONDS):
-            reply = await self.get_stub(self._p2p, peer).rpc_present(BytesValue(value=self._presented))
+        try:
+            async with asyncio.timeout(PRESENT_SECONDS):
+                reply = await self.get_stub(self._p2p, peer).rpc_present(BytesValue(value=self._presented))
+        except P2PHandlerError as error:
+            self._note_refusal(peer, str(error))
+            raise
         credential, signed = read_presented(reply.value)
         self._take(signed)
         self._see_admitted(peer, self._guests.admit(str(peer), credential))
+
+    def _note_refusal(self, peer: PeerID, message: str) -> None:
+        """Say once in the log why others do not admit this peer any more: it goes on alone."""
+        reason = reason_in(message)
+        if NOT_INVITED in message and reason != self._refused_for:
+            logger.warning("%s does not admit this peer: %s", peer, reason)
+            self._refused_for = reason
 
     def _see_admitted(self, peer: PeerID, objection: str) -> None:
         if objection:

@@ -47,6 +47,9 @@ class Guests:
             return "no credential was shown"
         return self._objection_to(self._guests[peer_id][1])
 
+    def __contains__(self, peer_id: object) -> bool:
+        return isinstance(peer_id, str) and not self.objection(peer_id)
+
     def revoke(self, signed: bytes) -> bool:
         """Whether this is a newer list of revocations, which counts from now on.
 

@@ -22,6 +22,7 @@ from dupt_swarm.network.reach.reachability import own_addresses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.addresses import Address, tcp_ports
 from dupt_swarm.node.messages import Answer, Checkup
+from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 
 
@@ -53,7 +54,7 @@ async def _look_around(
     said = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
     answers = dict(zip(settings.initial_peers, said, strict=True))
     ready = [peer for peer, answer in answers.items() if not answer.problem]
-    rejection = await _introduce(p2p, settings, answers, ready) if ready else ""
+    rejection = await _introduce(p2p, settings, answers, ready) if ready else None
     dialled = await _have_us_dialled(p2p, ready) if free and ready and not rejection else {}
     return Checkup(ports, "", answers, dialled, rejection)
 
@@ -87,16 +88,20 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
 
 async def _introduce(
     p2p: P2P, settings: NodeSettings, answers: Mapping[str, Answer], ready: Sequence[str]
-) -> str:
-    """Show those who answer our invitation, if their swarm admits by invitation; why it does not admit us."""
+) -> str | None:
+    """Show our invitation to those who answer; why they do not admit us, None if their swarm wants none."""
     with contextlib.suppress(ManifestError):  # which is told elsewhere
         manifest = Manifest.from_bytes(answers[ready[0]].manifest)
+        if manifest.admission.kind == "open":
+            return None
         try:
+            check_invited(manifest, settings.invitation)
             p2p.admission = build_admission(p2p, settings, manifest)
             await p2p.admission.introduce([Address.of_peer(address).peer_id for address in ready])
         except AdmissionError as error:
             return str(error)
-    return ""
+        return ""
+    return None
 
 
 async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:

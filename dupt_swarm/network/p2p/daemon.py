@@ -26,7 +26,6 @@ from dupt_swarm.network.p2p.hivemind_internals import (
     memory_of,
 )
 from dupt_swarm.node.addresses import Address
-from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
 
 STARTUP_SECONDS = 60  # a daemon can take over 15 s on a slow machine
@@ -71,11 +70,7 @@ async def start_daemon(
     Raises:
         UsageError: an address cannot be used, or its port is taken.
         NodeError: the daemon does not start.
-        AdmissionError: the manifest is known already, and its swarm does not admit this peer.
     """
-    manifest = Manifest.from_bytes(settings.manifest) if settings.manifest else None
-    if manifest is not None:
-        check_invited(manifest, settings.invitation)
     for address in settings.host_maddrs:
         check_port_free(address)
     flags = RELAY_FLAGS | {"relayService": settings.relay, "relayDataLimit": settings.relay_bytes}
@@ -99,8 +94,8 @@ async def start_daemon(
         ) from error
     expect_death(p2p)
     expect_cancelled_calls(p2p)
-    if manifest is not None:
-        p2p.admission = build_admission(p2p, settings, manifest)
+    if settings.manifest:
+        p2p.admission = build_admission(p2p, settings, Manifest.from_bytes(settings.manifest))
     return p2p
 
 

@@ -9,7 +9,7 @@ FRAME_BYTES_MAX = 2 << 20
 # The daemon's own limit of a message that is no stream.
 UNARY_BYTES_MAX = 4 << 20
 CHUNK_BYTES_MAX = (1 << 20) + 64
-# A peer stores its own record, with its owner tag 2.3 KB at most.
+# A peer stores its own record, with its owner tag 2.7 KB at most.
 STORE_BYTES_MAX = 1 << 18
 NAME_BYTES_MAX = 128  # a digest
 

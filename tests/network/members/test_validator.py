@@ -160,6 +160,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        credential="A" * 300,
         reach="relayed",
         addresses=["/" + "1" * 159, "/" + "1" * 159],
     )
@@ -188,6 +189,7 @@ def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        credential="A" * 300,
         addresses=["/" + "1" * 159, "/" + "1" * 159],
     )
     assert theirs.validate(largest)
