@@ -27,7 +27,7 @@ PEER, OTHER = "QmPeer", "QmOther"
 
 
 def token_of(
-    key: Ed25519PrivateKey = KEY, swarm_id: str = SWARM, uses: int = 3, seconds: float = 60.0
+    key: Ed25519PrivateKey = KEY, swarm_id: str = SWARM, uses: int = 3, seconds: float = 1e6
 ) -> Token:
     return Token.new(key, swarm_id, uses, seconds)
 

@@ -120,6 +120,7 @@ def test_a_sample_gives_way(theirs, make_record) -> None:
             "name": "\N{SNOWMAN}" * 40,
             "device": "\N{SNOWMAN}" * 60,
             "addresses": ("/" + "1" * 159,) * 3,
+            "credential": "A" * 300,
         }
     )
     told = published(long)
