@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hivemind.dht.node import DHTNode
@@ -93,7 +93,7 @@ async def connect_to_swarm(
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
-    await _come_in(p2p, settings, handshake, alone=alone)
+    handshake = await _come_in(p2p, settings, handshake, alone=alone)
     await stack.enter_async_context(background(p2p.admission.keep_forever()))
     validate = build_validator(handshake.manifest, key, p2p.admission)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
@@ -112,11 +112,14 @@ async def connect_to_swarm(
     return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
 
 
-async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> None:
+async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> Handshake:
     """Show our invitation to those who answered, if the swarm admits by invitation.
 
+    Returns:
+        ``handshake``, without anybody if they do not admit us: who has all that it needs goes on ``alone``.
+
     Raises:
-        AdmissionError: nobody admits us; who has all that it needs goes on ``alone``, and the log says so.
+        AdmissionError: they do not admit us, who need them.
     """
     if not alone:
         check_invited(handshake.manifest, settings.invitation)
@@ -129,6 +132,8 @@ async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, al
         if not alone:
             raise
         logger.warning("%s", error)
+        return replace(handshake, hellos={})
+    return handshake
 
 
 async def _guard_daemon(p2p: P2P, host: Host) -> None:
