@@ -8,6 +8,7 @@ new_from         a manifest for a model that exists, and its weights to begin wi
 bootstrap        the first peer
 invite           a token to join with
 revoke           cuts off who came by one
+organising       the manifest and the organiser's key that both take
 join             an oracle
 evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health

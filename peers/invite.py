@@ -9,10 +9,8 @@ from pathlib import Path
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.errors import UsageError
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.organiser import KEY_FILE
 from peers import options
+from peers.organising import open_organisers
 
 DAY_SECONDS = 86400
 USES_MAX = 10_000
@@ -43,15 +41,9 @@ def command(manifest: Path, uses: int, days: float, as_json: bool) -> None:
     Whoever has the token can use it: hand it over as you would a password.
     """
     from dupt_swarm.organiser.invitation import Token
-    from dupt_swarm.organiser.key import load_key_of
 
-    run = Manifest.load(manifest)
-    if run.admission.kind == "open":
-        raise UsageError(
-            f"{manifest}: the swarm admits everybody; `dupt-peer new --admission invite` writes a manifest "
-            "of one that does not"
-        )
-    token = Token.new(load_key_of(run, manifest.with_name(KEY_FILE)), run.swarm_id, uses, days * DAY_SECONDS)
+    run, key = open_organisers(manifest)
+    token = Token.new(key, run.swarm_id, uses, days * DAY_SECONDS)
     invitation = token.invitation
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(invitation.expires))
     if as_json:

@@ -10,9 +10,8 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import UsageError
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.organiser import KEY_FILE
 from peers import options
+from peers.organising import open_organisers
 
 
 @click.command("revoke")
@@ -29,10 +28,8 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
     """
     from dupt_swarm.organiser import revocations
     from dupt_swarm.organiser.invitation import id_in
-    from dupt_swarm.organiser.key import load_key_of
 
-    run, path = Manifest.load(manifest), manifest.with_name(REVOKED_FILE)
-    key = load_key_of(run, manifest.with_name(KEY_FILE))
+    (run, key), path = open_organisers(manifest), manifest.with_name(REVOKED_FILE)
     try:
         ids = {id_in(text) for text in invitations}
         known = revocations.load(path, bytes.fromhex(run.admission.organiser), run.swarm_id)

@@ -81,9 +81,10 @@ def test_only_the_organiser_invites_and_revokes(run: Path, tmp_path: Path) -> No
 
 
 def test_an_open_swarm_invites_nobody(manifest: Path) -> None:
-    """There is nothing to be invited to, and the error says how to have it otherwise."""
-    done = dupt_peer("invite", str(manifest))
-    assert done.returncode == 2 and "`dupt-peer new --admission invite`" in done.stderr
+    """There is nothing to be invited to or cut off from, and the error says how to have it otherwise."""
+    for command in (("invite", str(manifest)), ("revoke", str(manifest), "0" * 16)):
+        done = dupt_peer(*command)
+        assert done.returncode == 2 and "`dupt-peer new --admission invite`" in done.stderr
 
 
 def test_a_token_is_one_line_on_stdout(run: Path) -> None:
