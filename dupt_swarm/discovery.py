@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE
+from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, folder_of, kept_invitation
 from dupt_swarm.errors import UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.node import Node
+from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
 
 PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
@@ -48,15 +49,35 @@ def address_books(state_dir: Path, wish: NodeSettings) -> list[AddressBook]:
     return [book for book in books if wish.swarm_id or book.peer_ids & wanted]
 
 
-def observe(initial_peers: Sequence[str], swarm_id: str = "") -> tuple[Node, Manifest]:
+def invited(manifest: Manifest, wish: NodeSettings, state_dir: Path) -> NodeSettings:
+    """``wish`` with the invitation that was kept when this peer came before, if it has none.
+
+    Raises:
+        AdmissionError: the swarm admits by invitation, and there is none that counts.
+    """
+    kept = kept_invitation(folder_of(state_dir, manifest.swarm_id, wish.role))
+    wish = replace(wish, invitation=wish.invitation or kept)
+    check_invited(manifest, wish.invitation)
+    return wish
+
+
+def observe(initial_peers: Sequence[str], swarm_id: str = "", invitation: str = "") -> tuple[Node, Manifest]:
     """Observe a swarm without joining it; close the node afterwards.
+
+    Args:
+        initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
+        swarm_id: the swarm expected; empty: whichever it is.
+        invitation: a token of the swarm's organiser, where the swarm admits by invitation.
 
     Raises:
         DuptError: why it is not possible; see `errors`.
     """
     node = Node()
     try:
-        joined = node.join(NodeSettings("observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id))
+        wish = NodeSettings(
+            "observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id, invitation=invitation
+        )
+        joined = node.join(wish)
         return node, Manifest.from_bytes(joined.manifest)
     except BaseException:
         node.close()

@@ -8,6 +8,7 @@ DuptError                      1   something failed; the message names the remed
 ├── NodeError                  1   the network node of this peer failed or did not answer in time
 ├── ManifestError             10   the manifest is wrong, or differs from the swarm's
 ├── UnreachableError          11   none of the given addresses leads to the swarm
+├── AdmissionError            12   the swarm admits by invitation, and does not admit this peer
 └── DeviceError               13   the device or its memory does not suit the model
 """
 
@@ -77,6 +78,12 @@ class UnreachableError(DuptError):
 
     def __reduce__(self) -> tuple[type[UnreachableError], tuple[dict[str, str]]]:
         return type(self), (self.reasons,)  # it crosses the pipe from the node
+
+
+class AdmissionError(DuptError):
+    """The swarm does not admit this peer: it has no invitation, or none that counts."""
+
+    exit_code = 12
 
 
 class DeviceError(DuptError):

@@ -31,6 +31,8 @@ class NodeSettings:
         initial_peers: multiaddrs ending in ``/p2p/<peer id>``; none only for the first peer.
         host_maddrs: where to listen, as in hivemind.
         announce_maddrs: where others find this peer, if not there: a router forwards its ports.
+        invitation: a token of the swarm's organiser, where the swarm admits by invitation.
+        revoked: a file with the organiser's revocations, read as it changes, and kept. None: nothing is kept.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
         address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
@@ -51,6 +53,8 @@ class NodeSettings:
     initial_peers: tuple[str, ...] = ()
     host_maddrs: tuple[str, ...] = LISTEN_EVERYWHERE
     announce_maddrs: tuple[str, ...] = ()
+    invitation: str = ""
+    revoked: Path | None = None
     swarm_id: str = ""
     identity_path: Path | None = None
     address_book: Path | None = None

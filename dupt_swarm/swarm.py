@@ -12,7 +12,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from dupt_swarm.discovery import check_some, discover
+from dupt_swarm.discovery import check_some, discover, invited
 from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
 from dupt_swarm.errors import ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
@@ -132,6 +132,7 @@ class Swarm:
         parameters: Iterable[Tensor] | None = None,
     ) -> Swarm:
         manifest = Manifest.from_bytes(wish.manifest)
+        wish = invited(manifest, wish, state_dir or default_state_dir())
         folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
         try:
             if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
@@ -151,10 +152,11 @@ class Swarm:
                     identity_path=folder.identity,
                     address_book=folder.address_book,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
+                    revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,
                 )
             )
-            folder.save_shared(joined.manifest, joined.tokenizer)
+            folder.save_shared(joined.manifest, joined.tokenizer, wish.invitation)
             return cls(node, folder, joined)
         except BaseException:
             folder.close()

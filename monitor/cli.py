@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
     show_default="whichever is found",
     help="Refuse any other swarm than this one.",
 )
+@click.option(
+    "--invitation",
+    metavar="TOKEN",
+    default="",
+    show_default="none",
+    help="From the organiser, where the swarm admits by invitation; better in DUPT_MONITOR_INVITATION.",
+)
 @click.option("--host", default="127.0.0.1", help="Address to serve on; 0.0.0.0 for everywhere.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to serve on; 0: a free one.")
 @click.option(
@@ -60,6 +68,7 @@ if TYPE_CHECKING:
 def main(
     initial_peers: tuple[str, ...],
     swarm: str,
+    invitation: str,
     host: str,
     port: int,
     max_peer_series: int,
@@ -82,17 +91,18 @@ def main(
     # The port first: it takes no time to find out that it is taken.
     with MonitorServer(host, port) as server:
         click.echo("looking for the swarm", err=True)
-        with Watcher(lambda swarm_id: _connect(initial_peers, swarm_id), swarm, state_dir=folder) as watcher:
+        connect = partial(_connect, initial_peers, invitation)
+        with Watcher(connect, swarm, state_dir=folder) as watcher:
             server.set_app(_app_of(watcher, initial_peers, max_peer_series))
             click.echo(f"{server.url}/metrics")
             click.echo(f"the swarm's page: {server.url}/", err=True)
             server.serve_forever()
 
 
-def _connect(initial_peers: tuple[str, ...], swarm_id: str) -> tuple[Source, Manifest]:
+def _connect(initial_peers: tuple[str, ...], invitation: str, swarm_id: str) -> tuple[Source, Manifest]:
     from dupt_swarm.discovery import observe
 
-    return observe(initial_peers, swarm_id)
+    return observe(initial_peers, swarm_id, invitation)
 
 
 def _app_of(watcher: Watcher, initial_peers: tuple[str, ...], max_peer_series: int) -> WSGIApplication:

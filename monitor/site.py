@@ -91,8 +91,9 @@ class Site:
 
     def summary(self) -> Summary:
         """The swarm now."""
-        join = join_line(self._addresses())
-        return summarise(self._snapshot(), self._history(), join, self._clock())
+        snapshot = self._snapshot()
+        join = join_line(self._addresses(), by_invitation=snapshot.manifest.admission.kind == "invite")
+        return summarise(snapshot, self._history(), join, self._clock())
 
     def page(self, query: str = "") -> str:
         """The page as HTML; ``by=tokens`` in the query draws the curve over tokens instead of time."""

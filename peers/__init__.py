@@ -6,6 +6,9 @@ model/           `dupt-model`: take the model away
 new              a manifest, and a tokenizer trained for it
 new_from         a manifest for a model that exists, and its weights to begin with
 bootstrap        the first peer
+invite           a token to join with
+revoke           cuts off who came by one
+organising       the manifest and the organiser's key that both take
 join             an oracle
 evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health

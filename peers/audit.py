@@ -22,6 +22,7 @@ from peers.interruption import Interruption
     "--rounds", type=click.IntRange(1), default=None, help="The last so many. [default: all that peers keep]"
 )
 @options.swarm_id
+@options.invitation
 @options.max_download
 @options.as_json
 @command_errors

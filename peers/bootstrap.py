@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
+from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
 LISTEN = ("/ip4/0.0.0.0/tcp/31330", "/ip4/0.0.0.0/udp/31330/quic-v1")
 CHECKPOINT_SECONDS = 60.0
 LOG_SECONDS = 10.0
+OWN_SECONDS = 10 * 365 * 86400.0  # of an organiser's own invitation; each start makes another
 
 
 @click.command("bootstrap")
 @click.argument("manifest", type=click.Path(path_type=Path))
 @options.initial_peers_if_any
+@options.invitation
 @address_options(LISTEN)
 @options.max_disk
 @options.nice
@@ -56,7 +60,8 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """Start the first peer of the swarm of MANIFEST, and print the line to join it with.
 
     It keeps the state, so that the swarm outlives all volunteers; started again, it goes on from
-    there. With --initial-peers it is another first peer of a running swarm.
+    there. With --initial-peers it is another first peer of a running swarm. Where a swarm admits by
+    invitation and organiser.key is beside MANIFEST, it invites itself.
     """
     chosen = take_addresses(LISTEN, chosen)
     run = Manifest.load(manifest)
@@ -66,7 +71,9 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     with Interruption() as interruption, serve_metrics(chosen["metrics_addr"]) as metrics:
         from dupt_swarm.swarm import INITIAL_FILE, Swarm
 
-        settings = options.pick(NodeSettings, chosen, role="bootstrap")
+        chosen["invitation"] = _own_invitation(run, manifest, chosen["invitation"])
+        revoked = manifest.with_name(REVOKED_FILE)
+        settings = options.pick(NodeSettings, chosen, role="bootstrap", revoked=revoked)
         os.nice(chosen["nice"])  # the node inherits it
         initial = _initial_parameters(run, manifest.with_name(INITIAL_FILE))
         with Swarm.create(run, tokenizer, initial, state_dir, settings) as swarm:
@@ -89,7 +96,9 @@ def join_address(addresses: tuple[str, ...]) -> str:
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     address = join_address(swarm.addresses)
-    line = f"dupt-peer join --initial-peers {address} --corpus PATH"
+    by_invitation = swarm.manifest.admission.kind == "invite"
+    invitation = "--invitation TOKEN " if by_invitation else ""
+    line = f"dupt-peer join --initial-peers {address} {invitation}--corpus PATH"
     if as_json:
         click.echo(
             json.dumps(
@@ -103,7 +112,20 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
         )
         return
     click.echo(f"swarm {swarm.manifest.swarm_id} is up; others join it with:", err=True)
+    if by_invitation:
+        click.echo("with a token for each from `dupt-peer invite`, where organiser.key is", err=True)
     click.echo(line)
+
+
+def _own_invitation(run: Manifest, path: Path, given: str) -> str:
+    """What this peer comes by: ``given``, or an invitation of its own where the organiser's key is."""
+    key = path.with_name(KEY_FILE)
+    if given or run.admission.kind == "open" or not key.exists():
+        return given
+    from dupt_swarm.organiser.invitation import Token
+    from dupt_swarm.organiser.key import load_key_of
+
+    return str(Token.new(load_key_of(run, key), run.swarm_id, uses=1, seconds=OWN_SECONDS))
 
 
 def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> None:

@@ -31,6 +31,7 @@ from peers.checks.report import Check
 @options.batch_size
 @options.max_disk
 @options.swarm_id
+@options.invitation
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.as_json
@@ -39,7 +40,7 @@ def command(as_json: bool, **chosen: Any) -> None:
     """Check device, memory, disk and ports; with --initial-peers the way to the swarm, too.
 
     Give it the options that you would give `join`. The exit code is that of the most serious problem: 10
-    manifest or version, 11 no peer reachable, 13 device or memory, 1 anything else.
+    manifest or version, 11 no peer reachable, 12 not invited, 13 device or memory, 1 anything else.
     """
     checks = run_checks(**chosen)
     if as_json:
@@ -56,6 +57,7 @@ def run_checks(
     host_maddrs: tuple[str, ...],
     manifest: Path | None,
     swarm_id: str,
+    invitation: str,
     **of_machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
@@ -65,7 +67,13 @@ def run_checks(
     own, misread = _read_manifest(manifest)
     with Node() as node:
         checkup = node.check(
-            NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=host_maddrs, swarm_id=swarm_id)
+            NodeSettings(
+                "oracle",
+                initial_peers=initial_peers,
+                host_maddrs=host_maddrs,
+                swarm_id=swarm_id,
+                invitation=invitation,
+            )
         )
     answers = [answer for answer in checkup.answers.values() if not answer.problem]
     about_manifest, known = swarm.check_manifest(own, answers, swarm_id)

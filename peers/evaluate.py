@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
+@options.invitation
 @options.host_maddrs(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.name

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 @options.max_disk
 @options.nice
 @options.swarm_id
+@options.invitation
 @address_options(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.name

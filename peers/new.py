@@ -12,6 +12,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 from peers import options
 from peers.labelled import TASKS
@@ -71,11 +72,20 @@ def _sizes() -> Iterator[str]:
     default=None,
     help="Weight of the language model's loss beside the task's (lambda); 0: faster. [default: 0.5]",
 )
+@click.option(
+    "--admission",
+    type=click.Choice(("open", "invite")),
+    default="open",
+    show_default=True,
+    help="Whom the swarm admits: everybody, or who has an invitation (`dupt-peer invite`).",
+)
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @command_errors
 def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any) -> None:
-    """Write MANIFEST (such as run.toml), and tokenizer.json beside it.
+    """Write MANIFEST (such as run.toml), and tokenizer.json and organiser.key beside it.
+
+    Whoever has organiser.key organises the swarm: keep a copy, and show it nobody. One that is there is used.
 
     With --from the swarm begins from a model, whose weights go into initial.safetensors beside it; with
     --task oracles join with labelled examples of their own.
@@ -132,13 +142,34 @@ def _write_preset(
     from dupt_swarm.learning.left_out import TextFiles
 
     text = options.pick(TextFiles, chosen, path=corpus)
-    written = write(manifest, preset, text, name=name, seed=seed, size=size)
-    click.echo(f"wrote {manifest} (swarm {written.swarm_id}) and {tokenizer_path}", err=True)
+    written = write(manifest, preset, text, name=name, seed=seed, size=size, admission=chosen["admission"])
+    click.echo(
+        f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key_of(manifest)}", err=True
+    )
     say_next(manifest, written)
+
+
+def key_of(manifest: Path) -> Path:
+    """Where the organiser's key is: beside the manifest."""
+    return manifest.with_name(KEY_FILE)
+
+
+def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
+    """``manifest`` with this kind of admission and the organiser whose key is beside ``path``.
+
+    Raises:
+        UsageError: what is there is no key.
+        FileError: it cannot be written.
+    """
+    from dupt_swarm.organiser.key import make_key, public_hex
+
+    table = {"kind": admission, "organiser": public_hex(make_key(key_of(path)))}
+    return Manifest.model_validate(manifest.model_dump() | {"admission": table})
 
 
 def say_next(path: Path, written: Manifest) -> None:
     """What to do with a manifest, and who may be invited."""
+    click.echo(f"keep a copy of {key_of(path)}, and show it nobody: who has it organises the swarm", err=True)
     if written.rounds.exchange == "reduce":
         click.echo(
             'note: with exchange = "reduce" members must trust one another; for strangers write "share"',
@@ -148,9 +179,16 @@ def say_next(path: Path, written: Manifest) -> None:
 
 
 def write(
-    path: Path, preset: str, text: TextFiles, *, name: str, seed: int, size: str | None = None
+    path: Path,
+    preset: str,
+    text: TextFiles,
+    *,
+    name: str,
+    seed: int,
+    size: str | None = None,
+    admission: str = "open",
 ) -> Manifest:
-    """Train the tokenizer, and write both files; the manifest last, so that it never lacks the other."""
+    """Train the tokenizer, and write all files; the manifest last, so that it never lacks the others."""
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
     wanted = load_preset(preset, size)["model"]["vocabulary_size"]
@@ -172,6 +210,7 @@ def write(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path.with_name("tokenizer.json"))
+        manifest = organise(manifest, admission, path)
         path.write_text(manifest.to_toml(), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error

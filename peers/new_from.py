@@ -29,6 +29,7 @@ class Wanted:
         task: what it is to learn; None: language, as before.
         labels: the task's, divided by commas.
         lm_weight: λ; None: the usual one.
+        admission: whom it admits.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Wanted:
     task: str | None
     labels: str
     lm_weight: float | None
+    admission: str
 
 
 def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
@@ -45,7 +47,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
         DuptError: the options do not go together, or not with the model.
     """
     objective = _objective(wanted)
-    from peers.new import check_free, say_next
+    from peers.new import check_free, organise, say_next
 
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files)
@@ -54,6 +56,8 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
 
     base = load_model(model)
     written, state = _begin(base, objective, wanted)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    written = organise(written, wanted.admission, manifest)
     write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)

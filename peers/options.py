@@ -49,6 +49,13 @@ batch_size = click.option(
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )
+invitation = click.option(
+    "--invitation",
+    default="",
+    metavar="TOKEN",
+    help="From the organiser, where the swarm admits by invitation. Others on this machine see it on the "
+    "command line, so the environment is a better place. `join`, `evaluate` and `bootstrap` keep it.",
+)
 state_dir = click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),

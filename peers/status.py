@@ -32,6 +32,7 @@ PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 @click.command("status")
 @options.initial_peers_if_any
 @options.swarm_id
+@options.invitation
 @click.option("--health", is_flag=True, help="Only: is the peer of this machine well? Exit code 0 if so.")
 @options.state_dir
 @options.local_name
@@ -41,6 +42,7 @@ PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 def command(
     initial_peers: tuple[str, ...],
     swarm_id: str,
+    invitation: str,
     health: bool,
     state_dir: Path | None,
     name: str,
@@ -58,7 +60,7 @@ def command(
         raise UsageError("say which swarm: --initial-peers ADDRESS; or --health for the peer of this machine")
     from dupt_swarm.discovery import observe
 
-    node, manifest = observe(initial_peers, swarm_id)
+    node, manifest = observe(initial_peers, swarm_id, invitation)
     with node:
         view = _look(node)
     if as_json:

@@ -11,7 +11,7 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 LAYERS = {
     "plain": {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
-        *("schema", "disk", "timing", "schedule", "command_line"),
+        *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},
@@ -63,7 +63,7 @@ def test_imports_run_downward(path: Path) -> None:
 def test_plain_data_stays_plain(path: Path) -> None:
     """The lowest layer needs few packages, and none that is large."""
     outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names)
-    assert outside <= {"dupt_swarm", "pydantic", "click", "platformdirs", "prometheus_client"}
+    assert outside <= {"dupt_swarm", "pydantic", "click", "platformdirs", "prometheus_client", "cryptography"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)

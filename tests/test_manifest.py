@@ -77,7 +77,8 @@ def test_canonical_bytes() -> None:
     """What is hashed is JSON with sorted keys, all defaults, and no white space."""
     canonical = preset("tiny").canonical_bytes()
     assert canonical.startswith(
-        b'{"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"mean"},'
+        b'{"admission":{"kind":"open","organiser":""},'
+        b'"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"mean"},'
     )
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()

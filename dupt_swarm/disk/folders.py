@@ -5,6 +5,8 @@ one of each may run on the same state folder. In each there is
 
 <state dir>/<folder>/  lock            held while a peer runs; says its role
                        identity        the private key
+                       invitation      the token that it came by, where the swarm admits by invitation
+                       revoked         the organiser's revocations, likewise
                        manifest.json   canonical bytes
                        tokenizer.json
                        peers.json      addresses of peers met before
@@ -36,6 +38,8 @@ LOCK = "lock"
 CHECKPOINTS_KEPT = 2
 ORACLE_FILE = "oracle.safetensors"  # beside a checkpoint's replica state, of an oracle's own
 ADDRESS_BOOK_FILE = "peers.json"
+INVITATION_FILE = "invitation"
+REVOKED_FILE = "revoked"
 
 
 def default_state_dir() -> Path:
@@ -100,6 +104,11 @@ class SwarmFolder:
         return self.path / ADDRESS_BOOK_FILE
 
     @property
+    def revoked(self) -> Path:
+        """Which invitations count no longer."""
+        return self.path / REVOKED_FILE
+
+    @property
     def log(self) -> Path:
         """The node's messages."""
         return self.path / LOGS[0]
@@ -114,10 +123,12 @@ class SwarmFolder:
         """The tokenised corpora."""
         return self.path / "tokens"
 
-    def save_shared(self, manifest: bytes, tokenizer: bytes) -> None:
-        """Keep what all peers share."""
+    def save_shared(self, manifest: bytes, tokenizer: bytes, invitation: str = "") -> None:
+        """Keep what all peers share, and the token by which this one came, if any, for its owner only."""
         write_atomically(self.path / "manifest.json", lambda file: file.write_bytes(manifest))
         write_atomically(self.path / "tokenizer.json", lambda file: file.write_bytes(tokenizer))
+        if invitation:
+            write_atomically(self.path / INVITATION_FILE, lambda file: _write_secret(file, invitation))
 
     @property
     def tokenizer(self) -> bytes:
@@ -183,9 +194,20 @@ class SwarmFolder:
         return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))
 
 
+def kept_invitation(folder: Path) -> str:
+    """The token by which the peer of this folder came to its swarm; empty if it needed none."""
+    path = folder / INVITATION_FILE
+    return path.read_text().strip() if path.exists() else ""
+
+
 def folder_of(state_dir: Path, swarm_id: str, role: Role) -> Path:
     """The folder of the peer of this role."""
     return state_dir / (swarm_id if role == "oracle" else f"{swarm_id}.{role}")
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.touch(0o600)
+    path.write_text(f"{text}\n")
 
 
 def _try_lock(lock: IO[str]) -> bool:

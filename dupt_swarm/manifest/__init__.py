@@ -10,6 +10,7 @@ strategies   what each training strategy implies for the other tables
 from dupt_swarm.manifest.manifest import Manifest
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.tables import (
+    Admission,
     Aggregation,
     Encoding,
     Inner,
@@ -22,6 +23,7 @@ from dupt_swarm.manifest.tables import (
 )
 
 __all__ = [
+    "Admission",
     "Aggregation",
     "Encoding",
     "Inner",

@@ -22,6 +22,7 @@ from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
     HASH,
+    Admission,
     Aggregation,
     Encoding,
     Inner,
@@ -57,6 +58,7 @@ class Manifest(Table):
     encoding: Encoding = Encoding()
     aggregation: Aggregation = Aggregation()
     limits: Limits = Limits()
+    admission: Admission = Admission()
 
     @field_validator("name")
     @classmethod

@@ -23,6 +23,8 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import INITIAL_FILE
 
+NEW: dict[str, object] = {"admission": {}}  # another swarm, whoever organised the one that the model is from
+
 
 def begin_task(
     base: SavedModel, objective: Objective, *, name: str, seed: int
@@ -62,7 +64,7 @@ def begin_language(base: SavedModel, *, name: str, seed: int) -> tuple[Manifest,
             "language, or say which task a swarm is to learn"
         )
     preset = load_continuing(base.manifest.model.context_length)
-    manifest = _changed(base.manifest, {**preset, "name": name, "seed": seed, "initial_digest": ""})
+    manifest = _changed(base.manifest, {**preset, "name": name, "seed": seed, "initial_digest": "", **NEW})
     return begin(manifest, list(base.build(torch.device("cpu")).parameters()))
 
 
@@ -94,7 +96,7 @@ def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
     """``manifest`` with the optimisation of a fine-tuning; it keeps its model, encoding and time limits."""
     preset = load_finetuning(manifest.model.context_length)
     rounds = manifest.rounds.model_dump() | preset["rounds"]
-    return _changed(manifest, {**preset, "rounds": rounds, "name": name, "seed": seed})
+    return _changed(manifest, {**preset, "rounds": rounds, "name": name, "seed": seed, **NEW})
 
 
 def _changed(manifest: Manifest, tables: dict[str, object]) -> Manifest:

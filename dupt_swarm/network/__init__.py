@@ -9,6 +9,7 @@ participant     `Participant`: a node that holds the state, averages and serves;
 pulling         fetching a state for an observer
 auditing        computing past rounds again, likewise
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
+admission/      whom the swarm admits: everybody, or whom its organiser has invited
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and their validator, membership, liveness, neighbours
 states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 from dupt_swarm.errors import NodeError
@@ -12,6 +11,7 @@ from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import connect_to_swarm
 from dupt_swarm.network.joining.handshake import discover
 from dupt_swarm.network.joining.preflight import preflight
+from dupt_swarm.network.members.looking import with_identity
 from dupt_swarm.network.observer import Observer
 from dupt_swarm.network.participant import Participant, take_part
 from dupt_swarm.node.commands import (
@@ -85,14 +85,14 @@ class NodeService:
         await self._started.aclose()
 
     async def _join(self, order: Join) -> Joined:
-        identity = order.settings.identity_path or self._host.run_dir / "identity"
-        settings = replace(order.settings, identity_path=identity)
+        settings = order.settings
         bootstrapped = settings.role == "bootstrap" and settings.checkpoint is not None
         alone = order.predecessor is not None or bootstrapped
         if order.predecessor:
             logger.info("started again, because the node before %s", order.predecessor.ending)
         async with AsyncExitStack() as stack:
-            connection = await connect_to_swarm(settings, self._host, stack, alone=alone)
+            known = with_identity(settings, self._host.run_dir, stack)
+            connection = await connect_to_swarm(known, self._host, stack, alone=alone)
             node: Observer | Participant = Observer(connection, self._host)
             if settings.role != "observer":
                 node = await take_part(connection, order, self._host, stack)

@@ -211,9 +211,11 @@ class Checkup:
         answers: what each initial peer said, by its address.
         dialled: why a peer that was asked to call us back could not at each TCP port, or an empty
             string if it could; nothing at all if no peer does that.
+        rejection: why the swarm does not admit this peer, or empty; None: it wants no invitation.
     """
 
     ports: dict[str, str]
     problem: str
     answers: dict[str, Answer]
     dialled: dict[str, str]
+    rejection: str | None = None

@@ -36,6 +36,7 @@ REFUSALS = (
     "size",
     "content",  # not a plausible record
     "time",  # from the future, or for longer than records live
+    "invitation",  # of a peer that the swarm does not admit
 )
 REFUSED_MESSAGES = (
     "size",  # longer than any honest one
@@ -49,6 +50,7 @@ REFUSED_MESSAGES = (
     "absent",  # a live oracle that a round did not wait for, as it did not come to those before
     "dial",  # an address in a record that was not dialled, as they are too many
     "contradiction",  # a peer that voted for two states in one round, and is left out
+    "invitation",  # of a peer that has shown no valid credential, where a swarm admits by invitation
 )
 COUNT_MAX = (1 << 32) - 1
 

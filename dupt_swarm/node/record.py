@@ -115,6 +115,12 @@ class PeerRecord(BaseModel):
     name: Line = Field(default="", max_length=40)
     version: Line = Field(default="", max_length=20)
     device: Line = Field(default="", max_length=60)
+    credential: str = Field(
+        default="",
+        max_length=400,
+        pattern="^[A-Za-z0-9_-]*$",
+        description="where a swarm admits by invitation",
+    )
     reach: Reach = Field(default="direct", description="how others can reach this peer")
     addresses: tuple[Address, ...] = Field(
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"

@@ -55,7 +55,7 @@ class CostFields(TypedDict):
 
 
 class RecordFields(TypedDict, total=False):
-    """What a peer may change of its `PeerRecord`: everything but the time, which is that of the change."""
+    """What a peer may change of its `PeerRecord`: everything but its time and credential."""
 
     role: Role
     state: PeerState

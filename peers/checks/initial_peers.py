@@ -9,7 +9,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.version import VERSION
-from peers.checks.report import MISMATCH, UNREACHABLE, Check
+from peers.checks.report import MISMATCH, REJECTED, UNREACHABLE, Check
 
 CLOCK_SECONDS = 3.0  # hivemind refuses peers whose clocks are further apart
 
@@ -31,6 +31,11 @@ def check_network(checkup: Checkup) -> list[Check]:
             checks.append(Check(f"peer {address}", False, answer.problem, hint, UNREACHABLE))
         else:
             checks.append(Check(f"peer {address}", True, "answers"))
+    if checkup.rejection is not None:
+        admitted = not checkup.rejection
+        detail = checkup.rejection or "the swarm admits this peer"
+        checks.append(Check("invitation", admitted, detail, exit_code=REJECTED))
+        reached = reached and admitted
     return [*checks, *_check_reach(checkup)] if reached else checks
 
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dupt_swarm.errors import DeviceError, DuptError, ManifestError, UnreachableError
+from dupt_swarm.errors import AdmissionError, DeviceError, DuptError, ManifestError, UnreachableError
 
 FAILURE = DuptError.exit_code
 MISMATCH = ManifestError.exit_code
 UNREACHABLE = UnreachableError.exit_code
+REJECTED = AdmissionError.exit_code
 UNSUITABLE = DeviceError.exit_code
-GRAVEST_FIRST = (MISMATCH, UNREACHABLE, UNSUITABLE, FAILURE)
+GRAVEST_FIRST = (MISMATCH, UNREACHABLE, REJECTED, UNSUITABLE, FAILURE)
 
 
 @dataclass(frozen=True)

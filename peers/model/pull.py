@@ -25,6 +25,7 @@ from peers.interruption import Interruption
     help="The state after so many rounds, while a peer still gives it. [default: the newest]",
 )
 @options.swarm_id
+@options.invitation
 @options.max_download
 @options.as_json
 @command_errors

@@ -2,10 +2,11 @@
 
 import errno
 import os
+import stat
 
 import pytest
 
-from dupt_swarm.disk.folders import CHECKPOINTS_KEPT, SwarmFolder
+from dupt_swarm.disk.folders import CHECKPOINTS_KEPT, SwarmFolder, kept_invitation
 from dupt_swarm.errors import CheckpointError, UsageError
 
 
@@ -131,3 +132,12 @@ def test_a_checkpoint_in_a_hurry_is_the_newest_too(folder) -> None:
         "replica": "whole",
     }
     assert asked == [(0, 8)]
+
+
+def test_an_invitation_is_kept_for_its_owner(folder) -> None:
+    """A peer that came by one needs it only once; nobody else can read it, and without one there is none."""
+    folder.save_shared(b"{}", b"{}")
+    assert kept_invitation(folder.path) == ""
+    folder.save_shared(b"{}", b"{}", "dupt-secret")
+    assert kept_invitation(folder.path) == "dupt-secret"
+    assert stat.S_IMODE((folder.path / "invitation").stat().st_mode) == 0o600

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.crypto import DHTRecord
@@ -28,6 +29,8 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
+from dupt_swarm.network.admission.by_invitation import read_presented
+from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
@@ -42,7 +45,7 @@ from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
-from dupt_swarm.network.p2p.guard import FrameReader, RefusedError
+from dupt_swarm.network.p2p.frames import FrameReader, RefusedError
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
 from dupt_swarm.network.p2p.plain_json import load
@@ -54,6 +57,10 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.organiser.invitation import ID_BYTES, Token, id_in, read_credential
+from dupt_swarm.organiser.revocations import IDS_MAX, Revocations
+from dupt_swarm.organiser.signed import SIGNATURE_BYTES
+from dupt_swarm.organiser.signed import sign as sign_content
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.log_entry import parse_log
@@ -389,6 +396,55 @@ def _read_manifest(data: bytes) -> None:
     _manifest().difference(manifest)
 
 
+@functools.cache
+def _organiser() -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.generate()
+
+
+def _organisers() -> bytes:
+    return _organiser().public_key().public_bytes_raw()
+
+
+@functools.cache
+def _token() -> Token:
+    return Token.new(_organiser(), _manifest().swarm_id, 3, 3600.0)
+
+
+def _revoked() -> bytes:
+    return Revocations().revoke([bytes(8), b"revoked!"], _organiser(), _manifest().swarm_id).signed
+
+
+def _credentials() -> st.SearchStrategy[str]:
+    """Of a peer, and what the organiser signed changed before that too: uses, ends, swarms of its own."""
+    credential = _token().credential("Qm")
+    contents = changed_bytes([_token().signed[SIGNATURE_BYTES:]])
+    resigned = contents.map(lambda content: sign_content(_organiser(), "invitation", content))
+    return st.one_of(
+        changed_bytes([credential.encode()]).map(lambda data: data.decode(errors="replace")),
+        resigned.map(lambda signed: Token(_token().key, signed).credential("Qm")),
+    )
+
+
+def _read_credential(text: str) -> None:
+    guests = Guests(_organisers(), _manifest().swarm_id)
+    if not guests.admit("Qm", text):
+        assert guests.objection("Qm") == ""
+    read_credential(text, _organisers(), "Qm")
+
+
+def _revocation_lists() -> st.SearchStrategy[bytes]:
+    contents = changed_bytes([_revoked()[SIGNATURE_BYTES:]])
+    kind = f"revocations of {_manifest().swarm_id}"
+    return st.one_of(
+        changed_bytes([_revoked()]), contents.map(lambda content: sign_content(_organiser(), kind, content))
+    )
+
+
+def _read_revocations(data: bytes) -> None:
+    revoked = Revocations.read(data, _organisers(), _manifest().swarm_id)
+    assert len(revoked.ids) <= IDS_MAX and all(len(each) == ID_BYTES for each in revoked.ids)
+
+
 def _read_dialback(data: bytes) -> None:
     answer = Answer.parse(data.decode())
     with_observed(["/ip4/192.168.0.1/tcp/1"], [answer])
@@ -491,6 +547,19 @@ TARGETS: dict[str, Callable[[], Target]] = {
         ),
         _read_dialback,
     ),
+    "tokens": lambda: Target(
+        changed_bytes([str(_token()).encode()]).map(lambda data: data.decode(errors="replace")),
+        lambda text: Token.parse(text).check(_organisers(), _manifest().swarm_id),
+    ),
+    "credentials": lambda: Target(_credentials(), _read_credential),
+    "names of invitations": lambda: Target(
+        changed_bytes([str(_token()).encode(), _token().credential("Qm").encode(), b"0" * 16]).map(
+            lambda data: data.decode(errors="replace")
+        ),
+        id_in,
+    ),
+    "lists of revocations": lambda: Target(_revocation_lists(), _read_revocations),
+    "what peers present": lambda: Target(msgpack_of([_token().credential("Qm"), _revoked()]), read_presented),
     "tokenizers": lambda: Target(json_of(json.loads(_tokenizer())), _read_tokenizer, (ValueError, DuptError)),
     "requests of chunks": lambda: Target(
         json_of({"digest": DIGEST, "numbers": [0]}),

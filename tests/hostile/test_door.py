@@ -13,7 +13,7 @@ from hivemind.proto import averaging_pb2, dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.members.validator import peers_key
-from dupt_swarm.network.p2p.guard import RefusedError
+from dupt_swarm.network.p2p.frames import RefusedError
 from dupt_swarm.network.p2p.lengths import CHUNK_BYTES_MAX
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob

@@ -295,3 +295,4 @@ def test_join_line() -> None:
     """The line names each address, and is safe to paste into a shell."""
     assert join_line([ADDRESS]) == f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH"
     assert join_line(["a", "b;rm"]) == "dupt-peer join --initial-peers a --initial-peers 'b;rm' --corpus PATH"
+    assert "a --invitation TOKEN --corpus" in join_line(["a"], by_invitation=True)

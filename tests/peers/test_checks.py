@@ -70,6 +70,22 @@ def test_a_dead_address_is_grave_only_if_no_other_answers() -> None:
     assert both == {"libp2p": True, f"peer {ADDRESS}": None, f"peer {OTHER}": True, "reachable": None}
 
 
+def test_who_is_not_invited_is_rejected() -> None:
+    """Where the swarm admits by invitation there is a line for it; a rejection has its own exit code."""
+    answers = {ADDRESS: answer()}
+    found = {
+        rejection: {check.name: check for check in check_network(Checkup({}, "", answers, {}, rejection))}
+        for rejection in (None, "", "it has expired")
+    }
+    assert "invitation" not in found[None]
+    assert found[""]["invitation"].ok is True
+    assert (found["it has expired"]["invitation"].ok, exit_code([*found["it has expired"].values()])) == (
+        False,
+        12,
+    )
+    assert "reachable" not in found["it has expired"]
+
+
 def test_a_port_that_nobody_can_dial_is_no_failure() -> None:
     """Others relay; it is said which port, why, and what would help."""
     dialled = {"/ip4/0.0.0.0/tcp/5": "no answer within 4 s", "/ip4/0.0.0.0/tcp/6": ""}

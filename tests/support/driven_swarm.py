@@ -7,11 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import StateName
+from dupt_swarm.organiser.invitation import Token
 from tests.support.contributions import put
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import settings
@@ -27,18 +29,33 @@ class Cluster:
         manifest: Manifest,
         parameters: list[Tensor],
         names: tuple[str, str] = ("ada", "eve"),
+        organiser: Ed25519PrivateKey | None = None,
     ) -> None:
-        """``names`` are the oracles'."""
+        """``names`` are the oracles'; the ``organiser`` invites them where the swarm admits by invitation."""
         self._stack = ExitStack()
+        self.tokens = {
+            name: str(Token.new(organiser, manifest.swarm_id, uses=1, seconds=3600)) if organiser else ""
+            for name in ("first", *names)
+        }
+        self.revoked = folder / "revoked"  # the file that the first peer follows
         self.first = self._stack.enter_context(
             Swarm.create(
-                manifest, small_tokenizer().to_bytes(), parameters, folder / "first", settings("bootstrap")
+                manifest,
+                small_tokenizer().to_bytes(),
+                parameters,
+                folder / "first",
+                settings("bootstrap", invitation=self.tokens["first"], revoked=self.revoked),
             )
         )
         self.oracles: list[Swarm] = []
         with ThreadPoolExecutor(2) as pool:
             joined = [
-                pool.submit(Swarm.join, self.first.addresses, folder / name, settings(name=name))
+                pool.submit(
+                    Swarm.join,
+                    self.first.addresses,
+                    folder / name,
+                    settings(name=name, invitation=self.tokens[name]),
+                )
                 for name in names
             ]
             self.oracles = [self._stack.enter_context(future.result()) for future in joined]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
 
+from dupt_swarm.errors import AdmissionError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce
@@ -23,6 +25,7 @@ from dupt_swarm.network.p2p.daemon import daemon_failure
 from dupt_swarm.network.reach.reachability import Started, start_reachable
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
 
 logger = logging.getLogger(__name__)
@@ -90,7 +93,9 @@ async def connect_to_swarm(
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
-    validate = build_validator(handshake.manifest, key)
+    handshake = await _come_in(p2p, settings, handshake, alone=alone)
+    await stack.enter_async_context(background(p2p.admission.keep_forever()))
+    validate = build_validator(handshake.manifest, key, p2p.admission)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
     dht = await enter_dht(p2p, handshake.share(reached), validate, client_mode=client_mode)
@@ -105,6 +110,30 @@ async def connect_to_swarm(
     await gossip.begin()
     await stack.enter_async_context(background(gossip.ask_forever()))
     return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
+
+
+async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> Handshake:
+    """Show our invitation to those who answered, if the swarm admits by invitation.
+
+    Returns:
+        ``handshake``, without anybody if they do not admit us: who has all that it needs goes on ``alone``.
+
+    Raises:
+        AdmissionError: they do not admit us, who need them.
+    """
+    if not alone:
+        check_invited(handshake.manifest, settings.invitation)
+    if not settings.manifest:
+        p2p.admission = build_admission(p2p, settings, handshake.manifest)
+    await p2p.admission.start()
+    try:
+        await p2p.admission.introduce(handshake.peer_ids)
+    except AdmissionError as error:
+        if not alone:
+            raise
+        logger.warning("%s", error)
+        return replace(handshake, hellos={})
+    return handshake
 
 
 async def _guard_daemon(p2p: P2P, host: Host) -> None:

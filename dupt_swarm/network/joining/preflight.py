@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UnreachableError, UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.members.looking import with_identity
 from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
 from dupt_swarm.network.reach.dialback import dial_back
 from dupt_swarm.network.reach.reachability import own_addresses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.addresses import Address, tcp_ports
 from dupt_swarm.node.messages import Answer, Checkup
+from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings
 
 
@@ -29,19 +34,29 @@ async def preflight(settings: NodeSettings, run_dir: Path) -> Checkup:
     settings = replace(
         settings, role=settings.role if free else "observer", host_maddrs=free or LISTEN_EVERYWHERE
     )
-    try:
-        p2p = await start_daemon(settings, run_dir)
-    except NodeError as error:
-        return Checkup(ports, str(error), {}, {})
-    try:
-        exchange = Exchange(p2p)
-        said = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
-        answers = dict(zip(settings.initial_peers, said, strict=True))
-        ready = [peer for peer, answer in answers.items() if free and not answer.problem]
-        dialled = await _have_us_dialled(p2p, ready) if ready else {}
-    finally:
-        await p2p.shutdown()
-    return Checkup(ports, "", answers, dialled)
+    with ExitStack() as stack:
+        settings = with_identity(settings, run_dir, stack)
+        try:
+            p2p = await start_daemon(settings, run_dir)
+        except NodeError as error:
+            return Checkup(ports, str(error), {}, {})
+        try:
+            return await _look_around(p2p, settings, ports, free)
+        finally:
+            await p2p.shutdown()
+
+
+async def _look_around(
+    p2p: P2P, settings: NodeSettings, ports: dict[str, str], free: Sequence[str]
+) -> Checkup:
+    """What the initial peers say, and whether they can dial the ports that are ``free``."""
+    exchange = Exchange(p2p)
+    said = await asyncio.gather(*(_call(p2p, exchange, peer) for peer in settings.initial_peers))
+    answers = dict(zip(settings.initial_peers, said, strict=True))
+    ready = [peer for peer, answer in answers.items() if not answer.problem]
+    rejection = await _introduce(p2p, settings, answers, ready) if ready else None
+    dialled = await _have_us_dialled(p2p, ready) if free and ready and not rejection else {}
+    return Checkup(ports, "", answers, dialled, rejection)
 
 
 def _port_problem(address: str) -> str:
@@ -69,6 +84,24 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
     # It read its clock somewhere between question and answer; only a value outside that interval is wrong.
     ahead = max(hello.clock - answered, 0.0) + min(hello.clock - called, 0.0) if hello.clock else None
     return Answer("", hello.version, hello.manifest.encode(), ahead)
+
+
+async def _introduce(
+    p2p: P2P, settings: NodeSettings, answers: Mapping[str, Answer], ready: Sequence[str]
+) -> str | None:
+    """Show our invitation to those who answer; why they do not admit us, None if their swarm wants none."""
+    with contextlib.suppress(ManifestError):  # which is told elsewhere
+        manifest = Manifest.from_bytes(answers[ready[0]].manifest)
+        if manifest.admission.kind == "open":
+            return None
+        try:
+            check_invited(manifest, settings.invitation)
+            p2p.admission = build_admission(p2p, settings, manifest)
+            await p2p.admission.introduce([Address.of_peer(address).peer_id for address in ready])
+        except AdmissionError as error:
+            return str(error)
+        return ""
+    return None
 
 
 async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:

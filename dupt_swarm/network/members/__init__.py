@@ -2,6 +2,7 @@
 
 signed          messages that others may pass on
 identity        the RSA key that makes the peer id and signs records
+looking         the identity with which a machine only looks
 validator       what a DHT node accepts as a record
 replicas        the nodes that keep all records: stored at each, read from one at a time
 known           the records that this peer knows, so many at most

@@ -13,6 +13,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.admission import Admission
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.electorate import Electorate
@@ -45,6 +46,7 @@ class Membership:
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
         self.view = View(get_dht_time(), ())
         self._manifest, self._node = manifest, node
+        self._admission: Admission = node.p2p.admission
         self.attendance = Attendance(node.p2p.refused)
         self.records = Replicas(node, peers_key(manifest.swarm_id), self._is_mate)
         self.voters = Voters()
@@ -63,7 +65,8 @@ class Membership:
             ValueError: a field is not plausible.
         """
         known = self._record.model_dump() if self._record else {}
-        self._record = PeerRecord.model_validate({**known, **fields, "time": get_dht_time()})
+        own = {"time": get_dht_time(), "credential": self._admission.credential}
+        self._record = PeerRecord.model_validate({**known, **fields, **own})
         if now:
             self._changed.set()
 
@@ -116,7 +119,9 @@ class Membership:
         found = await self.records.read()
         for tag, record in found.items():
             with contextlib.suppress(ValueError):
-                peers.append(Peer(*parse_record(tag, record)))
+                peer = Peer(*parse_record(tag, record))
+                if not self._admission.objection(peer.peer_id):  # else it was revoked meanwhile
+                    peers.append(peer)
         self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
         alive = tuple(filter(self._is_believed, self.living))

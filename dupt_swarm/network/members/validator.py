@@ -19,6 +19,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.admission import OPEN, Admission
 from dupt_swarm.network.members.identity import is_owner_tag, peer_id_of
 from dupt_swarm.network.p2p.dht_messages import KEY_BYTES, SUBKEY_BYTES_MAX
 from dupt_swarm.network.p2p.plain_msgpack import unpack
@@ -26,7 +27,7 @@ from dupt_swarm.node.record import PeerRecord
 
 SIGNATURE_BEGIN, SIGNATURE_END = RSASignatureValidator.SIGNATURE_FORMAT.split(b"_value_")
 SIGNATURE_BYTES = len(SIGNATURE_BEGIN) + 344 + len(SIGNATURE_END)
-RECORD_BYTES_MAX = 1536  # an honest one has 300 to 950
+RECORD_BYTES_MAX = 1792  # an honest one has 300 to 950, and 300 more where a swarm admits by invitation
 ACCEPTED_KEPT_MAX = 4096  # of the records, by their hashes
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
@@ -51,7 +52,8 @@ def parse_record(tag: bytes, value: object) -> tuple[str, PeerRecord]:
 class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
     """Accepts bounded peer records, and nothing else."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, admission: Admission) -> None:
+        self._admission = admission
         self._peers_key: bytes = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
         self._lifetime = manifest.limits.record_seconds + CLOCK_SKEW_SECONDS
 
@@ -76,9 +78,11 @@ class RecordValidator(RecordValidatorBase):  # type: ignore[misc]
         subkey, value = unpack(record.subkey), unpack(record.value)
         if not isinstance(subkey, bytes):
             return "content"
-        _, parsed = parse_record(subkey, value)
+        peer_id, parsed = parse_record(subkey, value)
         in_time = left <= self._lifetime and parsed.time <= get_dht_time() + CLOCK_SKEW_SECONDS
-        return "" if in_time else "time"
+        if not in_time:
+            return "time"
+        return "invitation" if self._admission.admit(peer_id, parsed.credential) else ""
 
 
 class SwarmValidator(CompositeValidator):  # type: ignore[misc]
@@ -88,8 +92,8 @@ class SwarmValidator(CompositeValidator):  # type: ignore[misc]
         refused: how many records were rejected, by reason.
     """
 
-    def __init__(self, manifest: Manifest, key: RSAPrivateKey) -> None:
-        self._signature, self._content = RSASignatureValidator(key), RecordValidator(manifest)
+    def __init__(self, manifest: Manifest, key: RSAPrivateKey, admission: Admission = OPEN) -> None:
+        self._signature, self._content = RSASignatureValidator(key), RecordValidator(manifest, admission)
         super().__init__([self._signature, self._content])
         self.refused: Counter[str] = Counter()
         self._accepted: OrderedDict[bytes, bool] = OrderedDict()
@@ -149,6 +153,6 @@ def _without_signature(value: bytes) -> bytes | None:
     return body if body and formed and value.count(SIGNATURE_BEGIN) == 1 else None
 
 
-def build_validator(manifest: Manifest, key: RSAPrivateKey) -> SwarmValidator:
-    """The validator that every DHT node of this swarm runs."""
-    return SwarmValidator(manifest, key)
+def build_validator(manifest: Manifest, key: RSAPrivateKey, admission: Admission = OPEN) -> SwarmValidator:
+    """The validator that every DHT node of this swarm runs; ``admission`` says whose records it takes."""
+    return SwarmValidator(manifest, key, admission)

@@ -2,6 +2,7 @@
 
 daemon          starting ``p2pd``, dialling, noticing that it is gone
 guard           what strangers send is measured before hivemind parses it
+frames          the frames of streams, measured before they are read
 lengths         how long the messages of each method may be
 limits          how much other peers may ask
 dht_messages    messages of the DHT, without what is bad in them

@@ -14,6 +14,8 @@ from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import (
     connect_to,
@@ -92,6 +94,8 @@ async def start_daemon(
         ) from error
     expect_death(p2p)
     expect_cancelled_calls(p2p)
+    if settings.manifest:
+        p2p.admission = build_admission(p2p, settings, Manifest.from_bytes(settings.manifest))
     return p2p
 
 

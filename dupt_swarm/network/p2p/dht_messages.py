@@ -17,10 +17,12 @@ from dupt_swarm.network.p2p.plain_msgpack import split_list, unpack_extension, u
 
 KEY_BYTES = 20
 SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
-VALUE_BYTES_MAX = 2048  # a record with its signature has at most 1892
+VALUE_BYTES_MAX = 2304  # a record with its signature has at most 2148
 ITEM_BYTES_MAX = SUBKEY_BYTES_MAX + VALUE_BYTES_MAX + 32  # of a dictionary
 FOUND_MAX = 16  # keys to look up at once: hivemind asks for no more
-ENTRIES_MAX = 1024  # of one dictionary that is kept: with 2.3 KB each, half of what fits into one message
+ENTRIES_MAX = (
+    1024  # of one dictionary that is kept: with 2.7 KB each, two thirds of what fits into one message
+)
 TOLD_ENTRIES_MAX = 4096  # under one key of an answer
 NEIGHBOURS_MAX = 20  # hivemind's `bucket_size`: so many are told
 DICTIONARY_CODE = 0x50  # of `DictionaryDHTValue`, the only extension type that has a place

@@ -10,11 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hivemind.p2p import P2P, P2PHandlerError, PeerID
+from hivemind.p2p import P2P, PeerID
 from hivemind.proto import dht_pb2
 from hivemind.proto.p2pd_pb2 import RPCError
 
+from dupt_swarm.network.admission.admission import OPEN, Admission
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, join_stored, split_store
+from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen, RefusedError
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.network.p2p.lengths import lengths_of
 from dupt_swarm.network.p2p.limits import Kind, LimitError, PeerLimits
@@ -24,99 +26,20 @@ from dupt_swarm.node.messages import Traffic
 DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
 LINGER_SECONDS = 2.0
-READ_BYTES = 1 << 16
 # How long a call may take, and the one request of a stream; and the first part of a contribution, which waits
 # for upload: as long as a manifest may allow.
 CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 300.0
 ENTRY_BYTES = 4096  # of a request to store are looked through for the price of a call
 TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
-READS_PER_FRAME = 3  # a mark, the length, and what it says
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-class RefusedError(P2PHandlerError):  # type: ignore[misc]
-    """Another peer sent what no honest peer sends. hivemind takes it for a failed call, and goes on."""
-
-
-class FrameReader:
-    """The reader of a stream, which refuses a frame that is announced too long before it reads it."""
-
-    def __init__(self, reader: asyncio.StreamReader, check: Callable[[int], None]) -> None:
-        """``check`` raises `RefusedError` before so many bytes are read."""
-        self._reader, self._check = reader, check
-        self._one_at_a_time = asyncio.Lock()
-        self._refused = False
-        self._awaited = 0  # reads until nobody is impatient any more
-
-    @contextmanager
-    def impatient(
-        self, frames: int, seconds: float, whole: float, late: Callable[[str], RefusedError]
-    ) -> Iterator[None]:
-        """The first ``frames`` must come in time, and the block end within ``whole`` seconds.
-
-        Otherwise reading raises what ``late`` gives.
-        """
-
-        def give_up(reason: str) -> None:
-            self._refused = True
-            self._reader.set_exception(late(reason))
-
-        def give_up_waiting() -> None:
-            if self._awaited > 0:
-                give_up("nothing came")
-
-        self._awaited = frames * READS_PER_FRAME
-        loop = asyncio.get_running_loop()
-        timers = (
-            loop.call_later(seconds, give_up_waiting),
-            loop.call_later(whole, give_up, "it took too long"),
-        )
-        try:
-            yield
-        finally:
-            for timer in timers:
-                timer.cancel()
-
-    async def readexactly(self, count: int) -> bytes:
-        """As of `asyncio.StreamReader`.
-
-        Raises:
-            RefusedError: more than a frame may have, or too late.
-        """
-        if count > P2P.HEADER_LEN:
-            try:
-                self._check(count)
-            except RefusedError:
-                self._refused = True
-                raise
-        async with self._one_at_a_time:
-            data = await self._reader.readexactly(count)
-        self._awaited -= 1
-        return data
-
-    async def until_hung_up(self) -> None:
-        """Read on until the other side hangs up; at once if it has been refused."""
-        async with self._one_at_a_time:
-            while not self._refused and await self._reader.read(READ_BYTES):
-                pass
-
-
-class HeldOpen:
-    """The writer of a stream, which somebody else closes."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self.write, self.drain = writer.write, writer.drain
-
-    def close(self) -> None:
-        """Not yet."""
 
 
 class GuardedP2P(MeteredP2P):
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
 
     Messages are limited in length, and those of the DHT are mended by `dht_messages`. How much a peer may ask
-    is in `limits`.
+    is in `limits`, and who may ask at all in `admission`.
 
     The caller of a stream hangs up first: when a handler closes its end, p2pd closes the stream for reading
     and then for writing, and between the two its other half may wake up, find the stream closed, and reset
@@ -124,12 +47,14 @@ class GuardedP2P(MeteredP2P):
     have what they want.
 
     Attributes:
+        admission: who may call, and whom this peer calls on; everybody until the manifest is known.
         limits: of what each peer may ask.
         refused: how much of what others sent was refused, by reason; see `REFUSED_MESSAGES`.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.admission: Admission = OPEN
         self.limits = PeerLimits()
         self.refused: Counter[str] = Counter()
         self._turned_away = 0  # at this moment
@@ -154,7 +79,7 @@ class GuardedP2P(MeteredP2P):
             return handler(request, context)
 
         async def answer(request: Any, context: Any) -> Any:
-            with self._admitted(context.remote_id, "call"):
+            with self._admitted(context.remote_id, "call", name):
                 self._count(context.remote_id, calls=calls - 1, size=request.ByteSize())
                 self._check(request, context.remote_id, longest)
                 async with self._time_limit():
@@ -169,9 +94,17 @@ class GuardedP2P(MeteredP2P):
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
     ) -> Any:
         """As inherited."""
-        reply = await super().call_protobuf_handler(peer_id, name, input, output_protobuf_type)
+        call = partial(super().call_protobuf_handler, peer_id, name, input, output_protobuf_type)
+        reply = await self.admission.call(peer_id, name, call)
         self._check(reply, peer_id, lengths_of(name).reply)
         return reply
+
+    async def iterate_protobuf_handler(
+        self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
+    ) -> AsyncGenerator[Any, None]:
+        """As inherited."""
+        replies = await super().iterate_protobuf_handler(peer_id, name, input, output_protobuf_type)
+        return self.admission.watch(peer_id, replies)
 
     async def add_binary_stream_handler(
         self, name: str, handler: StreamHandler, balanced: bool = False
@@ -189,7 +122,7 @@ class GuardedP2P(MeteredP2P):
             frames = FrameReader(reader, check)
             with closing(writer), ExitStack() as admitted:
                 try:
-                    admitted.enter_context(self._admitted(info.peer_id, "stream"))
+                    admitted.enter_context(self._admitted(info.peer_id, "stream", name))
                 except RefusedError as error:
                     await self._turn_away(error, frames, writer)
                     return
@@ -205,7 +138,8 @@ class GuardedP2P(MeteredP2P):
         self, peer_id: PeerID, handler_name: str
     ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
         """As inherited."""
-        info, reader, writer = await open_stream(self, peer_id, handler_name)
+        opening = partial(open_stream, self, peer_id, handler_name)
+        info, reader, writer = await self.admission.call(peer_id, handler_name, opening)
         longest = lengths_of(handler_name).reply
         return info, FrameReader(reader, lambda count: self._check_length(count, longest)), writer
 
@@ -249,10 +183,12 @@ class GuardedP2P(MeteredP2P):
             self.limits.count(str(peer), calls=calls, size=size)
 
     @contextmanager
-    def _admitted(self, peer: PeerID, kind: Kind) -> Iterator[None]:
+    def _admitted(self, peer: PeerID, kind: Kind, method: str) -> Iterator[None]:
         with ExitStack() as stack:
             with self._refusing():
                 stack.enter_context(self.limits.open(str(peer), kind))
+            if objection := self.admission.objection(str(peer), method):
+                raise self._refusal("invitation", objection)
             yield
 
     @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -100,12 +100,14 @@ class PeerLimits:
 
     Attributes:
         members: ids of the peers whose records are known.
+        invited: ids of those whom an organiser has invited, where somebody does: they count as members.
         subkeys: under which they store in the DHT: what they store there comes before that of others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
+        self.invited: Container[str] = frozenset()
         self.subkeys: Collection[bytes] = frozenset()
         self._clock = clock
         self._strangers = self._new()
@@ -153,8 +155,8 @@ class PeerLimits:
         self.members, self.subkeys = frozenset(members), frozenset(subkeys)
 
     def is_member(self, peer: str) -> bool:
-        """Whether the record of ``peer`` is known."""
-        return peer in self.members
+        """Whether the record of ``peer`` is known, or it is invited."""
+        return peer in self.members or peer in self.invited
 
     def _accounts_of(self, peer: str) -> list[tuple[Account, Allowance, str]]:
         """Those that ``peer`` uses, each with its allowance, and the word for metrics where it is common."""

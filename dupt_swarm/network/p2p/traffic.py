@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -79,7 +79,7 @@ class MeteredP2P(P2P):  # type: ignore[misc]
 
     async def iterate_protobuf_handler(
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """As inherited."""
         replies = await super().iterate_protobuf_handler(
             peer_id, name, self._outgoing(input), output_protobuf_type
@@ -96,7 +96,7 @@ async def _one(message: Awaitable[Any], count: Callable[[Any], Any]) -> Any:
     return count(await message)
 
 
-async def _each(messages: Any, count: Callable[[Any], Any]) -> AsyncIterator[Any]:
+async def _each(messages: Any, count: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
     # Closing this one closes the wrapped one.
     async with aclosing(messages):
         async for message in messages:

@@ -120,6 +120,7 @@ def test_a_sample_gives_way(theirs, make_record) -> None:
             "name": "\N{SNOWMAN}" * 40,
             "device": "\N{SNOWMAN}" * 60,
             "addresses": ("/" + "1" * 159,) * 3,
+            "credential": "A" * 300,
         }
     )
     told = published(long)
@@ -160,6 +161,7 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        credential="A" * 300,
         reach="relayed",
         addresses=["/" + "1" * 159, "/" + "1" * 159],
     )
@@ -188,6 +190,7 @@ def test_largest_record_of_an_evaluator_fits(theirs, make_record) -> None:
         name="\N{SNOWMAN}" * 40,
         version="0" * 20,
         device="\N{SNOWMAN}" * 60,
+        credential="A" * 300,
         addresses=["/" + "1" * 159, "/" + "1" * 159],
     )
     assert theirs.validate(largest)

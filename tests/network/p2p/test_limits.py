@@ -32,6 +32,19 @@ def opened(limits: PeerLimits, peer: str, kind, inside: ExitStack) -> str:
     return ""
 
 
+def test_who_is_invited_has_a_members_account() -> None:
+    """Strangers take nothing of its share, though its record is not known yet."""
+    limits = PeerLimits()
+    limits.invited = {"guest"}
+    assert limits.is_member("guest") and not limits.is_member("stranger")
+    with ExitStack() as stack:
+        for number in range(STRANGERS.open_streams):
+            stack.enter_context(limits.open(f"stranger {number}", "stream"))
+        with pytest.raises(LimitError):
+            stack.enter_context(limits.open("another", "stream"))
+        stack.enter_context(limits.open("guest", "stream"))
+
+
 def test_calls_are_as_many_as_the_clock_allows() -> None:
     """After a pause many at once, then so many per second."""
     clock = Clock()

@@ -1,0 +1,89 @@
+"""The frames of streams, measured before they are read, and streams that somebody else closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hivemind.p2p import P2P, P2PHandlerError
+
+READ_BYTES = 1 << 16
+READS_PER_FRAME = 3  # a mark, the length, and what it says
+
+
+class RefusedError(P2PHandlerError):  # type: ignore[misc]
+    """Another peer sent what no honest peer sends. hivemind takes it for a failed call, and goes on."""
+
+
+class FrameReader:
+    """The reader of a stream, which refuses a frame that is announced too long before it reads it."""
+
+    def __init__(self, reader: asyncio.StreamReader, check: Callable[[int], None]) -> None:
+        """``check`` raises `RefusedError` before so many bytes are read."""
+        self._reader, self._check = reader, check
+        self._one_at_a_time = asyncio.Lock()
+        self._refused = False
+        self._awaited = 0  # reads until nobody is impatient any more
+
+    @contextmanager
+    def impatient(
+        self, frames: int, seconds: float, whole: float, late: Callable[[str], RefusedError]
+    ) -> Iterator[None]:
+        """The first ``frames`` must come in time, and the block end within ``whole`` seconds.
+
+        Otherwise reading raises what ``late`` gives.
+        """
+
+        def give_up(reason: str) -> None:
+            self._refused = True
+            self._reader.set_exception(late(reason))
+
+        def give_up_waiting() -> None:
+            if self._awaited > 0:
+                give_up("nothing came")
+
+        self._awaited = frames * READS_PER_FRAME
+        loop = asyncio.get_running_loop()
+        timers = (
+            loop.call_later(seconds, give_up_waiting),
+            loop.call_later(whole, give_up, "it took too long"),
+        )
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    async def readexactly(self, count: int) -> bytes:
+        """As of `asyncio.StreamReader`.
+
+        Raises:
+            RefusedError: more than a frame may have, or too late.
+        """
+        if count > P2P.HEADER_LEN:
+            try:
+                self._check(count)
+            except RefusedError:
+                self._refused = True
+                raise
+        async with self._one_at_a_time:
+            data = await self._reader.readexactly(count)
+        self._awaited -= 1
+        return data
+
+    async def until_hung_up(self) -> None:
+        """Read on until the other side hangs up; at once if it has been refused."""
+        async with self._one_at_a_time:
+            while not self._refused and await self._reader.read(READ_BYTES):
+                pass
+
+
+class HeldOpen:
+    """The writer of a stream, which somebody else closes."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.write, self.drain = writer.write, writer.drain
+
+    def close(self) -> None:
+        """Not yet."""

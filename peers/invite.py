@@ -1,0 +1,58 @@
+"""``dupt-peer invite``: a token for somebody to join a swarm with that admits by invitation."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from peers import options
+from peers.organising import open_organisers
+
+DAY_SECONDS = 86400
+USES_MAX = 10_000
+
+
+@click.command("invite")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "--uses",
+    type=click.IntRange(1, USES_MAX),
+    default=5,
+    show_default=True,
+    help="How many peers it admits. A `join` is one, however often it comes back; whatever only looks "
+    "(`status`, the monitor, `check`) is one more of each machine, and another for each at the same time.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0, 3650, min_open=True),
+    default=90,
+    show_default=True,
+    help="For how long; who came by it needs another one then.",
+)
+@options.as_json
+@command_errors
+def command(manifest: Path, uses: int, days: float, as_json: bool) -> None:
+    """Print a token to join the swarm of MANIFEST with, which takes organiser.key beside it.
+
+    Whoever has the token can use it: hand it over as you would a password.
+    """
+    from dupt_swarm.organiser.invitation import Token
+
+    run, key = open_organisers(manifest)
+    token = Token.new(key, run.swarm_id, uses, days * DAY_SECONDS)
+    invitation = token.invitation
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(invitation.expires))
+    if as_json:
+        facts = {"token": str(token), "id": invitation.id.hex(), "uses": uses, "expires": until}
+        click.echo(json.dumps({**facts, "swarm_id": run.swarm_id}))
+        return
+    click.echo(
+        f"invitation {invitation.id.hex()} to {run.swarm_id} for {uses} peers until {until}; its token is "
+        "for `dupt-peer join --invitation`, or DUPT_PEER_JOIN_INVITATION:",
+        err=True,
+    )
+    click.echo(str(token))

@@ -1,0 +1,47 @@
+"""``dupt-peer revoke``: invitations count no longer, and who came by them is cut off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.folders import REVOKED_FILE
+from dupt_swarm.errors import UsageError
+from peers import options
+from peers.organising import open_organisers
+
+
+@click.command("revoke")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("invitations", metavar="TOKEN|ID…", nargs=-1, required=True)
+@options.as_json
+@command_errors
+def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None:
+    """Revoke invitations to the swarm of MANIFEST, which takes organiser.key beside it.
+
+    Names each by its token, its id, or the credential of a peer that came by it, as `dupt-peer status --json`
+    shows it. The file `revoked` beside MANIFEST has all of them: a bootstrap that runs from there tells the
+    swarm within seconds.
+    """
+    from dupt_swarm.organiser import revocations
+    from dupt_swarm.organiser.invitation import id_in
+
+    (run, key), path = open_organisers(manifest), manifest.with_name(REVOKED_FILE)
+    try:
+        ids = {id_in(text) for text in invitations}
+        known = revocations.load(path, bytes.fromhex(run.admission.organiser), run.swarm_id)
+        after = known.revoke(ids, key, run.swarm_id)
+    except ValueError as error:
+        raise UsageError(f"nothing was revoked: {error}") from error
+    revocations.save(path, after)
+    if as_json:
+        click.echo(json.dumps({"revoked": sorted(map(bytes.hex, after.ids)), "counter": after.counter}))
+        return
+    click.echo(
+        f"{len(after.ids)} invitations to {run.swarm_id} count no longer, as {path} says; a bootstrap that "
+        "runs from there tells the others",
+        err=True,
+    )

@@ -1,0 +1,240 @@
+"""Peers that show each other their invitations: real daemons on loopback."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from google.protobuf.wrappers_pb2 import StringValue
+from hivemind.p2p import P2PHandlerError
+
+from dupt_swarm.errors import AdmissionError
+from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.admission.by_invitation import NOT_INVITED, ByInvitation, read_presented, reason_in
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.organiser import revocations
+from dupt_swarm.organiser.invitation import Token
+from dupt_swarm.organiser.revocations import Revocations
+from dupt_swarm.replica.blob import Assembly, Blob
+from dupt_swarm.settings import NodeSettings
+from tests.network.conftest import identities, quick_daemons, stations
+from tests.support.tiny import tiny_manifest
+
+__all__ = ["identities", "quick_daemons", "stations"]
+
+ORGANISER = Ed25519PrivateKey.generate()
+PUBLIC = ORGANISER.public_key().public_bytes_raw()
+MANIFEST = tiny_manifest(admission={"kind": "invite", "organiser": PUBLIC.hex()})
+BLOB = Blob.build({}, [bytes(3000)])
+
+
+def token(uses: int = 1) -> Token:
+    return Token.new(ORGANISER, MANIFEST.swarm_id, uses, 3600.0)
+
+
+async def invited(peer, own: Token | None = None, revoked: Path | None = None) -> Exchange:
+    """``peer`` comes by an invitation, gives a blob to those who do too, and says hello to everybody."""
+    settings = NodeSettings("oracle", invitation=str(own or token()), revoked=revoked)
+    peer.p2p.admission = build_admission(peer.p2p, settings, MANIFEST)
+    await peer.p2p.admission.start()
+    return await serves(peer)
+
+
+async def serves(peer) -> Exchange:
+    exchange = Exchange(peer.p2p)
+    exchange.publish(Hello("0", MANIFEST.swarm_id, "{}", "", ""), [BLOB])
+    await exchange.start()
+    return exchange
+
+
+async def again(peer, own: Token) -> None:
+    """As if ``peer`` had been started anew: it knows nobody."""
+    settings = NodeSettings("oracle", invitation=str(own))
+    forgetful = build_admission(peer.p2p, settings, MANIFEST)
+    assert isinstance(forgetful, ByInvitation)
+    known = peer.p2p.admission
+    assert isinstance(known, ByInvitation)
+    known._guests = forgetful._guests
+
+
+async def presentations(exchange: Exchange, peer, count: int) -> int:
+    """How often this peer shows itself for ``count`` calls of ``peer``."""
+    sent = []
+    attempt = exchange._p2p.admission._present_to
+
+    async def noted(other) -> None:
+        sent.append(other)
+        await attempt(other)
+
+    exchange._p2p.admission._present_to = noted
+    try:
+        await asyncio.gather(*(exchange.fetch_index(BLOB.digest, [peer.p2p.peer_id]) for _ in range(count)))
+    finally:
+        exchange._p2p.admission._present_to = attempt
+    return len(sent)
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+def test_each_shows_its_invitation_once(stations) -> None:
+    """However many calls begin at once; the peer that was called may then call back."""
+
+    async def scenario() -> None:
+        async with stations(2) as [me, other]:
+            mine, theirs = await invited(me), await invited(other)
+            await connect(me.p2p, [other.address])
+            assert await presentations(mine, other, 5) == 1
+            assert await presentations(mine, other, 1) == 0
+            assert (await theirs.fetch_index(BLOB.digest, [me.p2p.peer_id])).digest == BLOB.digest
+            assert me.p2p.refused == other.p2p.refused == {}
+
+    run(scenario)
+
+
+def test_who_was_started_anew_is_shown_it_again(stations) -> None:
+    """A call is refused once and repeated; a stream is refused, and the next one passes."""
+
+    async def scenario() -> None:
+        async with stations(2) as [me, other]:
+            own = token(9)
+            mine, _ = await invited(me), await invited(other, own)
+            await connect(me.p2p, [other.address])
+            assert await presentations(mine, other, 1) == 1
+            await again(other, own)
+            assert await presentations(mine, other, 1) == 1
+            assert other.p2p.refused == {"invitation": 1}
+            await again(other, own)
+
+            async def donors():
+                return [other.p2p.peer_id]
+
+            index = BLOB.index
+            with pytest.raises(Exception, match=NOT_INVITED):
+                await mine.fetch(Assembly(index), donors, 10)
+            assert (await mine.fetch(Assembly(index), donors, 10)).digest == BLOB.digest
+
+    run(scenario)
+
+
+def test_strangers_hear_hello_and_nothing_else(stations) -> None:
+    """Who has no invitation learns which swarm it is, and is refused all else; each refusal is counted."""
+
+    async def scenario() -> None:
+        async with stations(2) as [stranger, peer]:
+            await invited(peer)
+            exchange = Exchange(stranger.p2p)
+            await connect(stranger.p2p, [peer.address])
+            assert (await exchange.hello(peer.p2p.peer_id)).swarm_id == MANIFEST.swarm_id
+            with pytest.raises(P2PHandlerError, match=f"{NOT_INVITED}: no credential was shown"):
+                await Exchange.get_stub(stranger.p2p, peer.p2p.peer_id).rpc_log(StringValue())
+            assert peer.p2p.refused == {"invitation": 1}
+
+    run(scenario)
+
+
+def test_nobody_calls_on_who_is_not_invited(stations) -> None:
+    """A peer that shows nothing, or what does not count, is not asked for anything."""
+
+    async def scenario() -> None:
+        async with stations(2) as [me, impostor]:
+            mine, theirs = await invited(me), await serves(impostor)
+            await connect(me.p2p, [impostor.address])
+            with pytest.raises(Exception, match=r"protocol|handler|supported"):
+                await mine.log_of(impostor.p2p.peer_id)
+            impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
+            await impostor.p2p.admission.start()
+            with pytest.raises(P2PHandlerError, match="is no peer of this swarm"):
+                await mine.log_of(impostor.p2p.peer_id)
+            assert me.p2p.refused == {"invitation": 1}
+            del theirs
+
+    run(scenario)
+
+
+def _anybody():
+    """Guests who are all welcome; a stand-in for a program of an attacker's own."""
+
+    class Anybody:
+        revocations = Revocations()
+
+        def admit(self, *_: object) -> str:
+            return ""
+
+        def objection(self, *_: object) -> str:
+            return ""
+
+        def revoke(self, *_: object) -> bool:
+            return False
+
+    return Anybody()
+
+
+def test_who_comes_is_told_why_nobody_admits_it(stations) -> None:
+    """When all first peers refuse it the error has the reason; when one admits it, there is none."""
+
+    async def scenario() -> None:
+        async with stations(3) as [me, one, two]:
+            own = token()
+            for peer in (one, two):
+                await invited(peer)
+            await invited(me, own)
+            await connect(me.p2p, [one.address, two.address])
+            one.p2p.admission._take(
+                Revocations().revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id).signed
+            )
+            peers = [one.peer_id, two.peer_id]
+            await me.p2p.admission.introduce(peers)
+            with pytest.raises(
+                AdmissionError, match="does not admit this peer: the invitation has been revoked"
+            ):
+                await me.p2p.admission.introduce(peers[:1])
+            await me.p2p.admission.introduce([])
+
+    run(scenario)
+
+
+def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
+    """From the file of one peer over another to a third, which both keep them for the next time."""
+
+    async def scenario() -> None:
+        async with stations(3) as [first, second, third]:
+            files = [tmp_path / name for name in ("1", "2", "3")]
+            for peer, file in zip((first, second, third), files, strict=True):
+                await invited(peer, revoked=file)
+            await connect(second.p2p, [first.address])
+            await connect(third.p2p, [second.address])
+            for peer, other in ((second, first), (third, second)):
+                await peer.p2p.admission.introduce([other.peer_id])
+            revoked = Revocations().revoke([b"somebody"], ORGANISER, MANIFEST.swarm_id)
+            revocations.save(files[0], revoked)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(peer.p2p.admission.keep_forever()) for peer in (first, second, third)
+                ]
+                async with asyncio.timeout(20):
+                    while not all(file.exists() for file in files):
+                        await asyncio.sleep(0.05)
+                for task in tasks:
+                    task.cancel()
+            assert {revocations.load(file, PUBLIC, MANIFEST.swarm_id) for file in files} == {revoked}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc0", b"\x91\xa1a", b"\x92\xc4\x01a\xc4\x00", b"\x92\xa0\xa0"])
+def test_what_is_no_credential_is_refused(data: bytes) -> None:
+    """Another form raises what the guard expects."""
+    with pytest.raises(ValueError):
+        read_presented(data)
+
+
+def test_a_reason_is_found_in_hiveminds_words() -> None:
+    """And nothing more than a short sentence of what a stranger says is shown."""
+    assert (
+        reason_in("RefusedError('not invited: the invitation has expired')") == "the invitation has expired"
+    )
+    assert reason_in("\x1b[2Jhello") == "�[2Jhello"

@@ -1,0 +1,96 @@
+"""Who may come, as one peer has seen it."""
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.organiser.invitation import Token
+from dupt_swarm.organiser.revocations import Revocations
+
+KEY = Ed25519PrivateKey.generate()
+SWARM = "swarm-0123456789ab"
+
+
+class Clock:
+    """Seconds since the epoch, as the test has them."""
+
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def guests(clock: Clock) -> Guests:
+    return Guests(KEY.public_key().public_bytes_raw(), SWARM, clock)
+
+
+def token_of(uses: int = 2, seconds: float = 1e9, swarm_id: str = SWARM) -> Token:
+    return Token.new(KEY, swarm_id, uses, seconds)
+
+
+def test_who_shows_a_credential_is_admitted(guests: Guests) -> None:
+    """Before that it is not; whoever is keeps it without showing it again."""
+    assert guests.objection("a") == guests.admit("a", "") == "no credential was shown"
+    assert guests.admit("a", token_of().credential("a")) == ""
+    assert guests.objection("a") == guests.admit("a", "") == ""
+
+
+def test_an_invitation_admits_so_many_peers(guests: Guests) -> None:
+    """The first come; one that comes again is no other, and another invitation counts for itself."""
+    token = token_of(uses=2)
+    for peer_id in ("a", "b", "a", "b"):
+        assert guests.admit(peer_id, token.credential(peer_id)) == ""
+    assert guests.admit("c", token.credential("c")) == "the invitation has admitted 2 peers already"
+    assert guests.objection("c") == "no credential was shown"
+    assert guests.admit("c", token_of().credential("c")) == ""
+
+
+def test_an_invitation_ends(guests: Guests, clock: Clock) -> None:
+    """Who came by it is cut off when it expires, and comes in again by another."""
+    token = token_of(seconds=60)
+    clock.now = token.invitation.expires - 1
+    assert guests.admit("a", token.credential("a")) == ""
+    clock.now += 1
+    assert guests.objection("a") == "the invitation has expired"
+    assert guests.admit("b", token.credential("b")) == "the invitation has expired"
+    assert guests.admit("a", token_of().credential("a")) == guests.objection("a") == ""
+
+
+def test_what_is_revoked_counts_no_longer(guests: Guests) -> None:
+    """Who came by it is cut off at once, whoever comes by it is refused, and others stay."""
+    token, other = token_of(), token_of()
+    for peer_id, each in (("a", token), ("b", other)):
+        assert guests.admit(peer_id, each.credential(peer_id)) == ""
+    assert guests.revoke(Revocations().revoke([token.invitation.id], KEY, SWARM).signed)
+    assert guests.objection("a") == "the invitation has been revoked"
+    assert guests.admit("a", token.credential("a")) == "the invitation has been revoked"
+    assert guests.admit("c", token.credential("c")) == "the invitation has been revoked"
+    assert guests.objection("b") == ""
+
+
+def test_an_older_list_revokes_nothing_back(guests: Guests) -> None:
+    """Of two lists that with the higher counter counts, in whatever order they come."""
+    first = Revocations().revoke([b"1" * 8], KEY, SWARM)
+    second = first.revoke([b"2" * 8], KEY, SWARM)
+    assert [guests.revoke(each.signed) for each in (second, first, second)] == [True, False, False]
+    assert not guests.revoke(b"")
+    assert guests.revocations == second
+
+
+def test_what_is_not_valid_changes_nothing(guests: Guests) -> None:
+    """A credential of another swarm, of another peer, or none at all admits nobody."""
+    token = token_of()
+    assert "is to other-1" in guests.admit("a", token_of(swarm_id="other-1").credential("a"))
+    assert guests.admit("a", token.credential("b")) == "the credential is another peer's"
+    assert guests.admit("a", "nonsense") != ""
+    assert guests.admit("a", "x" * 401) == "the credential is too long"
+    with pytest.raises(ValueError, match="signature is wrong"):
+        guests.revoke(b"x" * 100)
+    assert guests.objection("a") == "no credential was shown"
