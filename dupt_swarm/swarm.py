@@ -50,6 +50,7 @@ class Swarm:
         self.peer_id, self.addresses = joined.peer_id, joined.addresses
         assert joined.state is not None
         self.state: StateName = joined.state
+        self.beginning = joined.beginning
         self._saved: StateName = joined.state  # in the newest checkpoint, if there is one
         self.layout = joined.layout
         self._memory = node.attach()

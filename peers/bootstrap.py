@@ -73,7 +73,8 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
         chosen["invitation"] = _own_invitation(run, manifest, chosen["invitation"])
         revoked = manifest.with_name(REVOKED_FILE)
-        settings = options.pick(NodeSettings, chosen, role="bootstrap", revoked=revoked)
+        kept = {"revoked": revoked, "organiser_key": manifest.with_name(KEY_FILE)}
+        settings = options.pick(NodeSettings, chosen, role="bootstrap", **kept)
         os.nice(chosen["nice"])  # the node inherits it
         initial = _initial_parameters(run, manifest.with_name(INITIAL_FILE))
         with Swarm.create(run, tokenizer, initial, state_dir, settings) as swarm:
@@ -98,7 +99,8 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     address = join_address(swarm.addresses)
     by_invitation = swarm.manifest.admission.kind == "invite"
     invitation = "--invitation TOKEN " if by_invitation else ""
-    line = f"dupt-peer join --initial-peers {address} {invitation}--corpus PATH"
+    swarm_id = swarm.manifest.swarm_id
+    line = f"dupt-peer join --initial-peers {address} --swarm {swarm_id} {invitation}--corpus PATH"
     if as_json:
         click.echo(
             json.dumps(

@@ -106,7 +106,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         check = partial(check_data, own)
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading, check) as swarm:
             metrics.joined(swarm, settings)
-            screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
+            screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}, {swarm.beginning}")
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "oracle", settings.name)
             with serve_control(swarm.folder.path, control.actions):

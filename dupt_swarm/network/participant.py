@@ -16,6 +16,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.joining.attesting import attest_forever, newest
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
@@ -61,6 +62,7 @@ class Participant:
         log: of the last rounds.
         sync: fetches newer states.
         neighbours: keeps us connected.
+        beginning: on whose word our first state was that one.
     """
 
     connection: Connection
@@ -72,6 +74,7 @@ class Participant:
     log: RoundLog
     sync: StateSync
     neighbours: Neighbours
+    beginning: str
     _left: list[ReplicaState] = field(default_factory=list)  # those that the trainer may still be at
 
     async def joined(self) -> Joined:
@@ -86,6 +89,7 @@ class Participant:
             layout=self.store.current.layout,
             buffer_names=self.store.buffer_names,
             state=self.store.name,
+            beginning=self.beginning,
         )
 
     async def view(self) -> View:
@@ -237,7 +241,9 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     store = StateStore(manifest, connection.exchange, host.tell)
     left = order.predecessor
     memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
-    await get_first_state(store, membership, handshake, settings.checkpoint, memory)
+    beginning = await get_first_state(store, membership, handshake, settings.checkpoint, memory)
+    attested = newest((hello.attestation for hello in handshake.hellos.values()), manifest)
+    connection.exchange.attestation = attested[1] if attested else ""
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
@@ -262,6 +268,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         log=log,
         sync=StateSync(store, membership, replaying, host.tell, initial),
         neighbours=neighbours,
+        beginning=beginning,
     )
     node.serve()
     assert settings.role != "observer"
@@ -282,6 +289,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
         FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
+        attest_forever(connection.settings, connection.manifest, node.store, connection.exchange),
     )
 
 

@@ -40,7 +40,7 @@ async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
     membership = connection.membership
     async with background(meet(connection.p2p, await membership.refresh())):
         if order.round is None:
-            state = await find_state(store, membership, connection.handshake)
+            state, _ = await find_state(store, membership, connection.handshake)
         else:
             state = await _state_after(order.round, store, connection)
     await asyncio.to_thread(save_state, state, order.path)

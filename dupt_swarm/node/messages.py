@@ -23,6 +23,7 @@ class Joined:
         layout: shapes of the parameters; empty for an observer, which holds no state.
         buffer_names: of the outer optimizer.
         state: where the replica state stands.
+        beginning: on whose word it is the first one here; empty for an observer.
     """
 
     peer_id: str
@@ -33,6 +34,7 @@ class Joined:
     layout: Layout
     buffer_names: tuple[str, ...]
     state: StateName | None
+    beginning: str = ""
 
 
 @dataclass(frozen=True)

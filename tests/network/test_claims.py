@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.utils import get_dht_time
 
@@ -20,6 +21,8 @@ from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
+from dupt_swarm.organiser.attestation import Attestation
+from dupt_swarm.organiser.key import public_hex
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.voters import Voters
 from tests.support.stranger import plain_node, stranger_beside
@@ -68,7 +71,7 @@ def manifest(make_manifest):
 
 @pytest.fixture
 def make_peers(manifest, identities):
-    async def make(stations) -> list[Peer]:
+    async def make(stations, manifest=manifest) -> list[Peer]:
         peers = []
         for station, identity in zip(stations, identities, strict=False):
             exchange = Exchange(station.p2p)
@@ -236,6 +239,32 @@ def test_a_joiner_tries_what_an_initial_peer_had_before(
     run(scenario)
 
 
+def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
+    stations, make_manifest, make_peers
+) -> None:
+    """It begins where more than half of the voters are whom the organiser has named, and are there."""
+    key = Ed25519PrivateKey.generate()
+    manifest = make_manifest(
+        outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},
+        admission={"kind": "open", "organiser": public_hex(key)},
+    )
+    then, now, lie = state_of(2), state_of(3), state_of(9)
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as started:
+            mine, *others = await make_peers(started, manifest)
+            for peer, state in zip(others, (now, now, lie), strict=True):
+                await peer.hold(state)
+            voters = [*(each.member.peer_id for each in others[:2]), "QmGone"]
+            said = Attestation(manifest.swarm_id, then.round, then.digest, tuple(sorted(voters))).signed(key)
+            liar = replace(hello_of(lie.digest), attestation=said)
+            handshake = Handshake({others[2].member.peer_id: liar}, manifest)
+            word = await get_first_state(mine.store, mine.member, handshake, None, None)
+            assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
+
+    run(scenario)
+
+
 def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
     """Where no initial peer tells what it has, only what half of the oracles have is taken away."""
     honest, lie = state_of(2), state_of(9)
@@ -246,7 +275,7 @@ def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) 
             for peer, state in zip(others, (honest, honest, lie), strict=True):
                 await peer.hold(state)
             handshake = Handshake({"QmGone": hello_of("")}, manifest)
-            found = await find_state(puller.store, puller.member, handshake)
-            assert found.digest == honest.digest
+            found, word = await find_state(puller.store, puller.member, handshake)
+            assert (found.digest, word) == (honest.digest, "as half of the oracles at work say")
 
     run(scenario)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hivemind.dht.validation import RecordValidatorBase
 from hivemind.p2p import P2P
 
 from dupt_swarm.errors import NodeError, UnreachableError
+from dupt_swarm.network.joining.attesting import newest
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
@@ -25,9 +27,12 @@ from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.view import View
+from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.state import ReplicaState
 
 STATE_SECONDS = 60.0
+# So long only those are believed whom the organiser names, where it has named any.
+ATTESTED_SECONDS = 15.0
 SEARCH_SECONDS = 0.5
 
 
@@ -81,11 +86,13 @@ async def get_first_state(
     introduction: Handshake,
     checkpoint: Path | None,
     memory: SharedMemory | None,
-) -> None:
+) -> str:
     """Give the store its first state; if the swarm has a newer one, that follows later.
 
-    It is what a node before left in ``memory``, or else ``checkpoint``, or else what the initial peers
-    hold.
+    It is what a node before left in ``memory``, or else ``checkpoint``, or else what `find_state` finds.
+
+    Returns:
+        On whose word it is that one.
 
     Raises:
         NodeError: no state is available.
@@ -95,45 +102,78 @@ async def get_first_state(
         left = await asyncio.to_thread(memory.load)
         if left is not None:
             store.replace(left)
-            return
+            return "as the node before left it"
     if checkpoint is not None:
         await store.load(checkpoint)
-        return
-    store.replace(await find_state(store, member, introduction))
+        return "from the checkpoint"
+    state, word = await find_state(store, member, introduction)
+    store.replace(state)
+    return word
 
 
-async def find_state(store: StateStore, member: Membership, introduction: Handshake) -> ReplicaState:
-    """Fetch the state that most of the initial peers hold, until it can be had.
+async def find_state(
+    store: StateStore, member: Membership, introduction: Handshake
+) -> tuple[ReplicaState, str]:
+    """Fetch the state that those have who are believed, until it can be had.
 
-    Who does not know a voter yet has nobody else to believe. Where none of them tells any more which state it
-    has, that is the state that half of the oracles at work have.
+    Who does not know a voter yet believes those whom the organiser names as such, if the initial peers pass
+    its word on; or else most of the initial peers; or where none of them tells any more which state it has,
+    half of the oracles at work.
+
+    Returns:
+        The state, and on whose word it is that one.
 
     Raises:
         NodeError: no state is available.
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
+    patience = time.monotonic() + ATTESTED_SECONDS
+    attested = newest((hello.attestation for hello in introduction.hellos.values()), introduction.manifest)
     while time.monotonic() < deadline:
         view = await member.refresh()
-        for digest, tokens in _claims(view, introduction):
+        claims = [] if attested is None else _attested_claims(view, attested[0])
+        if attested is None or time.monotonic() > patience:
+            claims += _claims(view, introduction)
+        for claim in claims:
             try:
-                donors = partial(member.holders, digest, introduction.peer_ids)
-                return await store.fetch(digest, donors, tokens)
+                donors = partial(member.holders, claim.digest, introduction.peer_ids)
+                return await store.fetch(claim.digest, donors, claim.tokens), claim.word
             except NodeError as error:
                 problem = str(error)  # the swarm may have moved on meanwhile: look again
                 deadline = max(deadline, store.last_arrival + STATE_SECONDS)
-                if tokens is not None:
-                    member.distrust(view, (digest, tokens))
+                if claim.tokens is not None:
+                    member.distrust(view, (claim.digest, claim.tokens))
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
 
 
-def _claims(view: View, introduction: Handshake) -> list[tuple[str, int | None]]:
-    """Digest and tokens of the states to try, in this order; None: nobody said how many tokens."""
+@dataclass(frozen=True)
+class _Claim:
+    """A state to try, and on whose word; ``tokens`` None: nobody said how many it has."""
+
+    digest: str
+    tokens: int | None
+    word: str
+
+
+def _attested_claims(view: View, attested: Attestation) -> list[_Claim]:
+    """Where more than half of those are whom the organiser names, and the state that it has named itself."""
+    records = [peer.record for peer in view.peers if peer.peer_id in attested.voters]
+    told = Counter((record.state_digest, record.swarm_tokens) for record in records)
+    word = "as its organiser attests"
+    claims = [_Claim(*state, word) for state, count in told.most_common(1) if 2 * count > len(records)]
+    return [*claims, _Claim(attested.digest, None, word)]
+
+
+def _claims(view: View, introduction: Handshake) -> list[_Claim]:
+    """In the order in which to try them."""
     records = [peer.record for peer in view.peers if peer.peer_id in introduction.hellos]
     told = Counter((record.state_digest, record.swarm_tokens) for record in records)
-    claims: list[tuple[str, int | None]] = [claim for claim, _ in told.most_common()]
-    claims += [(digest, None) for digest in introduction.state_digests]
+    word = "as most of the initial peers say" if len(introduction.hellos) > 1 else "as the initial peer says"
+    claims = [_Claim(*state, word) for state, _ in told.most_common()]
+    claims += [_Claim(digest, None, word) for digest in introduction.state_digests]
     agreed = view.agreed
     if not records and agreed is not None:
-        claims.append((agreed.record.state_digest, agreed.record.swarm_tokens))
+        state = agreed.record.state_digest, agreed.record.swarm_tokens
+        claims.append(_Claim(*state, "as half of the oracles at work say"))
     return claims

@@ -58,7 +58,11 @@ class Shelf(Protocol):
 
 
 class Exchange(ServicerBase):  # type: ignore[misc]
-    """Serves immutable blobs, so that serving never waits for training or the other way round."""
+    """Serves immutable blobs, so that serving never waits for training or the other way round.
+
+    Attributes:
+        attestation: the organiser's last word that we know, for those who ask who we are.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         self._p2p, self._is_member = p2p, is_member
         self._bandwidth = bandwidth or Bandwidth()
         self._hello: Hello | None = None
+        self.attestation = ""
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
         self._log: Callable[[str], list[LogEntry]] = lambda _: []
@@ -100,7 +105,11 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """Our own hello; empty until we have one."""
         if self._hello is None:
             return BytesValue()
-        now = {"time": str(time.time()), "states": " ".join(self._states())}
+        now = {
+            "time": str(time.time()),
+            "states": " ".join(self._states()),
+            "attestation": self.attestation,
+        }
         return BytesValue(value=json.dumps(asdict(self._hello) | now).encode())
 
     async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:

@@ -19,7 +19,8 @@ class Hello:
     """What a peer tells anyone who asks: enough to join its swarm. ``manifest`` is canonical JSON.
 
     ``time`` is its clock when it answers, seconds since the epoch, and ``states`` names the replica states
-    that it gives then, each as ``round:digest``; both are empty if it does not tell.
+    that it gives then, each as ``round:digest``; both are empty if it does not tell. ``attestation`` is the
+    organiser's last word on the swarm's state that it knows; see `organiser.attestation`.
     """
 
     version: str
@@ -27,6 +28,7 @@ class Hello:
     manifest: str
     tokenizer_blob: str
     state_digest: str
+    attestation: str = field(default="", compare=False)
     time: str = field(default="", compare=False)
     states: str = field(default="", compare=False)
 
