@@ -31,8 +31,8 @@ def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
     return list(map(str, (others or found)[:ADDRESSES_MAX]))
 
 
-def join_line(addresses: Sequence[str], *, by_invitation: bool = False) -> str:
-    """The command with these addresses, fit for a shell."""
+def join_line(addresses: Sequence[str], swarm_id: str, *, by_invitation: bool = False) -> str:
+    """The command with these addresses, fit for a shell; nobody can offer another swarm there."""
     options = " ".join(f"--initial-peers {shlex.quote(address)}" for address in addresses)
     invitation = " --invitation TOKEN" if by_invitation else ""
-    return f"dupt-peer join {options}{invitation} --corpus PATH"
+    return f"dupt-peer join {options} --swarm {swarm_id}{invitation} --corpus PATH"

@@ -92,7 +92,9 @@ class Site:
     def summary(self) -> Summary:
         """The swarm now."""
         snapshot = self._snapshot()
-        join = join_line(self._addresses(), by_invitation=snapshot.manifest.admission.kind == "invite")
+        manifest = snapshot.manifest
+        by_invitation = manifest.admission.kind == "invite"
+        join = join_line(self._addresses(), manifest.swarm_id, by_invitation=by_invitation)
         return summarise(snapshot, self._history(), join, self._clock())
 
     def page(self, query: str = "") -> str:

@@ -86,7 +86,7 @@ def test_page_shows_the_swarm() -> None:
     history = remembered(*(Point(NOW - 500 + 5 * n, 3, 900, 8 - n / 20, 3.0, 8.5, 8.1) for n in range(100)))
     page = Tags(site_of(seen(peer("a", name="ada", loss=3.1, tokens_per_second=50.0)), history).page())
     text = " ".join(page.text.split())
-    assert f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH" in text
+    assert f"dupt-peer join --initial-peers {ADDRESS} --swarm " in text
     for shown in (MANIFEST.swarm_id, "ada", "3.100", "100 %", "training", "nats per token"):
         assert shown in text
     assert {path["class"] for path in page.named("path")} == {"band", "line training", "line heldout"}

@@ -293,6 +293,7 @@ def test_records_add_addresses_of_initial_peers_only() -> None:
 
 def test_join_line() -> None:
     """The line names each address, and is safe to paste into a shell."""
-    assert join_line([ADDRESS]) == f"dupt-peer join --initial-peers {ADDRESS} --corpus PATH"
-    assert join_line(["a", "b;rm"]) == "dupt-peer join --initial-peers a --initial-peers 'b;rm' --corpus PATH"
-    assert "a --invitation TOKEN --corpus" in join_line(["a"], by_invitation=True)
+    line = f"dupt-peer join --initial-peers {ADDRESS} --swarm run-0 --corpus PATH"
+    assert join_line([ADDRESS], "run-0") == line
+    assert "--initial-peers a --initial-peers 'b;rm' --swarm" in join_line(["a", "b;rm"], "run-0")
+    assert "--swarm run-0 --invitation TOKEN --corpus" in join_line(["a"], "run-0", by_invitation=True)
