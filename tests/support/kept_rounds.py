@@ -10,6 +10,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
@@ -61,10 +62,17 @@ class KeptRounds:
         )
         return entry, blob
 
+    def voted(self, entry: LogEntry, after: str) -> LogEntry:
+        """``entry`` as it leads to the state ``after``, with the member's vote for it."""
+        subject = Subject(self.manifest.swarm_id, "", entry.round - 1, entry.before)
+        vote = Vote.cast(subject, after, entry.members[0], self.key)
+        votes = (base64.b64encode(vote.data).decode(),)
+        return entry.model_copy(update={"after": after, "votes": votes})
+
     def end_round(self, values: torch.Tensor) -> None:
         """An honest round."""
         entry, blob = self.contribute(values)
         state = replay(self.manifest, self.states[-1], entry, {blob.digest: blob})
-        self.entries.append(entry.model_copy(update={"after": state.digest}))
+        self.entries.append(self.voted(entry, state.digest))
         self.states.append(state)
         self.blobs[blob.digest] = blob

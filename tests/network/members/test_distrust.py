@@ -57,14 +57,6 @@ def test_who_fails_again_and_again_is_not_believed_at_all(distrust) -> None:
     assert distrust.applies("p", SECOND)
 
 
-def test_a_claim_that_proves_true_makes_good(distrust) -> None:
-    """Failures of an honest peer, whose state had gone when it was asked for, do not add up."""
-    for _ in range(10):
-        distrust.failed("p", FIRST)
-        distrust.kept("p")
-    assert not distrust.applies("p", FIRST)
-
-
 def test_old_failures_are_forgotten(distrust, clock) -> None:
     """What happened long ago takes no memory."""
     for number in range(100):

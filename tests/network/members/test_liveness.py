@@ -15,13 +15,13 @@ SOMEBODY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
 
 class Member:
-    """Takes note of whom it is told to suspect."""
+    """Takes note of whom it is told to take for dead."""
 
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
         self.suspected: list[str] = []
 
-    def suspect(self, peer_ids: tuple[str, ...]) -> None:
+    def bury(self, peer_ids: tuple[str, ...]) -> None:
         self.suspected += peer_ids
 
 
