@@ -18,6 +18,7 @@ EXIT_CODES = {
     "NodeError": 1,
     "ManifestError": 10,
     "UnreachableError": 11,
+    "AdmissionError": 12,
     "DeviceError": 13,
 }
 

@@ -25,6 +25,7 @@ from dupt_swarm.errors import AdmissionError, FileError
 from dupt_swarm.network.admission.admission import Admission, Reply
 from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.network.p2p.frames import RefusedError
+from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX
@@ -33,6 +34,7 @@ from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX
 OPEN_METHODS = ("rpc_hello", "rpc_present")
 # In whatever is said to a caller that is not admitted: it then shows its credential, if it has one.
 NOT_INVITED = "not invited"
+PRESENTED_BYTES_MAX = METHODS["rpc_present"].request
 PRESENT_SECONDS = 10.0
 PASS_ON_SECONDS = 2.0  # one peer is told again what everybody should know
 _REASON = re.compile(rf"{NOT_INVITED}: (?P<reason>[\w ,.-]{{1,200}})")
@@ -239,6 +241,8 @@ def read_presented(data: bytes) -> tuple[str, bytes]:
     Raises:
         ValueError: they are malformed.
     """
+    if len(data) > PRESENTED_BYTES_MAX:
+        raise ValueError("a credential is too long")
     fields = unpack(data)
     if not isinstance(fields, list) or [type(each) for each in fields] != [str, bytes]:
         raise ValueError("no credential")
