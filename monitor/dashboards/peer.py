@@ -19,6 +19,8 @@ from monitor.dashboards.panel import (
 )
 from monitor.dashboards.query import RECENT, Query
 
+NOT_PRIVATE = "Not private: join with --private"
+
 NOW = Row(
     "Now",
     (
@@ -233,6 +235,30 @@ NETWORK = Row(
         ),
     ),
 )
+PRIVACY = Row(
+    "Privacy",
+    (
+        graph(
+            "Privacy spent",
+            "Upper bound of ε for all that this oracle has contributed, and the δ that belongs to it.",
+            Query("{0}", peer.EPSILON, legend="ε"),
+            Query("{0}", peer.DELTA, legend="δ"),
+            unit="none",
+            width=12,
+            empty=NOT_PRIVATE,
+            overrides=(override("δ", custom__axisPlacement="right"),),
+        ),
+        graph(
+            "Private contributions",
+            "Contributions that were made with noise, over an hour.",
+            Query("increase({0}[1h])", peer.PRIVATE_CONTRIBUTIONS, legend="contributions"),
+            unit="none",
+            width=12,
+            empty=NOT_PRIVATE,
+            defaults={"min": 0},
+        ),
+    ),
+)
 ABOUT = Row(
     "About",
     (
@@ -289,5 +315,5 @@ PEER = Dashboard(
     "Peer",
     "One oracle from its own metrics (join --metrics-addr): state, steps, rounds, network, GPU.",
     Choice("instance", "Peer", peer.INFO, "instance"),
-    (NOW, TRAINING, STEPS, ROUNDS, NETWORK, GPU, ABOUT),
+    (NOW, TRAINING, STEPS, ROUNDS, NETWORK, PRIVACY, GPU, ABOUT),
 )

@@ -104,7 +104,7 @@ def test_a_flipped_bit_is_found(kept, keeper) -> None:
     kept.states.pop()
     entry, blob = kept.contribute(flipped(torch.full((1000,), 0.1 * 3)))
     kept.blobs[blob.digest] = blob
-    forged = entry.model_copy(update={"after": kept.entries[-1].after})
+    forged = kept.voted(entry, kept.entries[-1].after)
     *equal, (verdict, reason) = verdicts(kept, keeper, [*kept.entries[:2], forged])
     assert equal == [("equal", "")] * 2
     assert (verdict, reason[:22]) == ("differs", "it leads to the state ")
