@@ -212,8 +212,13 @@ class Rounds(Table):
 
     @property
     def ending_seconds(self) -> float:
-        """How long the end of a round may take: finding a group, twice its time at most, and averaging."""
-        return 2 * self.matchmaking_seconds + self.allreduce_seconds
+        """How long the end of a round may take: finding a group, twice its time at most, averaging, votes."""
+        return 2 * self.matchmaking_seconds + self.allreduce_seconds + self.voting_seconds
+
+    @property
+    def voting_seconds(self) -> float:
+        """How long votes on the state that follows are waited for: by then it is seen who has left."""
+        return min(self.allreduce_seconds, 90.0)
 
     @property
     def limit_seconds(self) -> float:

@@ -14,7 +14,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
-from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.averaging.rounds import WITHOUT_QUORUM, Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.attesting import attest_forever, newest
 from dupt_swarm.network.joining.connection import Connection
@@ -42,8 +42,6 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
 
 VIEW_SECONDS = 1.5
-# Reasons for which a round fails when the voters are not at one state.
-WITHOUT_QUORUM = ("no_group", "no_quorum")
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +109,7 @@ class Participant:
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)
         if after is not None:
-            self._replace(after, by_round=True)
+            self._replace(after)
             logger.info(
                 "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
                 *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
@@ -139,7 +137,7 @@ class Participant:
         if state == self.store.name:
             self._release()
         if self.store.newer is not None:
-            self._replace(self.store.newer, by_round=False)
+            self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
             self.announce(now=True)
@@ -195,13 +193,13 @@ class Participant:
         if self.connection.settings.role == "bootstrap":
             await self.adopt(self.store.name)
 
-    def _replace(self, state: ReplicaState, *, by_round: bool) -> None:
+    def _replace(self, state: ReplicaState) -> None:
         """Make ``state`` the current one; the trainer is at the one before until it is told."""
         self._left.append(self.store.current)
         self.store.replace(state)
         self.memory.name(state)
         self.connection.membership.voters = state.voters
-        self.sync.reached(by_round=by_round)
+        self.sync.reached()
         self.serve()
 
     def _release(self) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-LOG_BYTES_MAX = 1 << 20  # a round of 24 members with signed statements has 25 kB
+LOG_BYTES_MAX = 1 << 20  # a round of 24 members with signed statements and votes has 50 kB
 MEMBERS_MAX = 256
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -50,19 +49,9 @@ class LogEntry(_Plain):
         """Of the blobs."""
         return [each.digest for each in self.inputs]
 
-    @property
-    def contributors(self) -> tuple[str, ...]:
-        """Ids of the peers that ended the round together."""
-        return contributors_of(self.inputs, self.members)
-
     def to_bytes(self) -> bytes:
         """As it travels."""
         return self.model_dump_json(exclude_defaults=True).encode()
-
-
-def contributors_of(inputs: Sequence[Input], members: Sequence[str]) -> tuple[str, ...]:
-    """Whose contributions are in a round: of an average, those of all members of the group."""
-    return tuple(each.maker for each in inputs if each.maker) or tuple(members)
 
 
 _LOG = TypeAdapter(list[LogEntry])

@@ -76,6 +76,6 @@ class NextState:
         hashes = [sha256 for section in by_section for part in section for sha256 in part]
         tokens, voters = (
             self.before.swarm_tokens + tokens,
-            self.before.voters.after(self._after.round, members),
+            self.before.voters.after(self._after.round, members, self.before.digest),
         )
         return replace(self._after, swarm_tokens=tokens, voters=voters).hashed(hashes)

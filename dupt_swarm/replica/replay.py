@@ -47,10 +47,12 @@ class Counted:
 
     Attributes:
         tokens: those that its average stands for.
+        places: of the contributions that are in it, in the order in which they were given.
         rejected: how many contributions were left out of it, by reason.
     """
 
     tokens: int
+    places: tuple[int, ...]
     rejected: Counter[str]
 
 
@@ -117,7 +119,8 @@ def average_of_shared(
         zeros=len(admitted) - len(moving),
         norm=keep.count(False),
     )
-    return Counted(sum(each.tokens for each in sound), rejected)
+    places = tuple(place for place, each in enumerate(contributions) if any(each is one for one in sound))
+    return Counted(sum(each.tokens for each in sound), places, rejected)
 
 
 def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:
@@ -159,26 +162,28 @@ def replay(
         form.check(blobs[digest].index, claim)
     after = NextState(build_outer(manifest), state, empty)
     give = {"share": _average_of_contributions, "reduce": _whole_average}[entry.exchange]
-    tokens = give(manifest, state, entry, blobs, after.take)
-    return after.finish(tokens, entry.contributors)
+    return after.finish(*give(manifest, state, entry, blobs, after.take))
 
 
 def _average_of_contributions(
     manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
-) -> int:
+) -> tuple[int, Sequence[str]]:
+    """Tokens of the average, and whose contributions are in it."""
     form = contribution_form(manifest, state.anchor.numel())
     inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
     contributions = [(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
     makers = [each.maker for each in entry.inputs]
-    counted = with_standings(contributions, makers, state.voters, state.digest)
-    return average_of_shared(manifest, counted, form, take).tokens
+    measured = with_standings(contributions, makers, state.voters, state.digest)
+    counted = average_of_shared(manifest, measured, form, take)
+    return counted.tokens, [makers[place] for place in counted.places]
 
 
 def _whole_average(
     manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
-) -> int:
+) -> tuple[int, Sequence[str]]:
+    """The same of an average that was kept whole: all members' are."""
     form = average_form(manifest, state.anchor.numel())
     [each] = entry.inputs
     for number, part in enumerate(form.parts(blobs[each.digest])):
         take(number, part)
-    return each.tokens
+    return each.tokens, entry.members

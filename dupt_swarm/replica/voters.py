@@ -6,6 +6,7 @@ whoever holds a state knows whose word on the next one counts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,8 +45,8 @@ class Voters:
     def _known(self) -> frozenset[str]:
         return frozenset(peer for peer, (rounds, _) in self.standings.items() if rounds >= PROBATION_ROUNDS)
 
-    def after(self, round: int, members: Collection[str]) -> Voters:
-        """The table after ``round`` (from 1), which ``members`` ended together.
+    def after(self, round: int, members: Collection[str], state: str = "") -> Voters:
+        """The table after ``round`` (from 1), which ``members`` ended together, from ``state`` (its digest).
 
         Those of the first round all vote. Later, one newcomer at most becomes a voter in a round, so that
         many who come at once do not outvote the others; and none in a round without more than half of the
@@ -65,7 +66,7 @@ class Voters:
                 found[peer] = (min(self._rounds(peer) + 1, PROBATION_ROUNDS - 1), round)
             ripe = [peer for peer in newcomers if self._rounds(peer) == PROBATION_ROUNDS - 1]
             if ripe:
-                found[min(ripe)] = (PROBATION_ROUNDS, round)
+                found[_drawn(ripe, state)] = (PROBATION_ROUNDS, round)
         return Voters(dict(sorted(sorted(found.items(), key=_worth)[-STANDINGS_MAX:])))
 
     def _rounds(self, peer: str) -> int:
@@ -94,6 +95,11 @@ def _worth(row: tuple[str, Standing]) -> tuple[int, int, str]:
     """The more, the sooner it stays: voters before newcomers, and then who was there last."""
     peer, (rounds, last) = row
     return rounds, last, peer
+
+
+def _drawn(peers: Collection[str], state: str) -> str:
+    """Each state draws another one, so that nobody can make a key for it."""
+    return min(peers, key=lambda peer: hashlib.sha256(f"{state} {peer}".encode()).digest())
 
 
 def _parse_row(row: object) -> tuple[str, Standing]:

@@ -146,10 +146,13 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
                 p2p = await stack.enter_async_context(stranger_beside(*addresses, identity=path))
                 rolls = RollCall(Means(manifest, p2p, key, NUMEL, callable=False), Anybody())
                 await stack.enter_async_context(background(come(rolls, key, oracles)))
-            rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 2)]
-            # Half of four are not more than half: no round ends while both are in it.
-            assert all(ended <= {"timeout", "peer_lost"} for _, ended in rounds[:TOLERATED])
-            assert all(ended == {peer.peer_id for peer in peers} for _, ended in rounds[TOLERATED:])
-            assert all(seconds < PATIENCE for seconds, _ in rounds[TOLERATED:])
+            rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
+            honest = {peer.peer_id for peer in peers}
+            # Half of four are not more than half: no round ends while both are in it. (One may be late for it.)
+            failed = [ended for _, ended in rounds if ended != honest]
+            assert 1 <= len(failed) <= TOLERATED
+            assert all(ended <= {"timeout", "peer_lost"} for ended in failed)
+            assert [ended for _, ended in rounds[-2:]] == [honest] * 2
+            assert all(seconds < PATIENCE for seconds, _ in rounds[-2:])
 
     asyncio.run(asyncio.wait_for(scenario(), 180))

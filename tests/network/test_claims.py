@@ -162,7 +162,6 @@ def test_more_than_half_of_the_voters_are_followed(stations, manifest, make_peer
             for number, each in enumerate(others):
                 await each.hold(old, *([new] if number < ahead else []))
             sync = sync_of(mine, manifest)
-            sync.reached(by_round=True)
             await listen(mine, sync)
             expected = new.digest if followed else None
             assert (mine.store.newer.digest if mine.store.newer else None) == expected

@@ -137,7 +137,7 @@ def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values
     torch.set_num_threads(threads + 2)
     again = replay(manifest, state, entry_of(state, blobs), held(blobs))
     torch.set_num_threads(threads)
-    assert again.digest == following.finish(counted.tokens, ["a", "b", "c"]).digest
+    assert again.digest == following.finish(counted.tokens, [""]).digest
 
 
 def test_bytes_that_no_codec_wrote() -> None:

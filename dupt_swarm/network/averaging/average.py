@@ -17,7 +17,7 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
-from dupt_swarm.replica.log_entry import Input, contributors_of
+from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.next_state import Take
 from dupt_swarm.replica.voters import Voters
 
@@ -36,11 +36,6 @@ class Evidence:
     members: tuple[str, ...]
     blobs: Mapping[str, Blob]
 
-    @property
-    def contributors(self) -> tuple[str, ...]:
-        """Ids of the peers that ended the round together."""
-        return contributors_of(self.inputs, self.members)
-
 
 @dataclass(frozen=True)
 class Average:
@@ -52,6 +47,7 @@ class Average:
         reason: why it failed, one word for the metrics; empty: it did not.
         lost: peers that did not do their share.
         included: whether the own contribution is in it.
+        contributors: ids of the peers whose contributions are in it.
         roll: of the group; None: there was nobody else.
         evidence: for the log; None if the round failed.
     """
@@ -61,6 +57,7 @@ class Average:
     reason: str = ""
     lost: tuple[str, ...] = ()
     included: bool = True
+    contributors: tuple[str, ...] = ()
     roll: Roll | None = None
     evidence: Evidence | None = None
 

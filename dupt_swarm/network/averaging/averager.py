@@ -75,6 +75,8 @@ class SwarmAverager:
             votes = self._polls.alone(offer.round, offer.state, after)
         else:
             votes = await self._polls.certify(average.roll, after)
+            if not votes:
+                self._rolls.failed(average.roll)
         if votes:
             self._rolls.ended((offer.round, offer.state))
         return votes

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for the roll
@@ -44,7 +45,7 @@ class Gathering:
         self,
         call: Call,
         known: Callable[[], Collection[str]],
-        is_quorum: Callable[[Collection[str]], bool],
+        electorate: Callable[[], Electorate],
         rounds: Rounds,
     ) -> None:
         """Begin.
@@ -52,13 +53,13 @@ class Gathering:
         Args:
             call: signs a roll.
             known: gives the ids of those who are at this state, as records show.
-            is_quorum: whether those with these ids can decide on the round together.
+            electorate: gives whose votes on the round count.
             rounds: has the time limit.
         """
         self.roll: Roll | None = None
         self.awaited: Collection[str] | None = None
         self._call, self._known, self._rounds = call, known, rounds
-        self._is_quorum = is_quorum
+        self._electorate = electorate
         self._here: dict[str, _Arrival] = {}
         self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
@@ -100,12 +101,14 @@ class Gathering:
         all_here = self.awaited is not None and self._here.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
-        if not self._is_quorum(self._here.keys()):
-            return  # they could end nothing
         if not (all_here or _now() >= self._due()) or self._is_under_way():
             return
         known = {*self._known(), *(self.awaited or ())}
-        here.sort(key=lambda each: each.maker not in known)
+        electorate = self._electorate()
+        here.sort(key=lambda each: (each.maker not in electorate.voters, each.maker not in known))
+        members = [each.maker for each in here[:MEMBERS_MAX]]
+        if not electorate.is_quorum(members, members):
+            return  # they could end nothing
         self.roll, self._called_at = self._call(here[:MEMBERS_MAX]), _now()
         self._here, self.awaited = {}, None
         called, self._called = self._called, asyncio.Event()

@@ -62,8 +62,7 @@ class SharingGroup:
         """
 
         def drawn(place: int) -> bytes:
-            drawn_from = " ".join([self.roll.claim.state, *self.members, self.members[place]])
-            return hashlib.sha256(drawn_from.encode()).digest()
+            return hashlib.sha256(f"{self.roll.id} {self.members[place]}".encode()).digest()
 
         callable = {place for place, each in enumerate(self.statements) if each.callable}
         return sorted(callable & self.electors or callable, key=drawn)

@@ -28,7 +28,6 @@ ANSWER_SECONDS = 1.0  # until then an answer may wait for another vote
 RETRY_SECONDS = 0.2
 LOOK_SECONDS = 0.5  # who is there may change while nobody votes
 BOXES_MAX = 4  # members that are late may still ask about the rounds before
-MESSAGE_BYTES_MAX = 1 << 19
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +92,14 @@ class Polls(ServicerBase):  # type: ignore[misc]
         mine = Vote.cast(box.subject, after, self._means.me, self._means.key)
         self._take(box, [mine])
         waiting: asyncio.Queue[str] = asyncio.Queue()
+        collectors = {each.maker for each in roll.statements if each.callable}
+        voters = collectors & self._electorate().voters  # strangers may keep what they hear to themselves
         for each in roll.drawn:
-            if each.callable and each.maker != self._means.me:
+            if each.maker in (voters or collectors) - {self._means.me}:
                 waiting.put_nowait(each.maker)
         asking = [asyncio.create_task(self._ask_on(box, mine, waiting)) for _ in range(COLLECTORS)]
         try:
-            async with asyncio.timeout(self._means.manifest.rounds.allreduce_seconds):
+            async with asyncio.timeout(self._means.manifest.rounds.voting_seconds):
                 while not (votes := box.certificate(after, self._electorate())):
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
@@ -140,31 +141,36 @@ class Polls(ServicerBase):  # type: ignore[misc]
         while True:
             peer = await waiting.get()
             try:
-                while True:
-                    await self._ask(peer, box, mine)
-                    await asyncio.sleep(0)
+                while await self._ask(peer, box, mine):
+                    pass
             except Exception as error:
                 # It may fail in any way that libp2p knows, or have no box yet.
                 logger.debug("%s tells no votes: %r", peer, error)
             waiting.put_nowait(peer)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _ask(self, peer: str, box: Box, mine: Vote) -> None:
+    async def _ask(self, peer: str, box: Box, mine: Vote) -> bool:
+        """Tell a peer our vote, and hear others; whether there was something new."""
         stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._means.manifest.swarm_id)
         message = VoteMessage(roll=box.subject.roll, vote=_text(mine.data), known=sorted(box.all))
         reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
         votes = VotesMessage.model_validate_json(reply.value).votes
-        self._take(box, [Vote.read(_bytes(each)) for each in votes])
+        known = {vote.data for vote in box.all.values()}
+        return self._take(box, [Vote.read(data) for data in map(_bytes, votes) if data not in known])
 
-    def _take(self, box: Box, votes: Sequence[Vote]) -> None:
-        exposed = set(box.contradictions)
+    def _take(self, box: Box, votes: Sequence[Vote]) -> bool:
+        """Put them into the box; whether it did not have one of them."""
+        exposed, before = set(box.contradictions), len(box.all)
         for vote in votes:
             box.add(vote)
         for liar in box.contradictions.keys() - exposed:
             logger.warning("%s has voted for two states: it is left out from now on", liar)
             self._expose(liar)
+        if len(box.all) == before:
+            return False
         self._news.set()
         self._news = asyncio.Event()
+        return True
 
     async def _vote(self, seconds: float) -> None:
         """Until somebody has voted."""

@@ -43,7 +43,7 @@ class Reduce:
             average_alone, offer.contribution, self._means.numel, self._manifest.encoding, offer.take
         )
         evidence = await self._evidence(encoded, tokens, offer, (self._me,))
-        return Average(tokens, evidence=evidence)
+        return Average(tokens, contributors=(self._me,), evidence=evidence)
 
     async def average(self, roll: Roll, offer: Offer) -> Average:
         """See `RoundExchange`."""
@@ -62,7 +62,7 @@ class Reduce:
             lost = tuple(runner.tally.lost_reducers)
             return Average(roll.tokens, mates, reason="peer_lost", lost=lost)
         evidence = await self._evidence(encoded, runner.tokens, offer, tuple(roll.members))
-        return Average(runner.tokens, mates, roll=roll, evidence=evidence)
+        return Average(runner.tokens, mates, contributors=tuple(roll.members), roll=roll, evidence=evidence)
 
     def _runner(self, roll: Roll, offer: Offer) -> ScreeningRunner:
         rounds = self._manifest.rounds

@@ -118,6 +118,11 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """The round that began with ``state`` has ended here: nobody is to end it again."""
         self._ended.append(state)
 
+    def failed(self, roll: Roll) -> None:
+        """The group of this roll found no quorum: the next one has another coordinator."""
+        if (roll.claim.round, roll.claim.state) == self._searched:
+            self._unfit.add(roll.coordinator)
+
     async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """The roll, once it is called; an error for who brings nothing that this round could use."""
         if not self._companions.admits(str(context.remote_id)):
@@ -162,6 +167,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
                     return roll
+            self._unfit = set()  # one who was late, or out of reach for a moment, has another chance
             return None
         finally:
             gathering.leave(self._me)
@@ -209,15 +215,12 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
         if state not in self._gatherings:
             self._gatherings[state] = Gathering(
-                call, lambda: self._present(state), self._is_quorum, self._manifest.rounds
+                call, lambda: self._present(state), lambda: self._companions.electorate, self._manifest.rounds
             )
             others = [each for each in self._gatherings if each != state]
             if len(others) >= GATHERINGS_MAX:
                 del self._gatherings[min(others, key=self._worth)]
         return self._gatherings[state]
-
-    def _is_quorum(self, members: Collection[str]) -> bool:
-        return self._companions.electorate.is_quorum(members, members)
 
     def _worth(self, state: State) -> tuple[bool, int]:
         """How much it matters that the gathering of this state stays."""

@@ -26,6 +26,9 @@ from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.state import ReplicaState
 
+# Reasons for which a round fails when the voters do not come together.
+WITHOUT_QUORUM = ("no_group", "no_quorum")
+
 logger = logging.getLogger(__name__)
 
 
@@ -111,10 +114,11 @@ class Rounds:
     ) -> tuple[Average, ReplicaState | None]:
         following = self._store.following()
         offer = self._offer(contribution, tokens, _unless_gone(following))
-        outcome = await self._average(offer, companions)
-        if outcome.reason:
-            return outcome, None
-        return await self._finish(offer, outcome, following)
+        outcome, state = await self._average(offer, companions), None
+        if not outcome.reason:
+            outcome, state = await self._finish(offer, outcome, following)
+        self._member.note_attempt(found_quorum=outcome.reason not in WITHOUT_QUORUM)
+        return outcome, state
 
     async def _finish(
         self, offer: Offer, outcome: Average, following: NextState
@@ -125,7 +129,7 @@ class Rounds:
         """
         assert outcome.evidence is not None
         try:
-            after = following.finish(outcome.tokens, outcome.evidence.contributors)
+            after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             return Average(reason="outer_overflow"), None
         votes = await self._averager.certify(offer, outcome, after.digest)
@@ -154,7 +158,8 @@ class Rounds:
         return Offer(contribution, weight, state.round, state.digest, state.voters, take)
 
     async def _average(self, offer: Offer, companions: tuple[str, ...]) -> Average:
-        expected = self._member.attendance.expected(companions)
+        voters = set(companions) & self._member.voters_there  # without them nothing can be decided
+        expected = tuple({*self._member.attendance.expected(companions), *voters})
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":
             self._note_attendance(set(expected), outcome)

@@ -170,6 +170,7 @@ class Share:
             mates=tuple(peer for peer in members if peer in makers - {self._me}),
             lost=tuple(peer for peer in members if peer not in makers | {self._me}),
             included=self._me in makers,
+            contributors=tuple(chosen[place].maker for place in counted.places),
             roll=roll,
             evidence=Evidence(inputs, members, blobs),
         )

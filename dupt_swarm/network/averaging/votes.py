@@ -68,8 +68,8 @@ class Vote:
 
     @cached_property
     def id(self) -> str:
-        """Its own digest."""
-        return hashlib.sha256(self.data).hexdigest()
+        """What it says, and who says it: signatures of it may differ."""
+        return hashlib.sha256(f"{self.voter} {self.after}".encode()).hexdigest()
 
     @classmethod
     def cast(cls, subject: Subject, after: str, me: str, key: RSAPrivateKey) -> Vote:

@@ -30,6 +30,8 @@ WATCH_SECONDS = 1.0
 # With many peers the record dictionary is large: read it less often, so that watching stays cheap.
 WATCH_SECONDS_PER_PEER = 0.02
 LEAVE_SECONDS = 2.0
+# So many rounds in a row without a quorum are enough; see `electorate`.
+ATTEMPTS_MAX = 8
 
 
 class Membership:
@@ -55,6 +57,7 @@ class Membership:
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
         self._dead: dict[str, float] = {}
+        self._attempts = 0
         self.living: tuple[Peer, ...] = ()
         self._distrust = Distrust()
 
@@ -140,14 +143,28 @@ class Membership:
         return (-1, "") if record is None else (record.round, record.state_digest)
 
     @property
-    def electorate(self) -> Electorate:
-        """The voters on the state that follows who are there, as far as this peer can see for itself.
+    def voters_there(self) -> frozenset[str]:
+        """The voters on the state that follows who are at work, as far as this peer can see for itself.
 
         No round that went wrong makes a voter absent, and nobody's word: it is at work as long as its records
         say so, and are fresh, and it is not seen that nobody listens at its addresses.
         """
         there = {self.peer_id, *self.at_work} - self.attendance.exposed
-        return Electorate(frozenset(there.intersection(self.voters)))
+        return frozenset(there.intersection(self.voters))
+
+    @property
+    def electorate(self) -> Electorate:
+        """Whose votes count here: those of the voters who are there.
+
+        A voter alone whose rounds found no quorum for long goes on alone: the others may be there by their
+        records only.
+        """
+        there, alone = self.voters_there, frozenset({self.peer_id})
+        return Electorate(alone if self._attempts >= ATTEMPTS_MAX and alone <= there else there)
+
+    def note_attempt(self, *, found_quorum: bool) -> None:
+        """A round was tried."""
+        self._attempts = 0 if found_quorum else self._attempts + 1
 
     @property
     def at_work(self) -> frozenset[str]:
@@ -180,7 +197,8 @@ class Membership:
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in the group of the next round."""
-        return self.attendance.admits(peer_id)
+        voter = peer_id in self.voters and peer_id not in self.attendance.exposed
+        return voter or self.attendance.admits(peer_id)
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""

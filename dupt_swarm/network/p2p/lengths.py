@@ -40,6 +40,7 @@ METHODS = {
     "rpc_index": Lengths(NAME_BYTES_MAX, FRAME_BYTES_MAX + 64),
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
     "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX, seconds=900.0),  # 64 of them, at 75 KB/s
+    "rpc_vote": Lengths(80_000, 800_000),  # 512 digests; 512 votes
     "rpc_agree": Lengths((1 << 18) + 64, (1 << 18) + 64),
     "rpc_records": Lengths(32_000, 1 << 16, calls=50),  # members ask once or twice in four seconds
     "rpc_dial_back": Lengths(16_000, 32_000),

@@ -14,6 +14,7 @@ from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import Peer
 
 HEARD_MAX = 256  # states; a voter claims one at a time
+AHEAD_MAX = 32  # rounds; see `first_of_equals`
 STATES_KEPT = 1024  # of those that this peer was at, round and digest
 
 
@@ -28,6 +29,7 @@ class Believed:
             another branch than ours: they may simply be behind.
         half: whether half of them are enough, and not more than half.
         anybody: whether, if no state has enough of them, the one with the most is followed.
+        computed: whether their state is taken only if its rounds can be computed from ours.
     """
 
     peers: frozenset[str] = frozenset()
@@ -35,6 +37,7 @@ class Believed:
     backwards: bool = False
     half: bool = False
     anybody: bool = False
+    computed: bool = False
 
     @property
     def needed(self) -> int:
@@ -52,13 +55,13 @@ class Claims:
     def __init__(self) -> None:
         self._heard: OrderedDict[StateName, set[str]] = OrderedDict()
         self._now: dict[str, StateName] = {}
-        self._history: OrderedDict[int, str] = OrderedDict()
+        self._history: OrderedDict[StateName, None] = OrderedDict()
 
     def reach(self, mine: StateName) -> None:
         """This peer is at another state now."""
         self._heard.clear()
-        self._history[mine.round] = mine.digest
-        self._history.move_to_end(mine.round)
+        self._history[mine] = None
+        self._history.move_to_end(mine)
         if len(self._history) > STATES_KEPT:
             self._history.popitem(last=False)
 
@@ -87,15 +90,19 @@ class Claims:
     def first_of_equals(self, mine: StateName, believed: Believed) -> StateName | None:
         """Where no state has enough of them: the one that all choose alike; None: that is ours.
 
-        The most at this moment count, then the round, then the digest.
+        The most at this moment count, then the round, then the digest. A round far beyond ours is no claim
+        that anybody could check.
         """
         there = Counter(name for peer, name in self._now.items() if peer in believed.peers)
-        if believed.mine:
-            there[mine] += 1
-        else:
-            del there[mine]
-        first = max(there, key=lambda name: (there[name], name.round, name.digest), default=mine)
-        return None if first == mine or self._is_past(first) else first
+        there[mine] += believed.mine
+        near = [name for name in there if name.round <= mine.round + AHEAD_MAX]
+        first = max(near, key=lambda name: (there[name], name.round, name.digest))
+        return None if first == mine else first
+
+    def other_branch(self, mine: StateName, believed: Believed) -> StateName | None:
+        """The latest state on another branch than ours that more than half of these claim; None: none."""
+        found = self.ahead(mine, believed)
+        return found if found is not None and self._is_fork(found) else None
 
     def claimants(self, name: StateName, believed: Believed) -> list[str]:
         """Those whose word counts who have claimed it."""
@@ -104,10 +111,14 @@ class Claims:
     def _may_follow(self, name: StateName, mine: StateName, believed: Believed) -> bool:
         if name.digest == mine.digest or self._is_past(name):
             return False
-        return believed.backwards or name.round > mine.round or name.round in self._history
+        return believed.backwards or name.round > mine.round or self._is_fork(name)
 
     def _is_past(self, name: StateName) -> bool:
-        return self._history.get(name.round) == name.digest
+        return name in self._history
+
+    def _is_fork(self, name: StateName) -> bool:
+        """Whether we were at another state of that round, and never at this one."""
+        return not self._is_past(name) and any(each.round == name.round for each in self._history)
 
 
 def _named(peer: Peer) -> StateName:

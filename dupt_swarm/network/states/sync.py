@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import random
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from functools import partial
+
+import torch
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
@@ -14,9 +19,13 @@ from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed, StateName
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.voters import MEMORY_ROUNDS
 
 # So many rounds in a row without a quorum, and the voters are at states of which none has more than half.
 STALEMATE_ROUNDS = 2
+# Distance from our parameters ÷ their norm; noise is farther away, and some rounds are nearer.
+DISTANCE_MAX = 0.5
+ASKED_MAX = 3  # of those who claim a state, for the one that they have by now
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +57,15 @@ class StateSync:
         self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self._initial = frozenset(initial)
         self._claims = Claims()
-        self._took_part, self._failures, self._heard_at = False, 0, 0.0
+        self._failures = 0
+        self._far: set[str] = set()  # who claimed a state that no rounds can lead to
         self._claims.reach(self._mine)
         self.task: asyncio.Task[None] | None = None
 
-    def reached(self, *, by_round: bool) -> None:
-        """Our state is another one now: by a round that we have ended, or as the others were ahead."""
+    def reached(self) -> None:
+        """Our state is another one now."""
         self._claims.reach(self._mine)
-        self._took_part, self._failures = by_round, 0
+        self._failures = 0
 
     def failed(self) -> None:
         """No quorum was found for a round of ours."""
@@ -63,20 +73,20 @@ class StateSync:
 
     def hear(self) -> None:
         """Read what is known of the others now."""
-        now, limit = self._member.view.time, self._member.record_seconds
-        if now - self._heard_at > limit:
-            self._took_part = False  # this process was suspended: the others have gone on without it
-        self._heard_at = now
-        believed = self._believed
-        self._claims.hear(peer for peer in self._member.living if peer.peer_id in believed.peers)
+        heard = self._believed.peers | self._initial
+        self._claims.hear(peer for peer in self._member.living if peer.peer_id in heard)
 
     @property
     def ahead(self) -> StateName | None:
         """The state that we should have; None: we have it."""
-        believed = self._believed
-        found = self._claims.ahead(self._mine, believed)
-        if found is None and (believed.anybody or self._failures >= STALEMATE_ROUNDS):
-            return self._claims.first_of_equals(self._mine, believed)
+        mine, believed = self._mine, self._believed
+        found = self._claims.ahead(mine, believed)
+        if found is None and mine.round < MEMORY_ROUNDS:
+            # Oracles that began without one another have voters of their own.
+            found = self._claims.other_branch(mine, Believed(self._initial_there))
+        if found is None and (believed.anybody or self._is_stalemate):
+            near = replace(believed, peers=believed.peers - self._far)
+            found = self._claims.first_of_equals(mine, near)
         return found
 
     def follow(self, then: Callable[[], Awaitable[None]]) -> None:
@@ -93,20 +103,33 @@ class StateSync:
         return name_of(self._store.newer or self._store.current)
 
     @property
-    def _believed(self) -> Believed:
-        """The voters who are there; while there are none but us, the initial peers; or else all at work.
+    def _is_stalemate(self) -> bool:
+        return self._failures >= STALEMATE_ROUNDS
 
-        In a swarm that has not ended a round yet a first peer goes with whoever has: somebody must begin.
+    @property
+    def _initial_there(self) -> frozenset[str]:
+        living = {peer.peer_id for peer in self._member.living} - {self._member.peer_id}
+        return self._initial.intersection(living)
+
+    @property
+    def _believed(self) -> Believed:
+        """The voters who are there; while there are none but us, the initial peers.
+
+        A first peer has none, and believes those at work: in a swarm that has not ended a round yet it goes
+        with whoever has, since somebody must begin. When all voters have left, it computes the rounds of
+        whoever goes on; while one has only paused, it waits.
         """
         member, me = self._member, {self._member.peer_id}
-        voters = member.electorate.voters
+        voters = member.voters_there
         if voters - me:
-            mine = bool(voters & me) and member.is_at_work and self._took_part
-            return Believed(voters - me, mine, backwards=True)
-        initial = self._initial.intersection(peer.peer_id for peer in member.living) - me
-        if initial or voters:
-            return Believed(initial)
-        return Believed(member.at_work - me, member.is_at_work, half=True, anybody=not len(member.voters))
+            return Believed(voters - me, bool(voters & me) and member.is_at_work, backwards=True)
+        if self._initial_there or voters:
+            return Believed(self._initial_there)
+        if not len(member.voters):
+            return Believed(member.at_work - me, member.is_at_work, half=True, anybody=True)
+        if any(peer.peer_id in member.voters for peer in member.living):
+            return Believed()
+        return Believed(member.at_work - me, half=True, computed=True)
 
     async def _fetch(self, name: StateName, then: Callable[[], Awaitable[None]]) -> None:
         before = self._mine
@@ -114,6 +137,11 @@ class StateSync:
             state = await self._get(name)
             if self._mine != before:
                 return  # meanwhile we completed a round of our own
+            if self._is_stalemate and not is_near(state, self._store.current):
+                self._far |= set(self._claims.claimants(name, self._believed))
+                raise NodeError(
+                    f"state {name.digest[:8]} of other voters is too far from ours to be one of the swarm's"
+                )
             self._store.newer = state
             self._claims.reach(self._mine)
             await then()
@@ -137,15 +165,30 @@ class StateSync:
         state = await self._replaying.replay(mine, name.digest, holders)
         if state is not None:
             return state
+        if self._believed.computed:
+            raise NodeError("the rounds of those who go on cannot be computed from our state")
         try:
             return await self._store.fetch(name.digest, holders, name.swarm_tokens)
         except NodeError:
-            claimants = self._claims.claimants(name, self._believed)
-            if not claimants:
-                raise
-            later = await self._store.fetch_present(claimants[0])
-            await self._member.refresh()
-            self.hear()
-            if not self._claims.is_claimed(name_of(later), self._believed):
+            later = await self._get_later(name)
+            if later is None:
                 raise
             return later
+
+    async def _get_later(self, name: StateName) -> ReplicaState | None:
+        """A state that as many claim by now as claimed ``name``; None: it cannot be had either."""
+        claimants = self._claims.claimants(name, self._believed)
+        for claimant in random.sample(claimants, min(ASKED_MAX, len(claimants))):
+            with contextlib.suppress(Exception):  # it, or the DHT, may fail in any way that libp2p knows
+                later = await self._store.fetch_present(claimant)
+                await self._member.refresh()
+                self.hear()
+                if self._claims.is_claimed(name_of(later), self._believed):
+                    return later
+        return None
+
+
+def is_near(state: ReplicaState, mine: ReplicaState) -> bool:
+    """Whether some rounds may lie between the two."""
+    distance = float(torch.linalg.vector_norm(state.anchor - mine.anchor))
+    return distance <= DISTANCE_MAX * float(torch.linalg.vector_norm(mine.anchor))

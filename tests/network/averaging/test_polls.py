@@ -12,7 +12,7 @@ from hivemind.p2p import P2PContext
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
 from dupt_swarm.network.averaging.average import Means
-from dupt_swarm.network.averaging.polls import BOXES_MAX, Polls, VotesMessage
+from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, Polls, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
@@ -188,6 +188,39 @@ def test_a_collector_that_lies(stations, manifest) -> None:
             await group.open()
             group.polls[2].begin(group.roll)
             assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
+
+    run(scenario)
+
+
+class Hushing(Polls):
+    """Answers at once that there is nothing to tell."""
+
+    asked = 0
+
+    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
+        del request, context
+        self.asked += 1
+        return BytesValue(value=VotesMessage().model_dump_json().encode())
+
+
+Hushing.__name__ = Polls.__name__  # as on the wire
+
+
+def test_collectors_that_keep_votes_to_themselves(stations, manifest) -> None:
+    """They hold up nobody, and are asked again after a pause only; where there are voters, never."""
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as peers:
+            group = Group(manifest, peers)
+            hushing = [Hushing(group.means[number], lambda: group.electorate) for number in (2, 3)]
+            group.polls[2:] = hushing
+            await group.open()
+            assert await group.certify(ONE, ONE) == [(), ()]  # two of four
+            assert 0 < sum(each.asked for each in hushing) < 2 * 2 * SECONDS / RETRY_SECONDS
+            asked = [each.asked for each in hushing]
+            group.electorate = Electorate(frozenset(peer.peer_id for peer in peers[:2]))
+            assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
+            assert [each.asked for each in hushing] == asked
 
     run(scenario)
 

@@ -19,6 +19,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import Anybody
@@ -199,7 +200,7 @@ def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
 def gathering_of(keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = ()) -> Gathering:
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
-    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, lambda _: True, manifest.rounds)
+    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, Electorate, manifest.rounds)
 
 
 def test_a_member_that_fell_silent(make_manifest) -> None:

@@ -38,11 +38,16 @@ def store(manifest) -> StateStore:
 class NoMember:
     """A peer that is alone suspects nobody."""
 
+    voters_there = frozenset[str]()
+
     def __init__(self) -> None:
         self.attendance = Attendance()
 
     def suspect(self, peer_ids) -> None:
         assert not peer_ids
+
+    def note_attempt(self, *, found_quorum: bool) -> None:
+        assert found_quorum
 
 
 @asynccontextmanager
