@@ -148,7 +148,7 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
                 await stack.enter_async_context(background(come(rolls, key, oracles)))
             rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
             honest = {peer.peer_id for peer in peers}
-            # Half of four are not more than half: no round ends while both are in it. (One may be late for it.)
+            # Half of four are not more than half: no round ends with both in it. (One may be late for one.)
             failed = [ended for _, ended in rounds if ended != honest]
             assert 1 <= len(failed) <= TOLERATED
             assert all(ended <= {"timeout", "peer_lost"} for ended in failed)
