@@ -116,6 +116,23 @@ def test_voters_that_start_from_different_checkpoints(make_peer) -> None:
     assert run(make_peer, nodes) == {late.digest}
 
 
+def test_two_and_five_that_were_split(make_peer) -> None:
+    """The two go to where the five are, although they have ended more rounds meanwhile."""
+    five, two = state_of(111, "abcdefg"), state_of(120, "abcdefg", 1.1)
+    assert run(make_peer, oracles("abcdefg", *[two] * 2, *[five] * 5)) == {five.digest}
+
+
+def test_three_and_three_that_were_split(make_peer) -> None:
+    """Neither can end a round; then all go to the later one, and stay there."""
+    one, other = state_of(50, "abcdefg"), state_of(51, "abcdefg", 1.1)
+    nodes = oracles("abcdef", *[one] * 3, *[other] * 3)
+    assert run(make_peer, nodes) == {one.digest, other.digest}
+    for node in nodes:
+        for _ in range(STALEMATE_ROUNDS):
+            node.sync.failed()
+    assert run(make_peer, nodes) == {other.digest}
+
+
 def test_one_old_checkpoint_drags_nobody_back(make_peer) -> None:
     """Two of three are more than half."""
     now, old = state_of(50, "abc"), state_of(10, "abc")
