@@ -107,6 +107,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
         self._unfit: set[str] = set()  # who did not coordinate there
+        self._had_turn: set[str] = set()  # who did, for nothing
         self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
 
     async def open(self) -> None:
@@ -121,7 +122,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
     def failed(self, roll: Roll) -> None:
         """The group of this roll found no quorum: the next one has another coordinator."""
         if (roll.claim.round, roll.claim.state) == self._searched:
-            self._unfit.add(roll.coordinator)
+            self._had_turn.add(roll.coordinator)
 
     async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """The roll, once it is called; an error for who brings nothing that this round could use."""
@@ -147,7 +148,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """
         state = _state_of(statement)
         if state != self._searched:
-            self._searched, self._unfit = state, set()
+            self._searched, self._unfit, self._had_turn = state, set(), set()
         search, gathering = _Search(companions, self._unfit), self._gathering(state)
         me = {self._me} if self._means.callable else set()
         try:
@@ -155,8 +156,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                 search.note(self._present(state))
                 candidates = await self._candidates(search) | me
                 # Strangers coordinate only where there is nobody else: a coordinator can waste a round.
-                voters = candidates & self._companions.electorate.voters
-                coordinator = _drawn(voters or candidates, state[1])
+                voters = candidates & self._companions.electorate.voters or candidates
+                coordinator = _drawn(voters - self._had_turn or voters, state[1])
                 if coordinator is None:
                     break
                 if coordinator == self._me:
@@ -167,7 +168,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
                     return roll
-            self._unfit = set()  # one who was late, or out of reach for a moment, has another chance
+            # One who was late, or out of reach for a moment, has another chance.
+            self._unfit, self._had_turn = set(), set()
             return None
         finally:
             gathering.leave(self._me)

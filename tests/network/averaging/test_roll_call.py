@@ -85,6 +85,27 @@ def test_all_get_one_roll(stations, manifest) -> None:
     run(scenario)
 
 
+def test_strangers_do_not_coordinate(stations, manifest) -> None:
+    """Where a voter can be called, it does, whomever the state would draw; and after a group without a
+    quorum it is another one."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            for each in rolls:
+                each._companions.electorate = Electorate(frozenset(ids[:2]))  # type: ignore[misc]
+            state = state_first(ids, ids[2])
+            found = await assemble(rolls, state, ids)
+            [first] = {each.coordinator for each in found}
+            assert first in ids[:2]
+            for each in rolls:
+                each.failed(found[0])
+            again = await assemble(rolls, state, ids)
+            assert {each.coordinator for each in again} == {*ids[:2]} - {first}
+
+    run(scenario)
+
+
 def test_who_cannot_be_called_does_not_coordinate(stations, manifest) -> None:
     """Members behind routers ask, and are on the roll like all others."""
 

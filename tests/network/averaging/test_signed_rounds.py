@@ -185,6 +185,16 @@ def test_forged_entries_are_refused(group, keys) -> None:
         check_evidence(average, SWARM, Voters())
 
 
+def test_only_voters_decide_on_the_list(group, keys) -> None:
+    """And coordinate, as far as they can be called; strangers in the group hold up nobody."""
+    voter = group.members[1]
+    known = SharingGroup(group.roll, Voters().after(1, [voter]))
+    assert (known.electors, known.order) == (frozenset({1}), [1])
+    assert known.check_list(signed(known, keys, Decision(0, (0, 1), (1,)))).accepted == (1,)
+    with pytest.raises(ValueError, match="not more than half"):
+        known.check_list(signed(known, keys, Decision(0, (0, 1), (0, 2))))
+
+
 def test_the_votes_of_voters_count(group, keys) -> None:
     """Where members vote who are known, it is they of whom more than half must have signed."""
     first, *others = votes_of(keys)
