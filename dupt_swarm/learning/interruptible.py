@@ -13,8 +13,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-# Two seconds on two cores of a server, and less than ten where other programs use them too.
-BATCH_FLOP_MAX = 1 << 39
+# Half a second on two cores of a server with bf16, and less than ten on two without where other programs use
+# them too: four times as much took up to thirty there.
+BATCH_FLOP_MAX = 1 << 37
 EVALUATION_FLOP_MAX = 1 << 41
 
 Item = TypeVar("Item")
