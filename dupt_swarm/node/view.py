@@ -108,15 +108,15 @@ class View:
     @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
-        agreed = self.agreed
+        newest = max(self.peers, key=self._rank_of, default=None)
         return tuple(
             peer
             for peer in self.peers
             if peer.record.role == "evaluator"
             and peer.record.evaluation is not None
             # Nobody can have measured a round that the swarm has not reached.
-            and agreed is not None
-            and peer.record.evaluation.round <= agreed.record.round
+            and newest is not None
+            and peer.record.evaluation.round <= newest.record.round
         )
 
     @property
