@@ -240,7 +240,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     left = order.predecessor
     memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
     beginning = await get_first_state(store, membership, handshake, settings.checkpoint, memory)
-    attested = newest((hello.attestation for hello in handshake.hellos.values()), manifest)
+    attested = newest(handshake)
     connection.exchange.attestation = attested[1] if attested else ""
     numel = store.current.anchor.numel()
     if settings.role == "oracle":

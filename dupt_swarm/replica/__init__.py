@@ -9,6 +9,7 @@ pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
 log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state
+draw            an order of peers that nobody chooses
 voters          whose word on the next state counts: a part of the state
 vote            whether a round stands, by what members measure of the state that it leads to
 aggregation/    which contributions count, for how much, and what becomes of them: the rules

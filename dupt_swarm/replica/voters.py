@@ -6,11 +6,12 @@ whoever holds a state knows whose word on the next one counts.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from dupt_swarm.replica.draw import drawn
 
 # A newcomer votes after so many rounds; who was in none of the last so many votes no longer.
 PROBATION_ROUNDS, MEMORY_ROUNDS = 4, 32
@@ -66,7 +67,7 @@ class Voters:
                 found[peer] = (min(self._rounds(peer) + 1, PROBATION_ROUNDS - 1), round)
             ripe = [peer for peer in newcomers if self._rounds(peer) == PROBATION_ROUNDS - 1]
             if ripe:
-                found[_drawn(ripe, state)] = (PROBATION_ROUNDS, round)
+                found[drawn(ripe, state)[0]] = (PROBATION_ROUNDS, round)
         return Voters(dict(sorted(sorted(found.items(), key=_worth)[-STANDINGS_MAX:])))
 
     def _rounds(self, peer: str) -> int:
@@ -95,11 +96,6 @@ def _worth(row: tuple[str, Standing]) -> tuple[int, int, str]:
     """The more, the sooner it stays: voters before newcomers, and then who was there last."""
     peer, (rounds, last) = row
     return rounds, last, peer
-
-
-def _drawn(peers: Collection[str], state: str) -> str:
-    """Each state draws another one, so that nobody can make a key for it."""
-    return min(peers, key=lambda peer: hashlib.sha256(f"{state} {peer}".encode()).digest())
 
 
 def _parse_row(row: object) -> tuple[str, Standing]:

@@ -5,6 +5,7 @@ round_counts    how rounds ended, for the record
 averager        finds the group of the peers at one state, and averages in it
 average         what every exchange takes and gives
 roll_call       finds the group: those who have come to one coordinator
+search          what a member comes to know of coordinators meanwhile
 gathering       at a coordinator: who has come, and the roll once it is called
 roll            who ends a round together, signed
 statement       what a member brings, signed

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.members.signed import from_text
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
 from dupt_swarm.replica.voters import Voters
@@ -42,7 +40,7 @@ def _check_shared(entry: LogEntry, swarm_id: str) -> None:
 
 def _check_vote(text: str, entry: LogEntry, swarm_id: str) -> str:
     """Who has voted."""
-    vote = Vote.read(_bytes(text))
+    vote = Vote.read(from_text(text))
     subject = vote.subject
     if (subject.swarm_id, subject.round, subject.before, vote.after) != (
         swarm_id,
@@ -57,14 +55,7 @@ def _check_vote(text: str, entry: LogEntry, swarm_id: str) -> str:
 
 
 def _check_statement(each: Input, entry: LogEntry, swarm_id: str) -> None:
-    statement = Statement.read(_bytes(each.statement), swarm_id)
+    statement = Statement.read(from_text(each.statement), swarm_id)
     claim = Claim(entry.round - 1, entry.before, each.tokens, each.maker)
     if (statement.claim, statement.digest) != (claim, each.digest) or each.maker not in entry.members:
         raise ValueError("a contribution is not the one that its maker has signed for")
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("a signed message is malformed") from error

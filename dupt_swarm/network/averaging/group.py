@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +9,7 @@ from dupt_swarm.network.averaging.agreement import Decision
 from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.voters import Voters
 
 
@@ -60,12 +60,9 @@ class SharingGroup:
 
         They are of those who decide, as far as these can be called.
         """
-
-        def drawn(place: int) -> bytes:
-            return hashlib.sha256(f"{self.roll.id} {self.members[place]}".encode()).digest()
-
         callable = {place for place, each in enumerate(self.statements) if each.callable}
-        return sorted(callable & self.electors or callable, key=drawn)
+        peers = (self.members[place] for place in callable & self.electors or callable)
+        return [self.members.index(peer) for peer in drawn(peers, self.roll.id)]
 
     def signed_list(self, decision: Decision) -> SignedList:
         """``decision`` as its coordinator signs it."""

@@ -7,7 +7,6 @@ turns to the next one when one is silent.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Box, Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
 
 COLLECTORS = 3  # are asked at once
@@ -126,14 +126,14 @@ class Polls(ServicerBase):  # type: ignore[misc]
         box = self._boxes[message.roll]
         if str(context.remote_id) not in box.members:
             raise ValueError("a vote of nobody in the group")
-        vote = Vote.read(_bytes(message.vote))
+        vote = Vote.read(from_text(message.vote))
         self._take(box, [vote])
         known = {*message.known, vote.id}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 while box.all.keys() <= known:
                     await self._news.wait()
-        votes = [_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
+        votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
         return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
 
     async def _ask_on(self, box: Box, mine: Vote, waiting: asyncio.Queue[str]) -> None:
@@ -152,11 +152,11 @@ class Polls(ServicerBase):  # type: ignore[misc]
     async def _ask(self, peer: str, box: Box, mine: Vote) -> bool:
         """Tell a peer our vote, and hear others; whether there was something new."""
         stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._means.manifest.swarm_id)
-        message = VoteMessage(roll=box.subject.roll, vote=_text(mine.data), known=sorted(box.all))
+        message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=sorted(box.all))
         reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
         votes = VotesMessage.model_validate_json(reply.value).votes
         known = {vote.data for vote in box.all.values()}
-        return self._take(box, [Vote.read(data) for data in map(_bytes, votes) if data not in known])
+        return self._take(box, [Vote.read(data) for data in map(from_text, votes) if data not in known])
 
     def _take(self, box: Box, votes: Sequence[Vote]) -> bool:
         """Put them into the box; whether it did not have one of them."""
@@ -177,11 +177,3 @@ class Polls(ServicerBase):  # type: ignore[misc]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest
 
 KIND: Literal["roll"] = "roll"
@@ -65,11 +66,8 @@ class Roll:
     @cached_property
     def drawn(self) -> list[Statement]:
         """Those of the members, in an order that nobody chooses, another one on each roll."""
-
-        def draw(statement: Statement) -> bytes:
-            return hashlib.sha256(f"{self.id} {statement.maker}".encode()).digest()
-
-        return sorted(self.statements, key=draw)
+        by_maker = {each.maker: each for each in self.statements}
+        return [by_maker[maker] for maker in drawn(by_maker, self.id)]
 
     @property
     def tokens(self) -> int:

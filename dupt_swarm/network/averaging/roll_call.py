@@ -8,10 +8,8 @@ they turn to the next one. Nobody has to be able to call a member: members only 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Protocol
 
@@ -22,9 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.search import Search
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.node.view import Peer
+from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 
 # Members that are late, or ahead, may ask about other states than ours.
@@ -61,7 +62,7 @@ class RollMessage(_Message):
         """The message of ``roll``."""
         if roll is None:
             return cls()
-        return cls(roll=_text(roll.data), statements=[_text(each.data) for each in roll.statements])
+        return cls(roll=as_text(roll.data), statements=[as_text(each.data) for each in roll.statements])
 
 
 State = tuple[int, str]
@@ -149,7 +150,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         state = _state_of(statement)
         if state != self._searched:
             self._searched, self._unfit, self._had_turn = state, set(), set()
-        search, gathering = _Search(companions, self._unfit), self._gathering(state)
+        search, gathering = Search(companions, self._unfit), self._gathering(state)
         me = {self._me} if self._means.callable else set()
         try:
             while search.seconds < SEARCH_RATIO * self._patience:
@@ -157,9 +158,10 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                 candidates = await self._candidates(search) | me
                 # Strangers coordinate only where there is nobody else: a coordinator can waste a round.
                 voters = candidates & self._companions.electorate.voters or candidates
-                coordinator = _drawn(voters - self._had_turn or voters, state[1])
-                if coordinator is None:
+                order = drawn(voters - self._had_turn or voters, state[1])
+                if not order:
                     break
+                coordinator = order[0]
                 if coordinator == self._me:
                     gathering.awaited = search.awaited | {self._me}
                     roll = await gathering.answer(statement)
@@ -174,12 +176,12 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         finally:
             gathering.leave(self._me)
 
-    async def _candidates(self, search: _Search) -> set[str]:
+    async def _candidates(self, search: Search) -> set[str]:
         """Those connected, or in a group with us before: a record may name the address of a bystander."""
         met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
         return {each for each in search.awaited & met if self._companions.can_be_called(each)}
 
-    async def _ask(self, coordinator: str, statement: Statement, search: _Search) -> Roll | None:
+    async def _ask(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
         asked, waited = _now(), search.waited_for(coordinator)
         try:
@@ -201,7 +203,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         return None
 
     async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
-        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=_text(statement.data))
+        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=as_text(statement.data))
         stub = self.get_stub(self._means.p2p, peer_id, namespace=self._manifest.swarm_id)
         reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
         return self._read_roll(reply.value)
@@ -229,7 +231,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         return state in (self._companions.at, self._searched), len(self._present(state))
 
     def _read(self, text: str) -> Statement:
-        statement = Statement.read(base64.b64decode(text, validate=True), self._manifest.swarm_id)
+        statement = Statement.read(from_text(text), self._manifest.swarm_id)
         limit = self._manifest.weight_limit(statement.claim.round)
         if statement.claim.tokens > limit:
             raise ValueError(f"a member has the weight {statement.claim.tokens}; the most is {limit:g}")
@@ -240,57 +242,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         if not message.roll:
             return None
         statements = [self._read(each) for each in message.statements]
-        return Roll.read(base64.b64decode(message.roll, validate=True), statements)
-
-
-class _Search:
-    """What one search for a group has come to know."""
-
-    def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
-        """``unfit``: peers that did not coordinate in a search before; others come to it."""
-        self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
-        self._failures: Counter[str] = Counter()
-        self._asked: dict[str, float] = {}
-        self._began = _now()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken."""
-        return _now() - self._began
-
-    @property
-    def awaited(self) -> set[str]:
-        """Those who should come: who does not do what a coordinator does is neither asked nor awaited."""
-        return self._companions - self._unfit
-
-    def note(self, present: Iterable[str]) -> None:
-        """These are at the state now; who was and is no longer has left it."""
-        seen = set(present)
-        self._companions = (self._companions - (self._seen - seen)) | seen
-        self._seen = seen
-
-    def waited_for(self, coordinator: str) -> float:
-        """Seconds since this one was asked first."""
-        return _now() - self._asked.setdefault(coordinator, _now())
-
-    def failed(self, coordinator: str, tolerated: int) -> None:
-        """It could not be asked; so many times are too many."""
-        self._failures[coordinator] += 1
-        if self._failures[coordinator] >= tolerated:
-            self.give_up(coordinator)
-
-    def give_up(self, coordinator: str) -> None:
-        """It dies, stalls or lies."""
-        self._unfit.add(coordinator)
-
-
-def _drawn(candidates: Collection[str], state: str) -> str | None:
-    """Who is to call the roll: everybody draws the same one, and each state another one."""
-    return min(
-        candidates,
-        key=lambda peer_id: hashlib.sha256(f"{state} {peer_id}".encode()).digest(),
-        default=None,
-    )
+        return Roll.read(from_text(message.roll), statements)
 
 
 def _check_roll(roll: Roll, coordinator: str, mine: Statement) -> None:
@@ -304,10 +256,6 @@ def _check_roll(roll: Roll, coordinator: str, mine: Statement) -> None:
 
 def _state_of(statement: Statement) -> State:
     return statement.claim.round, statement.claim.state
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _now() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import time
 import weakref
@@ -18,6 +17,7 @@ from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
@@ -148,7 +148,7 @@ class Rounds:
             exchange=self._manifest.rounds.exchange,
             members=evidence.members,
             inputs=evidence.inputs,
-            votes=tuple(base64.b64encode(vote.data).decode() for vote in votes),
+            votes=tuple(as_text(vote.data) for vote in votes),
         )
         self._log.add(entry, evidence.blobs, before)
 

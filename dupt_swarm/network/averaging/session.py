@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import math
@@ -16,6 +15,7 @@ from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.agreement import Agreement, Decision, Report
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.members.signed import as_text, from_text
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 RETRY_SECONDS = 0.1  # at first, when there was no answer
@@ -72,7 +72,7 @@ class Session:
             async with asyncio.timeout(self._patience):
                 while not self.agreement.is_news_to(report):
                     await self._news.wait()
-        return AnswerMessage.of(self.agreement.answer(), base64.b64encode(self.signed).decode())
+        return AnswerMessage.of(self.agreement.answer(), as_text(self.signed))
 
     async def decide(self, ask: Ask) -> Decision | None:
         """The list that counts; None: too many are gone. ``ask`` reports to a peer, and gives its answer."""
@@ -140,7 +140,7 @@ class Session:
                 message = await ask(self.group.members[place], ReportMessage.of(self.group.group_id, report))
             answer = message.answer(len(self.group.members))
             if message.decided:
-                signed = base64.b64decode(message.decided, validate=True)
+                signed = from_text(message.decided)
                 self.agreement.decision, self.signed = self.group.check_list(signed), signed
         except Exception as error:
             # A member may fail in any way that libp2p knows, or answer nonsense.

@@ -8,7 +8,6 @@ rarest first; which of them count is agreed by one list (`agreement`), and the r
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
@@ -160,7 +160,7 @@ class Share:
                 digest=each.digest,
                 tokens=each.claim.tokens,
                 maker=each.maker,
-                statement=base64.b64encode(each.data).decode(),
+                statement=as_text(each.data),
             )
             for each in chosen
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 
 from dupt_swarm.errors import DuptError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.organiser.attestation import Attestation
@@ -19,10 +19,11 @@ ATTEST_SECONDS = 15.0
 logger = logging.getLogger(__name__)
 
 
-def newest(texts: Iterable[str], manifest: Manifest) -> tuple[Attestation, str] | None:
-    """Of what others pass on, what the organiser has said last, and how it was signed; None: nothing."""
-    found = []
-    for text in texts:
+def newest(handshake: Handshake) -> tuple[Attestation, str] | None:
+    """What the organiser has said last, of what the initial peers pass on; also as it was signed."""
+    found, manifest = [], handshake.manifest
+    for hello in handshake.hellos.values():
+        text = hello.attestation
         try:
             organiser = bytes.fromhex(manifest.admission.organiser)
             found.append((Attestation.read(text, organiser, manifest.swarm_id), text))

@@ -128,7 +128,7 @@ async def find_state(
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     patience = time.monotonic() + ATTESTED_SECONDS
-    attested = newest((hello.attestation for hello in introduction.hellos.values()), introduction.manifest)
+    attested = newest(introduction)
     while time.monotonic() < deadline:
         view = await member.refresh()
         claims = [] if attested is None else _attested_claims(view, attested[0])

@@ -40,6 +40,7 @@ class Membership:
     Attributes:
         view: everybody's as they were read last.
         living: all whose records are fresh, whatever is thought of them.
+        at_work: ids of the oracles among them that take part in rounds.
         records: those that this peer knows, as they were signed.
         attendance: which of them rounds wait for.
         voters: of the state that this peer is at.
@@ -59,6 +60,7 @@ class Membership:
         self._dead: dict[str, float] = {}
         self._attempts = 0
         self.living: tuple[Peer, ...] = ()
+        self.at_work: frozenset[str] = frozenset()
         self._distrust = Distrust()
 
     def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
@@ -127,6 +129,7 @@ class Membership:
                     peers.append(peer)
         self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
+        self.at_work = frozenset(peer.peer_id for peer in View(0.0, self.living).at_work)
         alive = tuple(filter(self._is_believed, self.living))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view
@@ -165,11 +168,6 @@ class Membership:
     def note_attempt(self, *, found_quorum: bool) -> None:
         """A round was tried."""
         self._attempts = 0 if found_quorum else self._attempts + 1
-
-    @property
-    def at_work(self) -> frozenset[str]:
-        """Ids of the oracles that take part in rounds, whatever became of those that they were in."""
-        return frozenset(peer.peer_id for peer in View(0.0, self.living).at_work)
 
     @property
     def is_at_work(self) -> bool:

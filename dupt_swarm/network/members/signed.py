@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from typing import Any
 
@@ -43,6 +45,23 @@ def read_signed(data: bytes, kind: str) -> tuple[str, dict[str, Any]]:
         # cryptography has errors of its own, and JSON may be nested too deep.
         raise ValueError(f"a signed message is malformed: {error!r}") from error
     return peer_id_of_key(public), content
+
+
+def as_text(data: bytes) -> str:
+    """A signed message as it stands in JSON: base 64."""
+    return base64.b64encode(data).decode()
+
+
+def from_text(text: str) -> bytes:
+    """The inverse of `as_text`.
+
+    Raises:
+        ValueError: it is no base 64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("a signed message is malformed") from error
 
 
 def _text(kind: str, content: dict[str, Any]) -> bytes:

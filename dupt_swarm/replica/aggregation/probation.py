@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
+from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.voters import Voters
 
 NEWCOMER = 0.25  # a newcomer moves the state by a quarter of what a voter does
@@ -25,6 +25,5 @@ def standings(makers: Sequence[str], voters: Voters, state: str) -> list[float]:
     newcomers = [maker for maker in makers if maker not in voters]
     if len(newcomers) == len(makers):
         return [1.0] * len(makers)
-    drawn = sorted(newcomers, key=lambda maker: hashlib.sha256(f"{state} {maker}".encode()).digest())
-    admitted = set(drawn[: len(makers) - len(newcomers)])
+    admitted = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
     return [1.0 if maker in voters else NEWCOMER if maker in admitted else 0.0 for maker in makers]

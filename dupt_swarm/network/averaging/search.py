@@ -1,0 +1,52 @@
+"""One member's search for its group: whom it waits for, and who has failed it as a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+
+class Search:
+    """What one search for a group has come to know."""
+
+    def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
+        """``unfit``: peers that did not coordinate in a search before; others come to it."""
+        self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
+        self._failures: Counter[str] = Counter()
+        self._asked: dict[str, float] = {}
+        self._began = _now()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return _now() - self._began
+
+    @property
+    def awaited(self) -> set[str]:
+        """Those who should come: who does not do what a coordinator does is neither asked nor awaited."""
+        return self._companions - self._unfit
+
+    def note(self, present: Iterable[str]) -> None:
+        """These are at the state now; who was and is no longer has left it."""
+        seen = set(present)
+        self._companions = (self._companions - (self._seen - seen)) | seen
+        self._seen = seen
+
+    def waited_for(self, coordinator: str) -> float:
+        """Seconds since this one was asked first."""
+        return _now() - self._asked.setdefault(coordinator, _now())
+
+    def failed(self, coordinator: str, tolerated: int) -> None:
+        """It could not be asked; so many times are too many."""
+        self._failures[coordinator] += 1
+        if self._failures[coordinator] >= tolerated:
+            self.give_up(coordinator)
+
+    def give_up(self, coordinator: str) -> None:
+        """It dies, stalls or lies."""
+        self._unfit.add(coordinator)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
