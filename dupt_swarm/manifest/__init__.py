@@ -2,15 +2,16 @@
 
 manifest     `Manifest`: the whole, read, checked, and hashed
 tables       its tables, a described field for each key
+admission    the table `[admission]`: whom the swarm admits
 model        the table `[model]`: what the decoder is made of
 table        what every table is
 strategies   what each training strategy implies for the other tables
 """
 
+from dupt_swarm.manifest.admission import Admission
 from dupt_swarm.manifest.manifest import Manifest
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.tables import (
-    Admission,
     Aggregation,
     Encoding,
     Inner,

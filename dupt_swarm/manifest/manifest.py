@@ -17,12 +17,12 @@ from typing import Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
+from dupt_swarm.manifest.admission import Admission
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
     HASH,
-    Admission,
     Aggregation,
     Encoding,
     Inner,

@@ -5,7 +5,8 @@ log_file        node.log: one line per event
 host            that process as the node sees it, and background work
 service         `NodeService`: carries out the commands
 observer        `Observer`: a node that only looks
-participant     `Participant`: a node that holds the state, averages and serves; puts the rooms below together
+participant     `Participant`: a node that holds the state, averages and serves
+taking_part     how it comes about: puts the rooms below together
 pulling         fetching a state for an observer
 auditing        computing past rounds again, likewise
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight

@@ -13,7 +13,8 @@ from dupt_swarm.network.joining.handshake import discover
 from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.members.looking import with_identity
 from dupt_swarm.network.observer import Observer
-from dupt_swarm.network.participant import Participant, take_part
+from dupt_swarm.network.participant import Participant
+from dupt_swarm.network.taking_part import take_part
 from dupt_swarm.node.commands import (
     Adopt,
     Audit,

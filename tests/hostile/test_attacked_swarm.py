@@ -1,10 +1,6 @@
 """A first peer and two oracles in processes of their own, and beside them somebody who wishes them ill."""
 
-import asyncio
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,18 +12,18 @@ from dupt_swarm.swarm import Swarm
 from tests.hostile.test_bystanders import bystander
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
+from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import fresh_key, id_of, store_record
+from tests.support.signed_records import fresh_key, id_of
 from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 PATIENCE = 5.0
 PHANTOMS, ROUNDS, SPOILT_MAX = 4, 5, 3
-PUBLISH_SECONDS = 0.5
 
 
-class Attacker:
+class Attacker(Publishing):
     """Publishes phantoms at whatever state the swarm is, with the addresses of a bystander.
 
     Attributes:
@@ -37,31 +33,14 @@ class Attacker:
     """
 
     def __init__(self, manifest: Manifest, addresses: tuple[str, ...], digest: str) -> None:
-        self._manifest, self._addresses = manifest, addresses
-        self._keys = [fresh_key() for _ in range(PHANTOMS)]
-        self._stop = threading.Event()
+        super().__init__(manifest, addresses, [fresh_key() for _ in range(PHANTOMS)])
         self.digest, self.calls = digest, 0
-        self.phantoms = {id_of(key) for key in self._keys}
+        self.phantoms = {id_of(key) for key in self.keys}
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        thread = threading.Thread(target=asyncio.run, args=(self._attack(),))
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    async def _attack(self) -> None:
-        async with stranger_beside(*self._addresses) as p2p, bystander() as victim:
-            while not self._stop.is_set():
-                fields = {"state_digest": self.digest, "addresses": list(victim.addresses)}
-                for address in self._addresses:
-                    for key in self._keys:
-                        await store_record(p2p, address, self._manifest, key, **fields)
+    async def attack(self) -> None:
+        async with stranger_beside(*self.addresses) as p2p, bystander() as victim:
+            while await self.publish(p2p, state_digest=self.digest, addresses=list(victim.addresses)):
                 self.calls = victim.calls
-                await asyncio.sleep(PUBLISH_SECONDS)
 
 
 def companions_of(oracle: Swarm) -> tuple[str, ...]:

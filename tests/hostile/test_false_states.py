@@ -1,10 +1,6 @@
 """Strangers who want a swarm at a state of their own: real nodes, and no trainers."""
 
-import asyncio
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,19 +13,19 @@ from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.voters import Voters
 from tests.support.driven_swarm import Cluster
+from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import fresh_key, id_of, store_record
+from tests.support.signed_records import fresh_key, id_of
 from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 KEYS, ROUNDS = 6, 4
-PUBLISH_SECONDS = 0.5
 LATER = 1 << 50  # rounds and tokens cost nothing to claim
 STATE_OF_SECONDS = 6.0  # in 0.2 every peer had adopted it within four
 
 
-class Liars:
+class Liars(Publishing):
     """Many keys that claim one state, which one of them serves.
 
     Attributes:
@@ -38,37 +34,24 @@ class Liars:
     """
 
     def __init__(self, manifest: Manifest, addresses: tuple[str, ...], identity: Path, numel: int) -> None:
-        self._manifest, self._addresses, self._identity = manifest, addresses, identity
-        self._keys = [load_identity(identity), *(fresh_key() for _ in range(KEYS - 1))]
-        self._stop = threading.Event()
-        self.ids = {id_of(key) for key in self._keys}
+        keys = [load_identity(identity), *(fresh_key() for _ in range(KEYS - 1))]
+        super().__init__(manifest, addresses, keys)
+        self._identity = identity
+        self.ids = {id_of(key) for key in self.keys}
         noise = torch.randn(numel)
         buffers = {"velocity": torch.zeros(numel)}
         self.state = ReplicaState(LATER, LATER, ((20, 5),), noise, buffers, Voters().after(1, self.ids))
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        thread = threading.Thread(target=asyncio.run, args=(self._attack(),))
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    async def _attack(self) -> None:
-        async with stranger_beside(*self._addresses, identity=self._identity) as p2p:
+    async def attack(self) -> None:
+        async with stranger_beside(*self.addresses, identity=self._identity) as p2p:
             exchange = Exchange(p2p)
             exchange.publish(
-                Hello("0", self._manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
+                Hello("0", self.manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
             )
             await exchange.start()
             fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": LATER}
-            while not self._stop.is_set():
-                for address in self._addresses:
-                    for key in self._keys:
-                        await store_record(p2p, address, self._manifest, key, **fields)
-                await asyncio.sleep(PUBLISH_SECONDS)
+            while await self.publish(p2p, **fields):
+                pass
 
 
 @pytest.mark.usefixtures("nothing_left")

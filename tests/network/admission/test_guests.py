@@ -6,24 +6,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.organiser.revocations import Revocations
+from tests.support.clock import Clock
 
 KEY = Ed25519PrivateKey.generate()
 SWARM = "swarm-0123456789ab"
 
 
-class Clock:
-    """Seconds since the epoch, as the test has them."""
-
-    def __init__(self) -> None:
-        self.now = 1e9
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1e9)
 
 
 @pytest.fixture

@@ -11,13 +11,7 @@ from dupt_swarm.network.members.attendance import (
     TOLERATED_OF_NEWCOMERS,
     Attendance,
 )
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -17,16 +17,10 @@ from dupt_swarm.network.members.dialling import (
 from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
+from tests.support.clock import Clock
 from tests.support.loopback import NOBODY, NOBODY_ID
 
 REFUSED = "connection refused"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def public(number: int, port: int = 1) -> Address:

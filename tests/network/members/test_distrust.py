@@ -3,17 +3,9 @@
 import pytest
 
 from dupt_swarm.network.members.distrust import FIRST_SECONDS, LONGEST_SECONDS, TOLERATED, Distrust
+from tests.support.clock import Clock
 
 FIRST, SECOND = ("a" * 64, 100), ("b" * 64, 200)
-
-
-class Clock:
-    """Stands still until it is told to go on."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

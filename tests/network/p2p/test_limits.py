@@ -13,14 +13,7 @@ from dupt_swarm.network.p2p.limits import (
     LimitError,
     PeerLimits,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def opened(limits: PeerLimits, peer: str, kind, inside: ExitStack) -> str:
@@ -47,7 +40,7 @@ def test_who_is_invited_has_a_members_account() -> None:
 
 def test_calls_are_as_many_as_the_clock_allows() -> None:
     """After a pause many at once, then so many per second."""
-    clock = Clock()
+    clock = Clock(0.0)
     limits = PeerLimits(clock)
 
     def calls() -> int:
@@ -70,7 +63,7 @@ def test_calls_are_as_many_as_the_clock_allows() -> None:
 
 def test_bytes_are_counted_too() -> None:
     """What cannot be received at once is refused, and a member may send far more."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     limits.members = {"member"}
     limits.count("a", size=int(STRANGER.bytes_at_once))
     with pytest.raises(LimitError, match="too many bytes"):
@@ -80,7 +73,7 @@ def test_bytes_are_counted_too() -> None:
 
 def test_what_is_refused_costs_what_is_left() -> None:
     """Asking far too much, again and again, is not free."""
-    clock = Clock()
+    clock = Clock(0.0)
     limits = PeerLimits(clock)
     for _ in range(3):
         with pytest.raises(LimitError, match="too many calls"):
@@ -100,7 +93,7 @@ def test_a_store_of_many_fits() -> None:
 @pytest.mark.parametrize(("kind", "most"), [("call", STRANGER.open_calls), ("stream", STRANGER.open_streams)])
 def test_few_are_open_at_once(kind, most: int) -> None:
     """One peer's are few, and a place is free again when one is closed."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     with ExitStack() as inside:
         assert [opened(limits, "a", kind, inside) for _ in range(most + 2)] == [""] * most + ["open"] * 2
     with ExitStack() as inside:
@@ -109,7 +102,7 @@ def test_few_are_open_at_once(kind, most: int) -> None:
 
 def test_a_thousand_fresh_ids_leave_room_for_members() -> None:
     """All together have the strangers' share; what members have open is their own."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     limits.members = {f"member {number}" for number in range(64)}
     with ExitStack() as inside:
         crowd = [opened(limits, f"stranger {number}", "stream", inside) for number in range(1000)]
@@ -122,7 +115,7 @@ def test_a_thousand_fresh_ids_leave_room_for_members() -> None:
 
 def test_strangers_share_their_calls() -> None:
     """Many that each stay within what one may call are refused together, and a member is not."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     limits.members = {"member"}
     peers = int(STRANGERS.calls_at_once / STRANGER.calls_at_once)
     for number in range(peers):
@@ -135,7 +128,7 @@ def test_strangers_share_their_calls() -> None:
 
 def test_accounts_are_bounded() -> None:
     """However many peers there were; one that has something open is not forgotten."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     with ExitStack() as inside:
         assert opened(limits, "first", "call", inside) == ""
         for number in range(3 * ACCOUNTS_MAX):
@@ -147,7 +140,7 @@ def test_accounts_are_bounded() -> None:
 
 def test_a_newcomer_among_many_is_not_forgotten_at_once() -> None:
     """When all accounts have something open, that of one more is kept as long as it asks."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     limits.members = {f"member {number}" for number in range(ACCOUNTS_MAX)}
     with ExitStack() as inside:
         assert {opened(limits, member, "call", inside) for member in limits.members} == {""}
@@ -158,7 +151,7 @@ def test_a_newcomer_among_many_is_not_forgotten_at_once() -> None:
 
 def test_few_strangers_do_not_take_the_share_of_all() -> None:
     """Whoever comes after some that have all they can get still finds a place."""
-    limits = PeerLimits(Clock())
+    limits = PeerLimits(Clock(0.0))
     with ExitStack() as inside:
         for number in range(2 * STRANGERS.open_streams // STRANGER.open_streams):
             for _ in range(STRANGER.open_streams):
