@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -102,6 +104,18 @@ def test_another_swarm_than_expected_is_exit_code_10(
     assert bootstrap["swarm_id"] in done.stderr
 
 
+def oracles_of(status: dict[str, Any]) -> list[dict[str, Any]]:
+    return [peer for peer in status["peers"] if peer["role"] == "oracle"]
+
+
+def status_after_a_round(address: str) -> dict[str, Any] | None:
+    """None: an oracle has published nothing of one yet."""
+    status: dict[str, Any] = json.loads(
+        dupt_peer("status", "--json", DUPT_PEER_STATUS_INITIAL_PEERS=address).stdout
+    )
+    return status if all(peer["round_sent_bytes"] is not None for peer in oracles_of(status)) else None
+
+
 def test_two_oracles_train_and_status_shows_them(
     bootstrap: dict[str, Any], text: Path, tmp_path: Path
 ) -> None:
@@ -116,13 +130,13 @@ def test_two_oracles_train_and_status_shows_them(
     for oracle in oracles:
         wait_for_line(oracle, "last round averaged with 1 other")
     # Options come from the environment too.
-    shown = dupt_peer("status", "--json", DUPT_PEER_STATUS_INITIAL_PEERS=bootstrap["address"])
+    # What a screen shows already may reach the DHT a little later.
+    status = wait_until(partial(status_after_a_round, bootstrap["address"]), "figures of a round", pause=0.0)
     table = dupt_peer("status", "--initial-peers", bootstrap["address"])
     for oracle in oracles:
         oracle.terminate()
     summaries = [json.loads(oracle.communicate(timeout=30)[0]) for oracle in oracles]
 
-    status = json.loads(shown.stdout)
     assert {"swarm_id", "round", "loss", "tokens_total", "peers"} <= status.keys()
     assert status["swarm_id"] == bootstrap["swarm_id"]
     assert {peer["name"] for peer in status["peers"]} == {"", "one", "two"}
@@ -136,7 +150,7 @@ def test_two_oracles_train_and_status_shows_them(
         "state_digest",
     }
     assert all(expected <= peer.keys() for peer in status["peers"])
-    for peer in (peer for peer in status["peers"] if peer["role"] == "oracle"):
+    for peer in oracles_of(status):
         assert min(peer["round_sent_bytes"], peer["round_received_bytes"]) > 10_000, "a contribution each way"
         assert 0 <= peer["round_waiting_seconds"] <= peer["waiting_seconds"]
         assert 0 < peer["utilization"] <= 1

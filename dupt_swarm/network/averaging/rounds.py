@@ -83,7 +83,7 @@ class Rounds:
         finally:
             self.under_way, self._ending = False, None
         seconds = time.monotonic() - started
-        if not self._overtaken:  # else it is a round of the others'
+        if outcome.reason != "behind":  # else it is a round of the others'
             self._outcomes.note(outcome, state is not None, seconds)
         return state, outcome, seconds
 

@@ -41,6 +41,7 @@ class Membership:
         view: everybody's as they were read last.
         living: all whose records are fresh, whatever is thought of them.
         at_work: ids of the oracles among them that take part in rounds.
+        paused: ids of the other oracles among them.
         records: those that this peer knows, as they were signed.
         attendance: which of them rounds wait for.
         voters: of the state that this peer is at.
@@ -61,6 +62,7 @@ class Membership:
         self._attempts = 0
         self.living: tuple[Peer, ...] = ()
         self.at_work: frozenset[str] = frozenset()
+        self.paused: frozenset[str] = frozenset()
         self._distrust = Distrust()
 
     def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
@@ -129,7 +131,9 @@ class Membership:
                     peers.append(peer)
         self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
-        self.at_work = frozenset(peer.peer_id for peer in View(0.0, self.living).at_work)
+        living = View(0.0, self.living)
+        self.at_work = frozenset(peer.peer_id for peer in living.at_work)
+        self.paused = frozenset(peer.peer_id for peer in living.oracles) - self.at_work
         alive = tuple(filter(self._is_believed, self.living))
         self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
         return self.view

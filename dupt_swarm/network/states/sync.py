@@ -116,8 +116,8 @@ class StateSync:
         """The voters who are there; while there are none but us, the initial peers.
 
         A first peer has none, and believes those at work: in a swarm that has not ended a round yet it goes
-        with whoever has, since somebody must begin. When all voters have left, it computes the rounds of
-        whoever goes on; while one has only paused, it waits.
+        with whoever has, since somebody must begin. While all voters that are there have paused, it goes to
+        where they are; when all have left, it computes the rounds of whoever goes on.
         """
         member, me = self._member, {self._member.peer_id}
         voters = member.voters_there
@@ -126,9 +126,11 @@ class StateSync:
         if self._initial_there or voters:
             return Believed(self._initial_there)
         if not len(member.voters):
-            return Believed(member.at_work - me, member.is_at_work, half=True, anybody=True)
-        if any(peer.peer_id in member.voters for peer in member.living):
-            return Believed()
+            others = member.at_work - me or (set() if me & member.paused else member.paused)
+            return Believed(frozenset(others), member.is_at_work, half=True, anybody=True)
+        paused = member.paused.intersection(member.voters)
+        if paused:
+            return Believed(paused - me, bool(paused & me))
         return Believed(member.at_work - me, half=True, computed=True)
 
     async def _fetch(self, name: StateName, then: Callable[[], Awaitable[None]]) -> None:

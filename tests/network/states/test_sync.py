@@ -40,6 +40,10 @@ class Node:
         return frozenset(peer.peer_id for peer in View(0.0, self.living).at_work)
 
     @property
+    def paused(self) -> frozenset[str]:
+        return frozenset(peer.peer_id for peer in View(0.0, self.living).oracles) - self.at_work
+
+    @property
     def is_at_work(self) -> bool:
         return self.working
 
@@ -137,6 +141,25 @@ def test_one_old_checkpoint_drags_nobody_back(make_peer) -> None:
     """Two of three are more than half."""
     now, old = state_of(50, "abc"), state_of(10, "abc")
     assert run(make_peer, oracles("abc", old, now, now)) == {now.digest}
+
+
+@pytest.mark.parametrize("voters", ["abc", ""])
+def test_who_is_behind_when_the_voters_pause(make_peer, voters: str) -> None:
+    """The first peer goes to where most of them are; they themselves stay."""
+    now, old = state_of(50, voters), state_of(40, voters)
+    nodes = [*oracles("abc", now, now, now), Node("first", "bootstrap", old)]
+    for node in nodes:
+        node.working = False
+    assert run(make_peer, nodes) == {now.digest}
+
+
+def test_a_voter_that_has_paused_earlier(make_peer) -> None:
+    """One of two moves nobody, neither forth nor back."""
+    now, old = state_of(50, "ab"), state_of(40, "ab")
+    nodes = [*oracles("ab", now, old), Node("first", "bootstrap", old)]
+    for node in nodes:
+        node.working = False
+    assert run(make_peer, nodes) == {now.digest, old.digest}
 
 
 def test_a_stranger_beside_voters_that_have_paused(make_peer) -> None:
