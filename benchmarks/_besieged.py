@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import torch
 from _attacks import ATTACKS, Seen
@@ -19,7 +20,7 @@ from _swarm_arithmetic import Learner, all_reduce, steps_of
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches, Blocks
-from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.strategies.flat import standing_at
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.codec import decode_parts, encode_parts
 from dupt_swarm.replica.contribution import Claim, measure
@@ -27,9 +28,8 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.vote import accepts, stands
+from dupt_swarm.replica.vote import accepts
 
-MARGIN = 0.01
 PLAIN = "plain"  # the mean as it was, without bounds
 
 
@@ -136,17 +136,13 @@ class Swarm:
         accepted = self.siege.attackers
         with self._timed("voting", len(self.learners)):
             for learner, blocks in zip(self.learners, self.held_out, strict=True):
-                before, found = (losses(learner, state.anchor, blocks) for state in (self.state, after))
-                accepted += accepts(before, found, MARGIN)
-        return stands(accepted, len(self.learners) + self.siege.attackers)
+                before, found = (loss(learner, state.anchor, blocks) for state in (self.state, after))
+                accepted += accepts(before, found)
+        return 2 * accepted > len(self.learners) + self.siege.attackers
 
 
 @torch.no_grad()
-def losses(learner: Learner, parameters: Tensor, blocks: list[Blocks]) -> list[float]:
-    """The loss of each block in nats per token; the learner's own parameters are as before."""
-    own = [parameter.detach().clone() for parameter in learner.parameters]
-    unflatten(parameters, learner.parameters)
-    found = [float(learner.model(inputs, targets)) for inputs, targets in blocks]
-    for parameter, value in zip(learner.parameters, own, strict=True):
-        parameter.copy_(value)
-    return found
+def loss(learner: Learner, parameters: Tensor, blocks: list[Blocks]) -> float:
+    """The mean loss of the blocks in nats per token; the learner's own parameters are as before."""
+    with standing_at(parameters, learner.parameters):
+        return fmean(float(learner.model(inputs, targets)) for inputs, targets in blocks)

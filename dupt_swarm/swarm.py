@@ -221,15 +221,31 @@ class Swarm:
         """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
         self._node.publish(now=now, **fields)
 
-    def average(self, size: int, tokens: int, companions: tuple[str, ...]) -> Averaging:
+    @property
+    def candidate(self) -> tuple[str, Tensor] | None:
+        """Digest and anchor of the state that the round under way leads to, while it is to be judged.
+
+        The anchor is not to be written.
+        """
+        candidate = self._node.candidate
+        return None if candidate is None else (candidate.digest, self._memory.vectors.at(candidate.place))
+
+    def judge(self, digest: str, *, accepted: bool) -> None:
+        """Whether this peer should vote for the candidate with this digest."""
+        self._node.judge(digest, accepted=accepted)
+
+    def average(
+        self, size: int, tokens: int, companions: tuple[str, ...], *, judged: bool = False
+    ) -> Averaging:
         """End the round that began with `state`, with what is in `contribution`.
 
         Args:
             size: bytes of it; 0: it was not finite, and the round fails for this oracle.
             tokens: what it stands for.
             companions: ids of the other oracles of the round; none: this one steps by itself.
+            judged: whether a `candidate` will be judged; if it takes too long, it is accepted.
         """
-        return Averaging(self, self._node, EndRound(self.state, size, tokens, companions))
+        return Averaging(self, self._node, EndRound(self.state, size, tokens, companions, judged))
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait; from any thread."""

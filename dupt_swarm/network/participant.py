@@ -10,7 +10,8 @@ from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.rounds import WITHOUT_QUORUM, Rounds
+from dupt_swarm.network.averaging.judgement import Judgement
+from dupt_swarm.network.averaging.rounds import WITHOUT_QUORUM, Rounds, accept
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -58,6 +59,7 @@ class Participant:
     store: StateStore
     memory: SharedMemory
     rounds: Rounds
+    judgement: Judgement
     log: RoundLog
     sync: StateSync
     neighbours: Neighbours
@@ -93,7 +95,10 @@ class Participant:
         self.serve()
         self.announce(state="averaging", round_tokens=order.tokens, now=True)
         after, outcome, seconds = await self.rounds.end(
-            self.memory.contribution[: order.size], order.tokens, order.companions
+            self.memory.contribution[: order.size],
+            order.tokens,
+            order.companions,
+            self.judgement.accepts if order.judged else accept,
         )
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)

@@ -24,6 +24,7 @@ from dupt_swarm.node.commands import (
     Discover,
     EndRound,
     Join,
+    Judge,
     Publish,
     Pull,
     ReadView,
@@ -71,6 +72,9 @@ class NodeService:
                 return command.reply(None)
             case EndRound():
                 return command.reply(await self._participant.end_round(command))
+            case Judge(digest, accepted):
+                self._participant.judgement.hear(digest, accepted=accepted)
+                return command.reply(None)
             case CancelRound():
                 self._participant.rounds.cancel()
                 return command.reply(None)

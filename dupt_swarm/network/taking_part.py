@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.judgement import Judgement
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.attesting import attest_forever, newest
@@ -66,6 +67,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
         store=store,
         memory=memory,
+        judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
         rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
         log=log,
         sync=StateSync(store, membership, replaying, host.tell, initial),

@@ -94,12 +94,22 @@ class EndRound(Command[RoundResult]):
         size: bytes of it; 0: it was not finite, and there is nothing to be sent.
         tokens: what it stands for.
         companions: ids of the other live oracles of this round; none: this one steps by itself.
+        judged: whether the trainer judges the state that a group comes to, before this peer votes for it.
     """
 
     state: StateName
     size: int
     tokens: int
     companions: tuple[str, ...]
+    judged: bool = False
+
+
+@dataclass(frozen=True)
+class Judge(Command[None]):
+    """Whether this peer should vote for the `Candidate` with this digest."""
+
+    digest: str
+    accepted: bool
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dupt_swarm.node.messages import CatchingUp, Downloading, GroupFormed, LogLine, Traffic
+from dupt_swarm.node.messages import Candidate, CatchingUp, Downloading, GroupFormed, LogLine, Traffic
 from dupt_swarm.node.view import View
 
 NOBODY = View(0.0, ())
@@ -26,6 +26,7 @@ class Heard:
         view: the live peers as the node last saw them.
         catching_up: where it stands with fetching a newer state.
         group: the group of the round that is being ended; None if there is none yet.
+        candidate: the state that it leads to, while it is to be judged.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
         downloading: how far the download of a state is; None before the first.
     """
@@ -33,6 +34,7 @@ class Heard:
     view: View = NOBODY
     catching_up: CatchingUp = UP_TO_DATE
     group: GroupFormed | None = None
+    candidate: Candidate | None = None
     traffic: Traffic = NO_TRAFFIC
     downloading: Downloading | None = None
 
@@ -45,6 +47,8 @@ class Heard:
                 return replace(self, catching_up=event)
             case GroupFormed():
                 return replace(self, group=event)
+            case Candidate():
+                return replace(self, candidate=event)
             case Traffic():
                 return replace(self, traffic=event)
             case Downloading():
@@ -81,6 +85,11 @@ class Hearing:
     def group(self) -> GroupFormed | None:
         """The group of the round that is being ended; None if there is none yet."""
         return self._heard.group
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The state that the round under way leads to, while it is to be judged."""
+        return self._heard.candidate
 
     @property
     def traffic(self) -> Traffic:

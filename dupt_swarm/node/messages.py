@@ -111,6 +111,19 @@ class GroupFormed:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """Told by the node unasked: a state that the round under way leads to, which the trainer is to judge.
+
+    Attributes:
+        digest: of the state.
+        place: number of its anchor among the vectors of the shared memory.
+    """
+
+    digest: str
+    place: int
+
+
+@dataclass(frozen=True)
 class RoundResult:
     """How the end of a round went.
 

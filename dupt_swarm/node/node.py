@@ -23,6 +23,7 @@ from dupt_swarm.node.commands import (
     Discover,
     EndRound,
     Join,
+    Judge,
     LogTo,
     Predecessor,
     Publish,
@@ -150,7 +151,7 @@ class Node(Hearing):
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
-        self._set(group=None)
+        self._set(group=None, candidate=None)
         return self._link.submit(order)
 
     def lost_round(self, tokens: int) -> RoundResult:
@@ -161,6 +162,11 @@ class Node(Hearing):
         group = self.group
         total, mates = (group.tokens, group.mates) if group else (tokens, ())
         return RoundResult(None, "node_lost", total, mates, 0.0)
+
+    def judge(self, digest: str, *, accepted: bool) -> None:
+        """Whether to vote for the candidate with this digest; does not wait."""
+        self._set(candidate=None)
+        self._link.submit(Judge(digest, accepted))
 
     def cancel_average(self) -> None:
         """Cancel the all-reduce under way, if there is one; does not wait."""

@@ -20,6 +20,7 @@ FAILURES = (
     "node_lost",  # the node process ended in it
     "left_out",  # it ended without the own contribution, which counts in the next one
     "no_quorum",  # not more than half of the voters who are there have signed for the state that follows
+    "rejected",  # for too many of them, the state that follows is worse on text that they hold out
 )
 REJECTIONS = (
     "other",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
-import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
@@ -19,19 +16,30 @@ from dupt_swarm.node.progress import RoundProgress, round_progress
 from dupt_swarm.node.view import Peer
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
+from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.privacy.accountant import PrivacySpent
 from dupt_swarm.privacy.mechanism import Mechanism, Open
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
-from dupt_swarm.swarm import Averaging, Swarm
+from dupt_swarm.swarm import Swarm
 from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
 # Shorter rounds would outrun oracles that are about to join.
 CATCH_UP_SECONDS = 5.0
 
+State = tuple[str, Tensor]
+"""Digest and anchor of a replica state: fp32 ``[numel]`` on the CPU, not to be written."""
+
 logger = logging.getLogger(__name__)
+
+
+class Judge(Protocol):
+    """Judges states that rounds lead to."""
+
+    def __call__(self, tokens: int, before: State, after: State) -> bool:
+        """Whether a round may lead from ``before`` to ``after``; it stands for ``tokens`` trained on here."""
 
 
 class CollaborativeOptimizer(optim.Optimizer):
@@ -51,6 +59,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         swarm: Swarm,
         matrices: Iterable[nn.Parameter] | None = None,
         mechanism: Mechanism | None = None,
+        judge: Judge | None = None,
     ) -> None:
         """Set ``parameters`` to the swarm's anchor.
 
@@ -60,6 +69,8 @@ class CollaborativeOptimizer(optim.Optimizer):
             matrices: those of the parameters that are matrices of the model's blocks (`block_matrices`), for
                 a manifest with Muon; None: they are guessed from the order of the parameters.
             mechanism: what others may see of contributions; None: all.
+            judge: called in the thread that trains, between micro-batches, before this peer votes for the
+                state that a round leads to; None: it votes for what it has computed.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -74,14 +85,12 @@ class CollaborativeOptimizer(optim.Optimizer):
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices)
-        self._contribution, self._mechanism = Contribution(), mechanism or Open()
+        self._contribution, self._mechanism, self._judge = Contribution(), mechanism or Open(), judge
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
-        self._sent_bytes = 0
-        # One thread, also within PyTorch: those of the inner steps need the other cores.
-        self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
-        self._ending: Future[Averaging] | None = None
-        self._interrupted = threading.Event()
+        self._ending = Ending(
+            swarm, self._strategy, self._mechanism, self._feedback, judged=judge is not None
+        )
         self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
         self.rounds_done = 0
@@ -195,13 +204,12 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""
-        if self._ending is None:
+        if not self._ending.under_way:
             return
-        ending, self._ending = self._ending, None
         with self._costs.waiting():
-            result = ending.result().result()
-        self.last_round = result
-        self._obey(self._contribution.end(result, time.monotonic()))
+            self.last_round = result = self._ending.result(meanwhile=self._judge_candidate)
+        now = time.monotonic()
+        self._obey(self._contribution.end(result, now, now - self._training_since))
         if result.state is not None:
             self.rounds_done += 1
             self._begin_round()
@@ -210,12 +218,11 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def interrupt(self) -> None:
         """Give up the round that is being ended, from another thread; the contribution is kept."""
-        self._interrupted.set()
-        self._swarm.cancel_average()
+        self._ending.interrupt()
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
-        assert self._ending is None
+        assert not self._ending.under_way
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
@@ -239,11 +246,20 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _attend(self) -> None:
         self._publish()
-        if self._ending is not None:
-            if self._ending.done():
-                self.settle()
+        if self._ending.done:
+            self.settle()
+        elif self._ending.under_way:
+            with self._costs.holding_up():
+                self._judge_candidate()
         elif not self.follow() and self._is_due():
             self._end_round()
+
+    def _judge_candidate(self) -> None:
+        """If the round under way leads to a state now, say whether to vote for it."""
+        candidate, swarm = self._swarm.candidate, self._swarm
+        if self._judge is not None and candidate is not None:
+            before = swarm.state.digest, swarm.anchor
+            swarm.judge(candidate[0], accepted=self._judge(self._contribution.sent_tokens, before, candidate))
 
     def _companions(self) -> tuple[Peer, ...]:
         """The other live oracles of this round.
@@ -278,26 +294,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         sending = self._contribution.send()
         self._obey(sending)
         tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
-        self._interrupted.clear()
-        self._ending = self._beside.submit(self._send, tokens, companions, anew)
+        self._ending.begin(tokens, companions, anew=anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if not companions or not self._manifest.rounds.overlap:
             self.settle()
-
-    def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
-        """End the round, beside training: with what was marked, or with the same as before."""
-        if anew:
-            values = self._strategy.contribute()
-            # Before it is encoded: what that loses, and comes again, is then made of what others may see.
-            self._mechanism.release(values, self._swarm.state.round)
-            contribution = self._feedback.encode(values)
-            self._sent_bytes = len(contribution)
-            self._swarm.contribution[: self._sent_bytes] = contribution
-        averaging = self._swarm.average(self._sent_bytes, tokens, companions)
-        if self._interrupted.is_set():  # while it was encoded
-            self._swarm.cancel_average()
-        averaging.wait()
-        return averaging
 
     def _obey(self, outcome: tuple[Contribution, Order]) -> None:
         """Do with the parameters, and with what was lost, what has become of the contribution."""

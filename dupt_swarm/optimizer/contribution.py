@@ -31,6 +31,8 @@ RETRY_SECONDS = 2.5
 ADOPT_SECONDS = 0.5
 # The node knows of a newer state, which is adopted first: such a round was not even tried.
 NOT_TRIED = ("stale", "behind")
+# Voters have signed that they stay at the state before, so it is in none.
+REJECTED = "rejected"
 GIVEN_UP = ("not_finite", "outer_overflow")
 
 
@@ -129,8 +131,11 @@ class Contribution:
             return replace(self, stage=Stage.SENT), Order.NOTHING
         return replace(self, stage=Stage.SENT, sent_tokens=self.tokens), Order.CONTRIBUTE
 
-    def end(self, result: RoundResult, now: float) -> tuple[Contribution, Order]:
-        """The round that it was sent to has ended, well or not, at ``now``."""
+    def end(self, result: RoundResult, now: float, round_seconds: float = 0.0) -> tuple[Contribution, Order]:
+        """The round that it was sent to has ended, well or not, at ``now``, ``round_seconds`` after it began.
+
+        One that was rejected is tried again when as much has been trained as before: the same would be again.
+        """
         assert self.stage is Stage.SENT
         if result.state is not None:
             return self._accepted(result.mates)
@@ -140,6 +145,9 @@ class Contribution:
         failed = replace(back, retry_at=now + RETRY_SECONDS, failed_rounds=self.failed_rounds + 1)
         if result.reason in GIVEN_UP:
             return failed._given_up()
+        if result.reason == REJECTED:
+            later = now + max(RETRY_SECONDS, round_seconds)
+            return replace(failed._fresh(), doubtful=self.doubtful, retry_at=later), Order.NOTHING
         if not result.tokens:
             return failed, Order.NOTHING  # there was no group that it could have been sent to
         attempts = (*self.attempts, Attempt(result.tokens, result.mates))

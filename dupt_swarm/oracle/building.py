@@ -9,11 +9,12 @@ from torch import nn
 
 from dupt_swarm.learning.device import maybe_compile
 from dupt_swarm.learning.inner.matrices import block_matrices
-from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
+from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
+from dupt_swarm.oracle.judge import Judge
 from dupt_swarm.privacy.mechanism import build_mechanism
 from dupt_swarm.replica.state import count_values
 from dupt_swarm.settings import OracleSettings
@@ -21,9 +22,11 @@ from dupt_swarm.swarm import Swarm
 
 
 def build_trainer(
-    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device
+    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device, look: Look
 ) -> tuple[Trainer, CollaborativeOptimizer]:
     """The model on its device, with its optimizer and its batches.
+
+    ``look`` is called between two batches while a state is judged.
 
     Raises:
         UsageError: the settings of privacy do not suit this swarm, or what this oracle did in it before.
@@ -36,10 +39,21 @@ def build_trainer(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), mechanism)
+    sequences = at_once(swarm, settings, model, device)
+
+    def measure(blocks: int) -> float:
+        return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
+
+    # What a private oracle votes would tell of its text.
+    judge = (
+        Judge(list(model.parameters()), manifest.model.context_length, measure)
+        if mechanism.spent is None
+        else None
+    )
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), mechanism, judge)
     compiled = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, compiled)
-    batches, micro_batches = objective.batches(at_once(swarm, settings, model, device), swarm.peer_id)
+    batches, micro_batches = objective.batches(sequences, swarm.peer_id)
     return Trainer(model, optimizer, batches, device, micro_batches), optimizer
 
 

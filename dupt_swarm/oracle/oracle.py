@@ -71,7 +71,7 @@ class Oracle:
         self.objective = open_objective(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer = build_trainer(swarm, settings, self.objective, device)
+        self._trainer, self._optimizer = build_trainer(swarm, settings, self.objective, device, self._judging)
         self.held_out = HeldOut(self._evaluate)
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
@@ -243,6 +243,9 @@ class Oracle:
 
     def _evaluating(self, done: int, total: int) -> None:
         self._look(Activity("evaluating", done, total, "batches"))
+
+    def _judging(self, done: int, total: int) -> None:
+        self._look(Activity("judging", done, total, "batches"))
 
     def _saving(self, done: int, total: int) -> bool:
         self._do(Activity("saving", done // 10**6, total // 10**6, "MB"))

@@ -1,29 +1,20 @@
-"""The vote on a round: each member measures the state that it leads to, and most of them must accept it.
+"""Whether a member should vote for the state that a round leads to, by text that nobody else has seen.
 
 A rule of aggregation sees numbers only, and contributions of which each is plausible may still lead to a
-worse model. Members have texts that nobody else has seen, and can tell.
+worse model.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
+
+# Members' texts differ, and so does what a good round does for each.
+MARGIN = 0.01
 
 
-def accepts(before: Sequence[float], after: Sequence[float], margin: float) -> bool:
-    """Whether a member accepts a state, by the losses of some held-out blocks of its own.
+def accepts(before: float, after: float) -> bool:
+    """Whether a round may lead from a state with the loss ``before`` to one with the loss ``after``.
 
-    Args:
-        before: the block's losses with the state before the round, nats per token.
-        after: of the same blocks with the state after it.
-        margin: how much larger the mean loss may be, ÷ that before: members' texts differ, and so does
-            what a good round does for each.
+    Both in nats per token, of the same held-out text.
     """
-    usual, found = statistics.fmean(before), statistics.fmean(after)
-    return math.isfinite(found) and found <= usual * (1 + margin)
-
-
-def stands(accepted: int, members: int) -> bool:
-    """Whether a round stands that so many of its members accept: more than two thirds of them."""
-    return 3 * accepted > 2 * members
+    return math.isfinite(after) and after <= before * (1 + MARGIN)

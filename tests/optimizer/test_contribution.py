@@ -11,6 +11,7 @@ from dupt_swarm.optimizer.contribution import (
     ADOPT_SECONDS,
     GIVEN_UP,
     NOT_TRIED,
+    REJECTED,
     RETRY_SECONDS,
     Attempt,
     Contribution,
@@ -52,6 +53,12 @@ def success(mates: tuple[str, ...] = MATES) -> Event:
 def failure(reason: str, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
     """The round failed; ``tokens`` and ``mates`` are those of the group, if there was one."""
     return lambda it: it.end(RoundResult(None, reason, tokens, mates, 1.0), NOW)
+
+
+def rejection(round_seconds: float) -> Event:
+    """The voters stay at the state before."""
+    result = RoundResult(None, "rejected", TOGETHER, MATES, 1.0)
+    return lambda it: it.end(result, NOW, round_seconds)
 
 
 def swarm_at(round: int, tokens: int, digest: str = "c" * 64) -> Event:
@@ -127,6 +134,12 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         SENT_AGAIN,
         failure("no_group"),
         after_failure(SENT_AGAIN, FIRST),
+        Order.NOTHING,
+    ),
+    "in no state that voters have rejected, after one try or two": (
+        replace(SENT_AGAIN, doubtful=True),
+        rejection(7.0),
+        replace(FRESH, doubtful=True, failed_rounds=5, retry_at=NOW + 7.0),
         Order.NOTHING,
     ),
     # it failed for what was in it
@@ -263,7 +276,8 @@ def test_steps_go_on_at_every_stage(state: Contribution) -> None:
 def test_no_other_failure_costs_progress(reason: str) -> None:
     """Whatever word the node says, progress is kept unless the numbers themselves are bad."""
     after, order = failure(reason, TOGETHER, MATES)(SENT)
-    assert (after.tokens, after.stage, order) == (300, Stage.UNCERTAIN, Order.NOTHING)
+    stage = Stage.FRESH if reason == REJECTED else Stage.UNCERTAIN
+    assert (after.tokens, after.stage, order) == (300, stage, Order.NOTHING)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,23 @@ def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
     with torch.no_grad():
         for parameter, part in zip(parameters, torch.split(vector, sizes), strict=True):
             parameter.copy_(part.view_as(parameter))
+
+
+@contextmanager
+def standing_at(vector: Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Inside, the parameters have the values of ``vector`` (``[numel]``), which is not to be written.
+
+    On a CPU they lie in the vector itself; elsewhere it is copied to their device. Gradients stay.
+    """
+    own = [parameter.data for parameter in parameters]
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+    try:
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.data = part.view_as(parameter).to(parameter.data)
+        yield
+    finally:
+        for parameter, values in zip(parameters, own, strict=True):
+            parameter.data = values
 
 
 def move(parameters: Sequence[nn.Parameter], base: Tensor, anchor: Tensor) -> None:

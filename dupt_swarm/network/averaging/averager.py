@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
-from dupt_swarm.network.averaging.polls import Polls
+from dupt_swarm.network.averaging.polls import Decision, Polls
 from dupt_swarm.network.averaging.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.node.messages import GroupFormed
 
 EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
@@ -66,20 +65,20 @@ class SwarmAverager:
             average = await self._average_in(roll, offer)
         return average
 
-    async def certify(self, offer: Offer, average: Average, after: str) -> tuple[Vote, ...]:
-        """Vote for the state ``after``, which follows from ``average``: the votes, if they are a quorum.
+    async def certify(self, offer: Offer, average: Average, after: str, *, accepted: bool = True) -> Decision:
+        """Vote for the state ``after``, which follows from ``average``, or against it if not ``accepted``.
 
-        Without one the round did not happen.
+        Without a quorum the round did not happen.
         """
         if average.roll is None:
-            votes = self._polls.alone(offer.round, offer.state, after)
+            decision = Decision(self._polls.alone(offer.round, offer.state, after))
         else:
-            votes = await self._polls.certify(average.roll, after)
-            if not votes:
+            decision = await self._polls.certify(average.roll, after, accepted=accepted)
+            if not decision.votes:
                 self._rolls.failed(average.roll)
-        if votes:
+        if decision.votes:
             self._rolls.ended((offer.round, offer.state))
-        return votes
+        return decision
 
     async def _average_alone(self, offer: Offer, statement: Statement) -> Average:
         if not self._companions.electorate.is_quorum([self._me], [self._me]):

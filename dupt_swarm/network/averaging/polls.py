@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from google.protobuf.wrappers_pb2 import BytesValue
@@ -50,6 +51,19 @@ class VotesMessage(_Message):
     votes: Annotated[list[Signed], Field(max_length=2 * MEMBERS_MAX)] = []
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What a group has decided.
+
+    Attributes:
+        votes: for the state that we have computed, if they are a quorum.
+        rejected: whether it has none because members want the swarm to stay at the state before.
+    """
+
+    votes: tuple[Vote, ...] = ()
+    rejected: bool = False
+
+
 class Polls(ServicerBase):  # type: ignore[misc]
     """Collects votes, and asks others for theirs."""
 
@@ -83,13 +97,15 @@ class Polls(ServicerBase):  # type: ignore[misc]
         for roll_id in list(self._boxes)[:-BOXES_MAX]:
             del self._boxes[roll_id]
 
-    async def certify(self, roll: Roll, after: str) -> tuple[Vote, ...]:
-        """Vote for the state ``after``; the votes for it, once they are a quorum.
+    async def certify(self, roll: Roll, after: str, *, accepted: bool = True) -> Decision:
+        """Vote for the state ``after``, or for staying at the state before if it is not ``accepted``.
 
-        Nothing, if they will not become one, or not in time.
+        It is taken with a quorum's votes, whatever ours was. Waits until there are as many, or never will be,
+        or the time is over.
         """
         box = self._boxes[roll.id]
-        mine = Vote.cast(box.subject, after, self._means.me, self._means.key)
+        wanted = after if accepted else box.subject.before
+        mine = Vote.cast(box.subject, wanted, self._means.me, self._means.key)
         self._take(box, [mine])
         waiting: asyncio.Queue[str] = asyncio.Queue()
         collectors = {each.maker for each in roll.statements if each.callable}
@@ -103,11 +119,11 @@ class Polls(ServicerBase):  # type: ignore[misc]
                 while not (votes := box.certificate(after, self._electorate())):
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
-                        break
+                        return Decision(rejected=box.rejects(self._electorate()))
                     await self._vote(LOOK_SECONDS)
-                return votes
+                return Decision(votes)
         except TimeoutError:
-            return ()
+            return Decision()
         finally:
             for task in asking:
                 task.cancel()

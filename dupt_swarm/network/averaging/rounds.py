@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from torch import Tensor
@@ -29,7 +29,14 @@ from dupt_swarm.replica.state import ReplicaState
 # Reasons for which a round fails when the voters do not come together.
 WITHOUT_QUORUM = ("no_group", "no_quorum")
 
+Accepts = Callable[[ReplicaState], Awaitable[bool]]
+
 logger = logging.getLogger(__name__)
+
+
+async def accept(_: ReplicaState) -> bool:
+    """Whatever a round leads to."""
+    return True
 
 
 class Rounds:
@@ -57,7 +64,11 @@ class Rounds:
         self.under_way = False
 
     async def end(
-        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
+        self,
+        contribution: bytes | memoryview,
+        tokens: int,
+        companions: tuple[str, ...],
+        accepts: Accepts = accept,
     ) -> tuple[ReplicaState | None, Average, float]:
         """End the round that began with the store's state.
 
@@ -65,6 +76,7 @@ class Rounds:
             contribution: encoded; empty: it was not finite, and this round fails.
             tokens: what it stands for.
             companions: ids of the other live oracles; none: this one steps by itself.
+            accepts: whether to vote for the state that a group comes to.
 
         Returns:
             The state that follows (None if the round failed), the average, and how many seconds it took.
@@ -73,7 +85,7 @@ class Rounds:
         outcome = Average(reason="network")
         self.under_way, self._overtaken = True, False
         try:
-            self._ending = asyncio.create_task(self._end(contribution, tokens, companions))
+            self._ending = asyncio.create_task(self._end(contribution, tokens, companions, accepts))
             outcome, state = await self._ending
         except asyncio.CancelledError:
             outcome = Average(reason="behind" if self._overtaken else "cancelled")
@@ -110,18 +122,22 @@ class Rounds:
         self._member.attendance.ended((expected - mates) | lost | came, came)
 
     async def _end(
-        self, contribution: bytes | memoryview, tokens: int, companions: tuple[str, ...]
+        self,
+        contribution: bytes | memoryview,
+        tokens: int,
+        companions: tuple[str, ...],
+        accepts: Accepts,
     ) -> tuple[Average, ReplicaState | None]:
         following = self._store.following()
         offer = self._offer(contribution, tokens, _unless_gone(following))
         outcome, state = await self._average(offer, companions), None
         if not outcome.reason:
-            outcome, state = await self._finish(offer, outcome, following)
+            outcome, state = await self._finish(offer, outcome, following, accepts)
         self._member.note_attempt(found_quorum=outcome.reason not in WITHOUT_QUORUM)
         return outcome, state
 
     async def _finish(
-        self, offer: Offer, outcome: Average, following: NextState
+        self, offer: Offer, outcome: Average, following: NextState, accepts: Accepts
     ) -> tuple[Average, ReplicaState | None]:
         """The outer step with a complete average, and the votes on it.
 
@@ -132,10 +148,12 @@ class Rounds:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             return Average(reason="outer_overflow"), None
-        votes = await self._averager.certify(offer, outcome, after.digest)
-        if not votes:
-            return replace(outcome, reason="no_quorum", evidence=None), None
-        self._note(outcome.evidence, votes, following.before, after)
+        accepted = outcome.roll is None or await accepts(after)  # alone there is nobody who would do harm
+        decision = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
+        if not decision.votes:
+            reason = "rejected" if decision.rejected else "no_quorum"
+            return replace(outcome, reason=reason, evidence=None), None
+        self._note(outcome.evidence, decision.votes, following.before, after)
         return outcome, after
 
     def _note(

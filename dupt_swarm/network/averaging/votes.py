@@ -56,7 +56,8 @@ class Vote:
 
     Attributes:
         subject: what it is about.
-        after: digest of the state that follows, as the voter has computed it.
+        after: digest of the state that follows, as the voter has computed it; of the one before, if it is not
+            to be taken.
         voter: its peer id.
         data: as it was signed.
     """
@@ -146,3 +147,8 @@ class Box:
         against = {voter for voter, vote in self.votes.items() if vote.after != after}
         possible = (self.members - against) - self.contradictions.keys()
         return not electorate.is_quorum(possible, self.members)
+
+    def rejects(self, electorate: Electorate) -> bool:
+        """Whether somebody whose vote counts wants the swarm to stay at the state before."""
+        voters = electorate.of(self.members) - self.contradictions.keys()
+        return any(vote.after == self.subject.before for who, vote in self.votes.items() if who in voters)

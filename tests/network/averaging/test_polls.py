@@ -12,7 +12,7 @@ from hivemind.p2p import P2PContext
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
 from dupt_swarm.network.averaging.average import Means
-from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, Polls, VotesMessage
+from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, Decision, Polls, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
@@ -54,14 +54,18 @@ class Group:
 
     async def certify(self, *states: str) -> list[tuple[Vote, ...]]:
         """The first members vote for these."""
-        voting = self.polls[: len(states)]
+        return [decision.votes for decision in await self.decide(*((state, True) for state in states))]
+
+    async def decide(self, *wanted: tuple[str, bool]) -> list[Decision]:
+        """The first members vote for these states, or against them."""
+        voting = self.polls[: len(wanted)]
         for each in voting:
             each.begin(self.roll)
-        return list(
-            await asyncio.gather(
-                *(each.certify(self.roll, state) for each, state in zip(voting, states, strict=True))
-            )
+        decisions = (
+            each.certify(self.roll, state, accepted=accepted)
+            for each, (state, accepted) in zip(voting, wanted, strict=True)
         )
+        return list(await asyncio.gather(*decisions))
 
 
 def test_all_get_the_votes_of_a_quorum(stations, manifest) -> None:
@@ -90,6 +94,40 @@ def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
             first, second, third = await group.certify(ONE, OTHER, ONE)
             assert asyncio.get_running_loop().time() - before < SECONDS
             assert (len(first), second, len(third)) == (2, (), 2)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("accepting", "taken", "rejected"), [(2, True, False), (1, False, True), (0, False, True)]
+)
+def test_members_that_want_to_stay(stations, manifest, accepting: int, taken: bool, rejected: bool) -> None:
+    """Most decide: who is outvoted takes the state; if too many reject it all know soon, and nobody lies."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            before = asyncio.get_running_loop().time()
+            decisions = await group.decide(*((ONE, number < accepting) for number in range(3)))
+            assert asyncio.get_running_loop().time() - before < SECONDS
+            assert [bool(decision.votes) for decision in decisions] == [taken] * 3
+            assert [decision.rejected for decision in decisions] == [rejected] * 3
+            assert not any(polls._boxes[group.roll.id].contradictions for polls in group.polls)
+
+    run(scenario)
+
+
+def test_only_voters_reject(stations, manifest) -> None:
+    """A stranger's vote neither takes a state nor rejects it."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            group.electorate = Electorate(frozenset({peers[0].peer_id}))
+            await group.open()
+            decisions = await group.decide((ONE, True), (ONE, False), (ONE, False))
+            assert all(decision.votes for decision in decisions)
 
     run(scenario)
 
