@@ -211,6 +211,63 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_round_that_is_rejected(tmp_path: Path, overlap: bool) -> None:
+    """The state stays and progress is kept; once states are accepted the swarm goes on with all of it."""
+    manifest = manifest_of(rounds={"overlap": overlap, "max_round_seconds": 0.5})
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(2)
+        judges = [Judging(), Judging()]
+        models = [GPT(manifest.model) for _ in swarms]
+        optimizers = [
+            CollaborativeOptimizer(model.parameters(), swarm, judge=judge)
+            for model, swarm, judge in zip(models, swarms, judges, strict=True)
+        ]
+        see_each_other(swarms)
+
+        def train_until(reason: str) -> None:
+            def train(number: int) -> None:
+                optimizer = optimizers[number]
+                results = [optimizer.last_round]
+                while results[-1] is results[0] or results[-1] is None or results[-1].reason != reason:
+                    batch = next(batches(number, manifest, [4]))
+                    optimizer.step(tokens=backward(models[number], batch))
+                    optimizer.zero_grad()
+                    results.append(optimizer.last_round)
+
+            in_parallel([lambda: train(0), lambda: train(1)])
+
+        before = swarms[0].state
+        train_until("rejected")
+        assert [swarm.state for swarm in swarms] == [before, before]
+        assert all(optimizer.round_tokens > 0 == optimizer.contributed_tokens for optimizer in optimizers)
+        for judge in judges:
+            judge.accepting = True
+        train_until("")
+        assert swarms[0].state == swarms[1].state
+        assert all(optimizer.contributed_tokens > 0 for optimizer in optimizers)
+        # Each state was judged from the one before, with what this oracle has trained on.
+        assert {digest for judge in judges for digest in judge.before} == {before.digest}
+        assert all(min(judge.tokens) > 0 for judge in judges)
+
+
+class Judging:
+    """Accepts no state until told to."""
+
+    def __init__(self) -> None:
+        self.accepting = False
+        self.tokens: list[int] = []
+        self.before: list[str] = []
+
+    def __call__(self, tokens: int, before: tuple[str, Tensor], after: tuple[str, Tensor]) -> bool:
+        assert before[1].shape == after[1].shape
+        assert not torch.equal(before[1], after[1])
+        self.tokens.append(tokens)
+        self.before.append(before[0])
+        return self.accepting
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(tmp_path: Path) -> None:
     """It does not look on until its time is up: the others have ended the round, and will not come."""
     with Cluster(tmp_path, manifest_of()) as cluster:

@@ -133,7 +133,9 @@ class Rounds:
         outcome, state = await self._average(offer, companions), None
         if not outcome.reason:
             outcome, state = await self._finish(offer, outcome, following, accepts)
-        self._member.note_attempt(found_quorum=outcome.reason not in WITHOUT_QUORUM)
+        self._member.note_attempt(
+            found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
+        )
         return outcome, state
 
     async def _finish(
@@ -176,8 +178,7 @@ class Rounds:
         return Offer(contribution, weight, state.round, state.digest, state.voters, take)
 
     async def _average(self, offer: Offer, companions: tuple[str, ...]) -> Average:
-        voters = set(companions) & self._member.voters_there  # without them nothing can be decided
-        expected = tuple({*self._member.attendance.expected(companions), *voters})
+        expected = tuple(self._member.expected(companions))
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":
             self._note_attendance(set(expected), outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Unpack
 
 import msgpack
@@ -32,6 +32,8 @@ WATCH_SECONDS_PER_PEER = 0.02
 LEAVE_SECONDS = 2.0
 # So many rounds in a row without a quorum are enough; see `electorate`.
 ATTEMPTS_MAX = 8
+# After a round that did harm so many are ended by voters alone: newcomers cannot stop a swarm by doing harm.
+WARY_ROUNDS = 8
 
 
 class Membership:
@@ -59,7 +61,7 @@ class Membership:
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
         self._dead: dict[str, float] = {}
-        self._attempts = 0
+        self._attempts, self._wary = 0, 0
         self.living: tuple[Peer, ...] = ()
         self.at_work: frozenset[str] = frozenset()
         self.paused: frozenset[str] = frozenset()
@@ -141,7 +143,16 @@ class Membership:
     def expected_at(self, digest: str) -> tuple[Peer, ...]:
         """The other oracles that work on the round after state ``digest``, but for those that never come."""
         companions = self.view.companions(digest, self.peer_id)
-        return tuple(peer for peer in companions if self.attendance.trusts(peer.peer_id))
+        return tuple(
+            peer
+            for peer in companions
+            if self.attendance.trusts(peer.peer_id) and self._is_welcome(peer.peer_id)
+        )
+
+    def expected(self, companions: Iterable[str]) -> frozenset[str]:
+        """Those of the other live oracles that the next round waits for: voters whatever they did before."""
+        welcome = frozenset(filter(self._is_welcome, companions))
+        return welcome.intersection(self.attendance.expected(welcome)) | (welcome & self.voters_there)
 
     @property
     def at(self) -> tuple[int, str]:
@@ -169,9 +180,13 @@ class Membership:
         there, alone = self.voters_there, frozenset({self.peer_id})
         return Electorate(alone if self._attempts >= ATTEMPTS_MAX and alone <= there else there)
 
-    def note_attempt(self, *, found_quorum: bool) -> None:
-        """A round was tried."""
+    def note_attempt(self, *, found_quorum: bool, rejected: bool = False) -> None:
+        """A round was tried; ``rejected``: voters have seen that it would do harm."""
         self._attempts = 0 if found_quorum else self._attempts + 1
+        if rejected:
+            self._wary = WARY_ROUNDS
+        elif found_quorum:
+            self._wary = max(0, self._wary - 1)
 
     @property
     def is_at_work(self) -> bool:
@@ -200,7 +215,7 @@ class Membership:
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in the group of the next round."""
         voter = peer_id in self.voters and peer_id not in self.attendance.exposed
-        return voter or self.attendance.admits(peer_id)
+        return voter or (self._is_welcome(peer_id) and self.attendance.admits(peer_id))
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
@@ -213,6 +228,10 @@ class Membership:
             with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()
+
+    def _is_welcome(self, peer_id: str) -> bool:
+        """Not a newcomer where one may have done harm; where nobody votes yet all are newcomers."""
+        return not self._wary or not len(self.voters) or peer_id in self.voters
 
     def _is_mate(self, tag: bytes) -> bool:
         try:

@@ -38,16 +38,17 @@ def store(manifest) -> StateStore:
 class NoMember:
     """A peer that is alone suspects nobody."""
 
-    voters_there = frozenset[str]()
-
     def __init__(self) -> None:
         self.attendance = Attendance()
 
     def suspect(self, peer_ids) -> None:
         assert not peer_ids
 
-    def note_attempt(self, *, found_quorum: bool) -> None:
-        assert found_quorum
+    def expected(self, companions: Collection[str]) -> Collection[str]:
+        return companions
+
+    def note_attempt(self, *, found_quorum: bool, rejected: bool) -> None:
+        assert found_quorum and not rejected
 
 
 @asynccontextmanager
