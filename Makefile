@@ -36,10 +36,11 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
-	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/contribution_codecs.py
 	$(BIN)/python benchmarks/allreduce.py
 	$(BIN)/python benchmarks/convergence.py run alone,alone-muon,adamw,tiny,tiny-palm
 	$(BIN)/python benchmarks/convergence.py table convergence.jsonl

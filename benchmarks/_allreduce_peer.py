@@ -24,12 +24,14 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, encode_parts, part_sizes
+from dupt_swarm.replica.voters import Voters
 from dupt_swarm.settings import NodeSettings
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -46,7 +48,7 @@ def manifest_of(arm: str) -> Manifest:
     """The preset `tiny` with the arm's encoding and exchange, and time limits that no turn reaches."""
     tables = load_preset("tiny")
     limits = {"matchmaking_seconds": 30, "chunk_seconds": CHUNK_SECONDS, "allreduce_seconds": SECONDS}
-    tables["rounds"] |= limits | ARMS[arm].get("rounds", {})
+    tables["rounds"] |= {**limits, **ARMS[arm].get("rounds", {})}
     tables["encoding"] = tables.get("encoding", {}) | ARMS[arm]["encoding"]
     tokenizer = {"sha256": "0" * 64, "vocabulary_size": tables["model"]["vocabulary_size"]}
     name = arm.replace(" ", "-")
@@ -116,6 +118,10 @@ class _Nobody:
 
     at = (-1, "")
     mates = ()
+    electorate = Electorate()
+
+    def expose(self, peer_id: str) -> None:
+        raise RuntimeError(f"{peer_id} has voted for two states")
 
     def can_be_called(self, peer_id: str) -> bool:
         return bool(peer_id)
@@ -166,7 +172,7 @@ class Ours:
     async def average(self, arm: str, turn: int, members: Sequence[str]) -> dict[str, Any]:
         """Find the group of ``members``, and average in it; its time begins when there is a group."""
         state = hashlib.sha256(arm.encode()).hexdigest()
-        offer = Offer(self._contribution, TOKENS, turn, state, self._take)
+        offer = Offer(self._contribution, TOKENS, turn, state, Voters(), self._take)
         companions = [each for each in members if each != self._me]
         result = await self._averagers[arm].average(offer, companions)
         ended = time.monotonic()

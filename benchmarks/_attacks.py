@@ -30,7 +30,7 @@ class Seen:
     @property
     def norm(self) -> float:
         """The median norm of the honest."""
-        return statistics.median(self.honest.double().norm(dim=1).tolist())
+        return float(statistics.median(self.honest.double().norm(dim=1).tolist()))
 
     def reversed(self, norm: float) -> Tensor:
         """The opposite direction of the honest mean, with this norm."""

@@ -8,7 +8,7 @@ what the honest contribute, claim as many tokens as the manifest allows, and acc
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class Swarm:
     held_out: list[list[Blocks]]
     state: ReplicaState
     rejected: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
     @classmethod
@@ -119,18 +119,18 @@ class Swarm:
 
     def _next(self, number: int, sent: list[bytes], weights: list[int]) -> ReplicaState:
         following = NextState(build_outer(self.manifest), self.state)
-        numel = self.state.anchor.numel()
+        numel, members = self.state.anchor.numel(), [str(place) for place in range(len(sent))]
         if self.siege.plain:
             for place, part in enumerate(all_reduce(self.manifest, number, sent, numel, weights)):
                 following.take(place, part)
-            return following.finish(sum(weights))
+            return following.finish(sum(weights), members)
         form, before = contribution_form(self.manifest, numel), self.state
         contributions = []
         for place, (data, tokens) in enumerate(zip(sent, weights, strict=True)):
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
             contributions.append(Measured(blob, tokens, measure(blob, form)))
         counted = average_of_shared(self.manifest, contributions, form, following.take)
-        return following.finish(counted.tokens)
+        return following.finish(counted.tokens, members)
 
     def _voted(self, after: ReplicaState) -> bool:
         accepted = self.siege.attackers

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +139,7 @@ class Snapshot:
     round: int
     last: list[dict[str, Any]]
     counts: dict[str, Counts]
-    processor: Counter[str]
+    processor: Mapping[str, float]
 
 
 class MachineLoad:
@@ -251,7 +251,7 @@ class LinkSwarm:
 
     def snapshot(self) -> Snapshot:
         """What has happened so far."""
-        processor: Counter[str] = Counter()
+        processor: defaultdict[str, float] = defaultdict(float)
         for name, peer in self.peers.items():
             for kind, seconds in peer.processor_seconds().items():
                 processor["all"] += seconds

@@ -30,7 +30,7 @@ def speed_manifest(preset: str) -> Manifest:
     digest = hashlib.sha256(TOKENIZER).hexdigest()
     named = manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
     tables = named.model_dump()
-    tables["model"] |= ARCHITECTURES["gpt2"].parts | {"hidden_width": 4 * named.model.width}
+    tables["model"] |= {**ARCHITECTURES["gpt2"].parts, "hidden_width": 4 * named.model.width}
     tables["inner"]["optimizer"], tables["rounds"]["growth"] = "adamw", 1.0
     return Manifest.model_validate(tables)
 

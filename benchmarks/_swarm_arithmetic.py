@@ -160,7 +160,7 @@ class _Swarm:
         following = NextState(self._outer, self._state)
         for number, part in enumerate(average):
             following.take(number, part)
-        self._state = following.finish(sum(weights))
+        self._state = following.finish(sum(weights), [str(number) for number in range(len(weights))])
         for oracle in self.oracles:
             oracle.accept(self._state.anchor)
         return self._state.anchor

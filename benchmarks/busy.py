@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import click
@@ -154,7 +154,7 @@ def machine_seconds() -> float:
 
 
 @contextmanager
-def busy_programs(count: int) -> Iterator[list[psutil.Process]]:
+def busy_programs(count: int) -> Iterator[Sequence[psutil.Process]]:
     """So many programs that compute without end."""
     programs = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
@@ -165,7 +165,7 @@ def busy_programs(count: int) -> Iterator[list[psutil.Process]]:
             program.wait()
 
 
-def cpu_seconds(programs: list[psutil.Process]) -> float:
+def cpu_seconds(programs: Sequence[psutil.Process]) -> float:
     """CPU time that they have used so far."""
     return sum(program.cpu_times().user + program.cpu_times().system for program in programs)
 

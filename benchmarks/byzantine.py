@@ -42,7 +42,7 @@ from dupt_swarm.learning.strategies.flat import flatten
 RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip", "agreeing_mean")
 NONE = "none"
 # 0.4 million weights, and steps of 512 tokens.
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "model.vocabulary_size": 512,
     "model.context_length": 64,
     "model.layers": 3,

@@ -49,7 +49,7 @@ FAMILIES = (REFERENCE, "gpt1", "transformer", "llama", "palm")
 def shape_of(family: str) -> dict[str, Any]:
     """The preset's parts in a model of `WEIGHTS` weights, without dropout, which one pass needs not."""
     preset = load_preset(family, None if family == "gpt1" else "tiny")["model"]
-    tables = preset | SHAPE | {"dropout": 0.0}
+    tables: dict[str, Any] = {**preset, **SHAPE, "dropout": 0.0}
     with torch.device("meta"):
         counts = [GPT(Model(**(tables | {"hidden_width": width}))).parameter_count() for width in (256, 512)]
     slope = (counts[1] - counts[0]) / 256

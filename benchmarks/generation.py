@@ -135,7 +135,7 @@ def writers(tables: dict[str, Any], tokens: int) -> tuple[Arm, Arm]:
             use_cache=True,
             eos_token_id=None,
         )
-        return written[0, PROMPT_TOKENS:].tolist()
+        return list(map(int, written[0, PROMPT_TOKENS:]))
 
     assert ours() == theirs(), "both take the likeliest token, so they must write the same"
     return lambda: len(ours()), lambda: len(theirs())
@@ -177,7 +177,7 @@ def plain_loop(model: GPT, tokenizer: Tokenizer, documents: list[str]) -> int:
     inputs = torch.tensor(stream[: blocks * context]).view(blocks, context)
     targets = torch.tensor(stream[1 : blocks * context + 1]).view(blocks, context)
     nats = 0.0
-    for x, y in zip(inputs.split(BATCH_SIZE), targets.split(BATCH_SIZE), strict=True):
+    for x, y in zip(torch.split(inputs, BATCH_SIZE), torch.split(targets, BATCH_SIZE), strict=True):
         nats += F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum").item()
     return targets.numel()
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 import numpy as np
@@ -54,6 +54,7 @@ CORPUS_TOKENS = 1 << 22
 SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue
 MATRIX, PRODUCTS = 8192, 20
 
+Model = TypeVar("Model", PlainGPT, GPT)
 Rate = tuple[float, float]  # tokens per second of wall-clock time, and of CPU time
 
 
@@ -66,6 +67,10 @@ class Arm(Protocol):
     def between_rounds(self) -> bool:
         """Whether a slice may end here."""
 
+    @property
+    def contributed_tokens(self) -> int:
+        """Those that went into rounds."""
+
 
 class PlainArm(PlainLoop):
     """Arm a."""
@@ -73,6 +78,8 @@ class PlainArm(PlainLoop):
     def between_rounds(self) -> bool:
         """It has no rounds."""
         return True
+
+    contributed_tokens = 0
 
 
 class InnerOptimizer:
@@ -113,6 +120,11 @@ class TrainerArm:
         """Whether the last step ended a round."""
         return self.optimizer is None or self.optimizer.last_round is not self._round
 
+    @property
+    def contributed_tokens(self) -> int:
+        """Those that went into rounds."""
+        return self.optimizer.contributed_tokens if self.optimizer else 0
+
 
 @click.command()
 @click.option("--preset", type=click.Choice(PRESETS), default="tiny", show_default=True)
@@ -143,9 +155,7 @@ def main(preset: str, slices: int, seconds: float, batch_size: int, device_name:
     click.echo(
         f"{preset}, {slices} slices of {seconds:g} s per arm, {device.type}, torch {torch.__version__}"
     )
-    click.echo(
-        f"rounds in arm c: {arms['c'].optimizer.contributed_tokens // manifest.rounds.tokens_per_round}"
-    )
+    click.echo(f"rounds in arm c: {arms['c'].contributed_tokens // manifest.rounds.tokens_per_round}")
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [ratio([r[kind] for r in rates[over]], [r[kind] for r in rates[under]]) for kind in (0, 1)]
         click.echo(f"{over}/{under}: {by[0]} by the clock, {by[1]} by CPU time")
@@ -166,7 +176,7 @@ def arms_of(
     tokens.tofile(folder / "tokens")
     data = np.memmap(folder / "tokens", np.uint16, "r")
 
-    def compiled(model: PlainGPT | GPT) -> PlainGPT | GPT:
+    def compiled(model: Model) -> Model:
         model.to(device)
         maybe_compile(model, device)
         return model

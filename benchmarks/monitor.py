@@ -40,7 +40,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import build_validator, peers_key, record_value
+from dupt_swarm.network.members.membership import published
+from dupt_swarm.network.members.validator import build_validator, peers_key
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
@@ -112,7 +113,7 @@ def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generatio
     unsigned = DHTRecord(
         place,
         MSGPackSerializer.dumps(owner_tag(key)),
-        MSGPackSerializer.dumps(record_value(record)),
+        MSGPackSerializer.dumps(published(record)),
         get_dht_time() + manifest.limits.record_seconds,
     )
     value = build_validator(manifest, key).sign_value(unsigned)

@@ -9,7 +9,7 @@ How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``
 1 means faster. ``loss`` is the norm of what one encoding loses ÷ the norm of the values. The copy's own rate
 is printed above the table, once, since the targets are in bytes per second.
 
-    python benchmarks/codecs.py [--values 16777216] [--turns 9] [--kept 64] [--device cpu|cuda]
+    python benchmarks/contribution_codecs.py [--values 16777216] [--turns 9] [--kept 64] [--device cpu|cuda]
 """
 
 from __future__ import annotations
