@@ -36,7 +36,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
