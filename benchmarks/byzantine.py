@@ -19,10 +19,9 @@ has the time of each rule ÷ that of the plain mean.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,9 @@ from _arms import ARMS
 from _attacks import ATTACKS
 from _besieged import PLAIN, Siege, Swarm
 from _rule_cost import print_costs
+from _runs import read, row, run_once
 from _texts import Texts, prepare_texts
-from convergence import build_manifest, held_out, parsed, read, row, sources
+from convergence import build_manifest, held_out, parsed, sources
 
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.decoder.gpt import GPT
@@ -89,10 +89,7 @@ def run(attacks: str, rules: str, changes: tuple[str, ...], file: Path, **chosen
         about = {"attack": attack, "rule": rule, "changes": " ".join(changes), **chosen}
         if attack == NONE and rule == PLAIN:
             about |= {"changes": "", "vote": False}
-        if all(any(line[key] != about[key] for key in NAMED) for line in read(file)):
-            result = about | besiege(about)
-            with file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(result) + "\n")
+        run_once(file, about, partial(besiege, about))
 
 
 @main.command()

@@ -20,18 +20,19 @@ equal fractions of the token budget and show whether a gap closes.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 from _arms import ARMS, Arm
+from _runs import mean_of, read, row, run_once
 from _swarm_arithmetic import Mixed, train_alone, train_swarm
 from _texts import Texts, prepare_texts
 from torch import Tensor
@@ -63,10 +64,7 @@ def run(arms: str, seeds: str, tokens: int, changes: tuple[str, ...], file: Path
     for seed in map(int, seeds.split(",")):
         for name in arms.split(","):
             about = dict(zip(NAMED, (name, " ".join(changes), seed, tokens), strict=True))
-            if all(any(line[key] != about[key] for key in NAMED) for line in read(file)):
-                result = about | run_arm(ARMS[name], parsed(changes), seed, tokens)
-                with file.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(result) + "\n")
+            run_once(file, about, partial(run_arm, ARMS[name], parsed(changes), seed, tokens))
 
 
 @main.command()
@@ -159,28 +157,10 @@ def held_out(manifest: Manifest, texts: Texts, parameters: Tensor) -> tuple[floa
     )
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """The runs in ``file``, which need not be there."""
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-
-
 def ratio(seeds: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) -> str:
     """The mean ratio of the final losses, over the seeds that both have."""
     both = seeds.keys() & reference.keys()
     return mean_of([seeds[seed]["curve"][-1] / reference[seed]["curve"][-1] for seed in both])
-
-
-def mean_of(values: Sequence[float]) -> str:
-    """The mean, and if there are several values their standard deviation."""
-    if not values:
-        return "–"
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3f}{spread}"
-
-
-def row(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

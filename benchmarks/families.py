@@ -18,18 +18,19 @@ between the measured points.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 from _arms import Arm
-from convergence import POINTS, mean_of, read, row, run_arm
+from _runs import mean_of, read, row, run_once
+from convergence import POINTS, run_arm
 
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import autocast
@@ -70,12 +71,14 @@ def run(seeds: str, families: tuple[str, ...], file: Path) -> None:
     for seed in map(int, seeds.split(",")):
         for family in families:
             about = {"family": family, "seed": seed}
-            if any(about.items() <= line.items() for line in read(file)):
-                continue
-            shape = shape_of(family)
-            found = run_arm(Arm(INNER | {"model": shape}, alone=True), {}, seed, TOKENS)
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(about | {"hidden_width": shape["hidden_width"]} | found) + "\n")
+            run_once(file, about, partial(train, family, seed))
+
+
+def train(family: str, seed: int) -> dict[str, Any]:
+    """A run of one process."""
+    shape = shape_of(family)
+    found = run_arm(Arm(INNER | {"model": shape}, alone=True), {}, seed, TOKENS)
+    return {"hidden_width": shape["hidden_width"], **found}
 
 
 @main.command()

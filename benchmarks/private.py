@@ -19,10 +19,10 @@ time that privacy takes ÷ that of encoding.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ import click
 import torch
 from _arms import ARMS
 from _besieged import Siege, Swarm
+from _runs import read, row, run_once
 from _swarm_arithmetic import Learner
 from byzantine import SHAPE, texts_of
-from convergence import build_manifest, held_out, read, row, sources
+from convergence import build_manifest, held_out, sources
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches
@@ -106,10 +107,7 @@ def run(
                 for noise in noises if private and not chosen["absent"] else [0.0]:
                     about = {"members": int(members), "private": private, "rule": rule, "noise": noise}
                     about |= {"seed": seed, **chosen}
-                    if all(any(line[key] != about[key] for key in NAMED) for line in read(file)):
-                        result = about | train(about)
-                        with file.open("a", encoding="utf-8") as out:
-                            out.write(json.dumps(result) + "\n")
+                    run_once(file, about, partial(train, about))
 
 
 @main.command()

@@ -17,9 +17,8 @@ from monitor.dashboards.panel import (
     stacked,
     stat,
 )
+from monitor.dashboards.privacy import PRIVACY
 from monitor.dashboards.query import RECENT, Query
-
-NOT_PRIVATE = "Not private: join with --private"
 
 NOW = Row(
     "Now",
@@ -232,30 +231,6 @@ NETWORK = Row(
             Query("increase({0}[15m]) > 0", peer.REFUSED_MESSAGES, legend="{{reason}}"),
             unit="none",
             empty="None",
-        ),
-    ),
-)
-PRIVACY = Row(
-    "Privacy",
-    (
-        graph(
-            "Privacy spent",
-            "Upper bound of ε for all that this oracle has contributed, and the δ that belongs to it.",
-            Query("{0}", peer.EPSILON, legend="ε"),
-            Query("{0}", peer.DELTA, legend="δ"),
-            unit="none",
-            width=12,
-            empty=NOT_PRIVATE,
-            overrides=(override("δ", custom__axisPlacement="right"),),
-        ),
-        graph(
-            "Private contributions",
-            "Contributions that were made with noise, over an hour.",
-            Query("increase({0}[1h])", peer.PRIVATE_CONTRIBUTIONS, legend="contributions"),
-            unit="none",
-            width=12,
-            empty=NOT_PRIVATE,
-            defaults={"min": 0},
         ),
     ),
 )
