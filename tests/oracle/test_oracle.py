@@ -20,6 +20,7 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from dupt_swarm.swarm import REPLICA_FILE
+from tests.support.contributions import put
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 
@@ -160,6 +161,40 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         run.result(timeout=60)
         assert oracle.status().contributed_tokens > 0
         assert resting.state.round > followed
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> None:
+    """An oracle sees it in the text that it holds out, and rejects it; its own progress is as before."""
+    manifest, tokenizer = swarm_files(corpus)
+    manifest = manifest.model_copy(
+        update={"rounds": manifest.rounds.model_copy(update={"tokens_per_round": 12_800})}
+    )
+    parameters = list(GPT(manifest.model).parameters())
+    with (
+        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        Swarm.join(first.addresses, tmp_path / "honest", settings()) as honest,
+        Swarm.join(first.addresses, tmp_path / "hostile", settings()) as hostile,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        oracle = Oracle(honest, OracleSettings(corpus, device="cpu", held_out_blocks=2))
+        hostile.publish(now=True, state="training", round_tokens=6_400)
+        run = pool.submit(oracle.run, lambda _status: None)
+        wait_until(lambda: hostile.view.companions(hostile.state.digest, hostile.peer_id))
+        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 0.6, manifest)
+        before = hostile.state
+        for _ in range(3):  # the oracle may not have come that far
+            result = hostile.average(noise, 6_400, (honest.peer_id,)).result()
+            if result.reason != "no_group":
+                break
+        wait_until(lambda: oracle.status().last_round)
+        status = oracle.status()
+        oracle.stop()
+        run.result(timeout=60)
+        assert status.last_round is not None
+        assert (result.reason, status.last_round.reason) == ("rejected", "rejected")
+        assert honest.state == hostile.state == before
+        assert status.contributed_tokens == 0 < status.latest.loss_nats < 1.1 * status.first.loss_nats  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("nothing_left")
