@@ -1,6 +1,7 @@
 """Inner steps and rounds.
 
 collaborative   `CollaborativeOptimizer`
+due             when a round is to be ended, and with whom
 ending          the end of a round, in a thread beside the one that trains
 feedback        encodes contributions; what that loses is added to the next one
 costs           for how long rounds hold the trainer up

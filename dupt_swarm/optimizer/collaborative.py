@@ -12,10 +12,10 @@ from torch import Tensor, nn, optim
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.node.messages import RoundResult
-from dupt_swarm.node.progress import RoundProgress, round_progress
-from dupt_swarm.node.view import Peer
+from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
+from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.privacy.accountant import PrivacySpent
@@ -26,8 +26,6 @@ from dupt_swarm.swarm import Swarm
 from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
-# Shorter rounds would outrun oracles that are about to join.
-CATCH_UP_SECONDS = 5.0
 
 State = tuple[str, Tensor]
 """Digest and anchor of a replica state: fp32 ``[numel]`` on the CPU, not to be written."""
@@ -95,7 +93,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self.last_round: RoundResult | None = None
         self.rounds_done = 0
         self._published = 0.0
-        self._start_clocks()
+        self._due = Due(swarm)
         swarm.publish(now=True, state="training")
 
     def step(  # type: ignore[override]
@@ -173,8 +171,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     @property
     def progress(self) -> RoundProgress:
         """How full this round is."""
-        round = self._swarm.state.round
-        return round_progress(self._manifest, round, self._companions(), time.time(), self.round_tokens)
+        return self._due.progress(self._contribution)
 
     def follow(self) -> bool:
         """Take over the swarm's newer state, if there is one; between steps, and while paused."""
@@ -199,7 +196,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     def resume(self) -> None:
         """Steps come again."""
         self._speed.restart()
-        self._training_since = time.monotonic()  # time spent paused does not make the round due
+        self._due.resume()
         self._swarm.publish(now=True, state="training")
 
     def settle(self) -> None:
@@ -208,8 +205,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             return
         with self._costs.waiting():
             self.last_round = result = self._ending.result(meanwhile=self._judge_candidate)
-        now = time.monotonic()
-        self._obey(self._contribution.end(result, now, now - self._training_since))
+        self._obey(self._contribution.end(result, time.monotonic(), self._due.seconds))
         if result.state is not None:
             self.rounds_done += 1
             self._begin_round()
@@ -249,9 +245,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         if self._ending.done:
             self.settle()
         elif self._ending.under_way:
-            with self._costs.holding_up():
-                self._judge_candidate()
-        elif not self.follow() and self._is_due():
+            if self._swarm.candidate is not None:
+                with self._costs.holding_up():
+                    self._judge_candidate()
+        elif not self.follow() and not self.exhausted and self._due.now(self._contribution):
             self._end_round()
 
     def _judge_candidate(self) -> None:
@@ -261,36 +258,8 @@ class CollaborativeOptimizer(optim.Optimizer):
             before = swarm.state.digest, swarm.anchor
             swarm.judge(candidate[0], accepted=self._judge(self._contribution.sent_tokens, before, candidate))
 
-    def _companions(self) -> tuple[Peer, ...]:
-        """The other live oracles of this round.
-
-        Records lag a little behind, so those that ended the last round with us still count as here.
-        """
-        view, state = self._swarm.view, self._swarm.state
-        companions = view.companions(state.digest, self._swarm.peer_id)
-        missing = set(self._contribution.mates).difference(peer.peer_id for peer in companions)
-        return (*companions, *view.arriving(missing, state.round, state.digest, self._state_since))
-
-    def _is_due(self) -> bool:
-        """Whether to end the round now."""
-        now = time.monotonic()
-        elapsed = now - self._training_since
-        if now < self._contribution.retry_at or self.exhausted:
-            return False
-        if elapsed < CATCH_UP_SECONDS and self._stragglers():
-            return False
-        if elapsed >= self._manifest.rounds.max_round_seconds:
-            return True
-        # With a newer state on the way, this round is over for the others.
-        return self.progress.complete and not self._swarm.catching_up.fetching
-
-    def _stragglers(self) -> tuple[Peer, ...]:
-        """Oracles that are about to reach our state, as their records tell."""
-        known = {*self._contribution.mates, self._swarm.peer_id}  # the own record may lag too
-        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, known)
-
     def _end_round(self) -> None:
-        companions = tuple(peer.peer_id for peer in self._companions())
+        companions = tuple(peer.peer_id for peer in self._due.companions(self._contribution))
         sending = self._contribution.send()
         self._obey(sending)
         tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
@@ -320,13 +289,9 @@ class CollaborativeOptimizer(optim.Optimizer):
             self._costs.give_up()
 
     def _begin_round(self) -> None:
-        self._start_clocks()
+        self._due.begin()
         self._costs.end_round()
         self._publish(now=True)
-
-    def _start_clocks(self) -> None:
-        self._training_since = time.monotonic()
-        self._state_since = time.time()  # to compare with the times of records
 
     def _publish(self, now: bool = False) -> None:
         if not now and time.monotonic() - self._published < PUBLISH_SECONDS:

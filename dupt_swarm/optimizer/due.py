@@ -1,0 +1,68 @@
+"""When a round is to be ended, and with whom."""
+
+from __future__ import annotations
+
+import time
+
+from dupt_swarm.node.progress import RoundProgress, round_progress
+from dupt_swarm.node.view import Peer
+from dupt_swarm.optimizer.contribution import Contribution
+from dupt_swarm.swarm import Swarm
+
+# Shorter rounds would outrun oracles that are about to join.
+CATCH_UP_SECONDS = 5.0
+
+
+class Due:
+    """Knows since when this oracle trains from the present state."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        """Training begins."""
+        self._swarm, self._manifest = swarm, swarm.manifest
+        self.begin()
+
+    def begin(self) -> None:
+        """There is a new state to train from."""
+        self._training_since = time.monotonic()
+        self._state_since = time.time()  # to compare with the times of records
+
+    def resume(self) -> None:
+        """Time spent paused does not make the round due."""
+        self._training_since = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it trains from there."""
+        return time.monotonic() - self._training_since
+
+    def progress(self, contribution: Contribution) -> RoundProgress:
+        """How full the round is, with our ``contribution``."""
+        companions = self.companions(contribution)
+        round = self._swarm.state.round
+        return round_progress(self._manifest, round, companions, time.time(), contribution.tokens)
+
+    def companions(self, contribution: Contribution) -> tuple[Peer, ...]:
+        """The other live oracles of this round.
+
+        Records lag a little behind, so those that ended the last round with us still count as here.
+        """
+        view, state = self._swarm.view, self._swarm.state
+        companions = view.companions(state.digest, self._swarm.peer_id)
+        missing = set(contribution.mates).difference(peer.peer_id for peer in companions)
+        return (*companions, *view.arriving(missing, state.round, state.digest, self._state_since))
+
+    def now(self, contribution: Contribution) -> bool:
+        """Whether to end the round now, with this contribution."""
+        if time.monotonic() < contribution.retry_at:
+            return False
+        if self.seconds < CATCH_UP_SECONDS and self._stragglers(contribution):
+            return False
+        if self.seconds >= self._manifest.rounds.max_round_seconds:
+            return True
+        # With a newer state on the way, this round is over for the others.
+        return self.progress(contribution).complete and not self._swarm.catching_up.fetching
+
+    def _stragglers(self, contribution: Contribution) -> tuple[Peer, ...]:
+        """Oracles that are about to reach our state, as their records tell."""
+        known = {*contribution.mates, self._swarm.peer_id}  # the own record may lag too
+        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, known)
