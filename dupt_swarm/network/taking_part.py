@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.offences import Offences
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.attesting import attest_forever, newest
@@ -47,6 +48,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     """
     settings, manifest, membership = connection.settings, connection.manifest, connection.membership
     p2p, handshake = connection.p2p, connection.handshake
+    offences = Offences(manifest.swarm_id, membership, settings.offences)
     tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
     store = StateStore(manifest, connection.exchange, host.tell)
     memory, beginning = await _begin(connection, order, store)
@@ -54,7 +56,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
         connection.bandwidth.check(manifest, numel, others)
-    averager = await _open_averager(connection, host, numel)
+    averager = await _open_averager(connection, host, numel, offences)
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
     initial = [Address.of_peer(address).peer_id for address in settings.initial_peers]
@@ -110,7 +112,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     )
 
 
-async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:
+async def _open_averager(connection: Connection, host: Host, numel: int, offences: Offences) -> SwarmAverager:
     assert connection.settings.identity_path is not None
     membership = connection.membership
     means = Means(
@@ -122,7 +124,7 @@ async def _open_averager(connection: Connection, host: Host, numel: int) -> Swar
         bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
-    averager = SwarmAverager(means, membership, host.tell)
+    averager = SwarmAverager(means, membership, host.tell, offences.expose)
     await averager.open()
     return averager
 
