@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 
+from dupt_swarm.network.averaging.accusing import Accusing
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.offences import Offences
@@ -16,6 +17,7 @@ from dupt_swarm.network.joining.attesting import attest_forever, newest
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -49,6 +51,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     settings, manifest, membership = connection.settings, connection.manifest, connection.membership
     p2p, handshake = connection.p2p, connection.handshake
     offences = Offences(manifest.swarm_id, membership, settings.offences)
+    accusing = Accusing(p2p, manifest.swarm_id, offences)
+    await accusing.start()
     tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
     store = StateStore(manifest, connection.exchange, host.tell)
     memory, beginning = await _begin(connection, order, store)
@@ -78,7 +82,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     assert settings.role != "observer"
     node.announce(state=JOINED[settings.role])
     await open_up(connection.started, membership)
-    for work in _endless(node):
+    for work in (*_endless(node), ask_regularly(connection.gossip.partners, accusing.ask)):
         await stack.enter_async_context(background(work))
     return node
 

@@ -31,6 +31,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission.by_invitation import read_presented
 from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.network.averaging.accusing import Message
 from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
@@ -319,6 +320,13 @@ def _proofs() -> st.SearchStrategy[bytes]:
     return st.one_of(changed_bytes([_proof()]), msgpack_of(msgpack.unpackb(_proof())), pairs)
 
 
+def _read_message(data: bytes) -> None:
+    message = Message.read(data)
+    assert Message.read(message.pack()) == message
+    for each in message.proofs:
+        Proof.read(each, SWARM)
+
+
 def _polled() -> VoteMessage:
     return VoteMessage(roll="ab" * 20, vote="abcd", known=["c" * 64])
 
@@ -541,6 +549,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "rolls": lambda: Target(_rolls(), _read_roll),
     "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),
     "proofs": lambda: Target(_proofs(), lambda data: Proof.read(data, SWARM)),
+    "messages about proofs": lambda: Target(
+        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], [_proof()]]), _read_message
+    ),
     "who votes": lambda: Target(json_of(_polled().model_dump()), VoteMessage.model_validate_json),
     "votes told": lambda: Target(json_of(VotesMessage(votes=["abcd"]).model_dump()), _read_votes),
     "tables of voters": lambda: Target(
