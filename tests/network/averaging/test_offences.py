@@ -134,9 +134,10 @@ def test_when_all_places_are_taken(keys) -> None:
     assert circle.exposed == set(peers[:4])  # which costs no place
     assert known.wanted([name_of(peers[4])]) == []
     circle.voters = [peers[2], peers[4]]
-    assert known.wanted([name_of(peer) for peer in peers[3:]]) == [name_of(peers[4])]
     known.take(proofs_of(keys))
     assert set(known.proofs) == {peers[0], peers[2], peers[4]}
+    circle.voters = [peers[3]]
+    assert known.wanted([name_of(peer) for peer in peers[3:]]) == [name_of(peers[3])]
     circle.voters = [peers[3], peers[5]]
     known.take(proofs_of(keys))
     assert set(known.proofs) == {peers[2], peers[3], peers[4]}
