@@ -152,6 +152,7 @@ class Swarm:
                     wish,
                     identity_path=folder.identity,
                     address_book=folder.address_book,
+                    offences=folder.offences,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,

@@ -10,6 +10,7 @@ one of each may run on the same state folder. In each there is
                        manifest.json   canonical bytes
                        tokenizer.json
                        peers.json      addresses of peers met before
+                       offences.json   proofs against peers that have voted for two states
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
                        privacy.json    how many private contributions it has made, if it does
@@ -102,6 +103,11 @@ class SwarmFolder:
     def address_book(self) -> Path:
         """Peers met before."""
         return self.path / ADDRESS_BOOK_FILE
+
+    @property
+    def offences(self) -> Path:
+        """Proofs against peers that have voted for two states."""
+        return self.path / "offences.json"
 
     @property
     def revoked(self) -> Path:

@@ -7,15 +7,18 @@ import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 
+from dupt_swarm.network.averaging.accusing import Accusing
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.judgement import Judgement
+from dupt_swarm.network.averaging.offences import Offences
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.attesting import attest_forever, newest
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
+from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -48,6 +51,9 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     """
     settings, manifest, membership = connection.settings, connection.manifest, connection.membership
     p2p, handshake = connection.p2p, connection.handshake
+    offences = Offences(manifest.swarm_id, membership, settings.offences)
+    accusing = Accusing(p2p, manifest.swarm_id, offences)
+    await accusing.start()
     tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
     store = StateStore(manifest, connection.exchange, host.tell)
     memory, beginning = await _begin(connection, order, store)
@@ -55,7 +61,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
         connection.bandwidth.check(manifest, numel, others)
-    averager = await _open_averager(connection, host, numel)
+    averager = await _open_averager(connection, host, numel, offences)
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
     initial = [Address.of_peer(address).peer_id for address in settings.initial_peers]
@@ -78,7 +84,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     assert settings.role != "observer"
     node.announce(state=JOINED[settings.role])
     await open_up(connection.started, membership)
-    for work in _endless(node):
+    for work in (*_endless(node), ask_regularly(connection.gossip.partners, accusing.ask)):
         await stack.enter_async_context(background(work))
     return node
 
@@ -112,7 +118,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     )
 
 
-async def _open_averager(connection: Connection, host: Host, numel: int) -> SwarmAverager:
+async def _open_averager(connection: Connection, host: Host, numel: int, offences: Offences) -> SwarmAverager:
     assert connection.settings.identity_path is not None
     membership = connection.membership
     means = Means(
@@ -124,7 +130,7 @@ async def _open_averager(connection: Connection, host: Host, numel: int) -> Swar
         bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
-    averager = SwarmAverager(means, membership, host.tell)
+    averager = SwarmAverager(means, membership, host.tell, offences.expose)
     await averager.open()
     return averager
 

@@ -31,11 +31,13 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission.by_invitation import read_presented
 from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.network.averaging.accusing import Message
 from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
@@ -301,9 +303,28 @@ def _read_roll(data: bytes) -> None:
         )
 
 
-def _vote() -> bytes:
+def _vote(after: str = "b" * 64) -> Vote:
     peer, key = next(iter(_keys().items()))
-    return Vote.cast(Subject(SWARM, "ab" * 20, 3, STATE), "b" * 64, peer, key).data
+    return Vote.cast(Subject(SWARM, "ab" * 20, 3, STATE), after, peer, key)
+
+
+@functools.cache
+def _proof() -> bytes:
+    return Proof.of(_vote(), _vote("c" * 64)).data
+
+
+def _proofs() -> st.SearchStrategy[bytes]:
+    """Also of votes each of which is valid."""
+    votes = st.sampled_from([_vote().data, _vote("c" * 64).data, _vote("d" * 64).data])
+    pairs = st.lists(votes, max_size=3).map(lambda some: bytes(msgpack.packb(some)))
+    return st.one_of(changed_bytes([_proof()]), msgpack_of(msgpack.unpackb(_proof())), pairs)
+
+
+def _read_message(data: bytes) -> None:
+    message = Message.read(data)
+    assert Message.read(message.pack()) == message
+    for each in message.proofs:
+        Proof.read(each, SWARM)
 
 
 def _polled() -> VoteMessage:
@@ -526,7 +547,11 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "signed lists": lambda: Target(changed_bytes([_signed_list()]), SignedList.read),
     "who comes to end a round": lambda: Target(_joins(), JoinMessage.model_validate_json),
     "rolls": lambda: Target(_rolls(), _read_roll),
-    "votes": lambda: Target(changed_bytes([_vote()]), Vote.read),
+    "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),
+    "proofs": lambda: Target(_proofs(), lambda data: Proof.read(data, SWARM)),
+    "messages about proofs": lambda: Target(
+        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], [_proof()]]), _read_message
+    ),
     "who votes": lambda: Target(json_of(_polled().model_dump()), VoteMessage.model_validate_json),
     "votes told": lambda: Target(json_of(VotesMessage(votes=["abcd"]).model_dump()), _read_votes),
     "tables of voters": lambda: Target(

@@ -29,13 +29,14 @@ from tests.support.waiting import wait_until
 
 ORGANISER = Ed25519PrivateKey.generate()
 HOUR = 3600.0
-# One of each kind: an exchange of blobs, a stream, the DHT, gossip, rounds, dialling back.
+# One of each kind: an exchange of blobs, a stream, the DHT, gossip, rounds, proofs, dialling back.
 CALLS = (
     ("Exchange.rpc_index", StringValue(value="0" * 64)),
     ("Exchange.rpc_log", StringValue(value="")),
     ("DHTProtocol.rpc_ping", dht_pb2.PingRequest()),
     ("DHTProtocol.rpc_find", dht_pb2.FindRequest(keys=[bytes(20)])),
     ("Gossip.rpc_records", BytesValue(value=msgpack.packb([[], []]))),
+    ("Accusing.rpc_proofs", BytesValue(value=msgpack.packb([[], [], []]))),
     ("DialBack.rpc_dial_back", StringValue(value="[]")),
 )
 STREAM = ("Exchange.rpc_chunks", BytesValue(value=b'{"digest": "", "numbers": []}'))

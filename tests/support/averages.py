@@ -56,9 +56,6 @@ class Anybody:
     mates = ()
     electorate = Electorate()
 
-    def expose(self, peer_id: str) -> None:
-        """See `Companions`."""
-
     def can_be_called(self, peer_id: str) -> bool:
         """See `Companions`."""
         return bool(peer_id)

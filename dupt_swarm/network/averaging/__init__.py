@@ -21,6 +21,9 @@ group           who is in it, and who brings what
 votes           what members sign of the state that a round leads to
 polls           collects their votes
 judgement       asks the trainer whether to vote for it
+proof           two votes of one member that contradict each other
+offences        the proofs that this peer knows, also on disk
+accusing        passes them on
 evidence        whether a log entry is what its group signed
 agreement       which contributions count: one list, agreed once, whoever dies meanwhile
 session         one member's part in it, on the clock and over the network

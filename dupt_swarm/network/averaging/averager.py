@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
 from dupt_swarm.network.averaging.polls import Decision, Polls
@@ -12,6 +12,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.votes import Contradiction
 from dupt_swarm.node.messages import GroupFormed
 
 EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
@@ -25,13 +26,17 @@ class SwarmAverager:
     """
 
     def __init__(
-        self, means: Means, companions: Companions, tell: Callable[[GroupFormed], None] = lambda _: None
+        self,
+        means: Means,
+        companions: Companions,
+        tell: Callable[[GroupFormed], None] = lambda _: None,
+        expose: Callable[[Sequence[Contradiction]], None] = lambda _: None,
     ) -> None:
-        """``tell`` is called when a group is there, before anything is sent."""
+        """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
         self._me, self._tell = means.me, tell
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
         self._companions, self._rolls = companions, RollCall(means, companions)
-        self._polls = Polls(means, lambda: companions.electorate, companions.expose)
+        self._polls = Polls(means, lambda: companions.electorate, expose)
         self.searching = False
 
     @property

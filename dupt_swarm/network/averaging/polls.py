@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Box, Subject, Vote
+from dupt_swarm.network.averaging.votes import Box, Contradiction, Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
@@ -71,14 +71,14 @@ class Polls(ServicerBase):  # type: ignore[misc]
         self,
         means: Means,
         electorate: Callable[[], Electorate],
-        expose: Callable[[str], None] = lambda _: None,
+        expose: Callable[[Sequence[Contradiction]], None] = lambda _: None,
     ) -> None:
         """Begin.
 
         Args:
             means: to vote with.
             electorate: asked again and again, as who is there may change.
-            expose: hears the id of a peer that has signed votes for two states.
+            expose: hears of each peer that votes for two states, once.
         """
         self._p2p: P2P = means.p2p
         self._means, self._electorate, self._expose = means, electorate, expose
@@ -179,9 +179,8 @@ class Polls(ServicerBase):  # type: ignore[misc]
         exposed, before = set(box.contradictions), len(box.all)
         for vote in votes:
             box.add(vote)
-        for liar in box.contradictions.keys() - exposed:
-            logger.warning("%s has voted for two states: it is left out from now on", liar)
-            self._expose(liar)
+        if liars := box.contradictions.keys() - exposed:
+            self._expose([box.contradictions[liar] for liar in liars])
         if len(box.all) == before:
             return False
         self._news.set()

@@ -90,9 +90,6 @@ class Companions(Protocol):
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in a group."""
 
-    def expose(self, peer_id: str) -> None:
-        """This peer has signed what contradicts itself: it is left out from now on."""
-
     def can_be_called(self, peer_id: str) -> bool:
         """Whether others can call this peer, as far as is known."""
 

@@ -99,19 +99,23 @@ class Vote:
         return cls(subject, content.after, voter, data)
 
 
+Contradiction = tuple[Vote, Vote]
+"""Two votes of one peer for two states."""
+
+
 class Box:
     """The votes of one group, as they come in.
 
     Attributes:
         subject: what they are about.
         votes: by voter, the first one of each.
-        contradictions: two votes of one voter for different states, which prove that it lies.
+        contradictions: by voter, what proves that it lies.
     """
 
     def __init__(self, subject: Subject, members: Collection[str]) -> None:
         self.subject, self.members = subject, frozenset(members)
         self.votes: dict[str, Vote] = {}
-        self.contradictions: dict[str, tuple[Vote, Vote]] = {}
+        self.contradictions: dict[str, Contradiction] = {}
 
     def add(self, vote: Vote) -> None:
         """Take one.

@@ -44,6 +44,7 @@ class Connection:
         handshake: what the initial peers told.
         dht: a node of hivemind's DHT.
         membership: our record there, and those of the others.
+        gossip: tells others of those records, besides the DHT.
     """
 
     settings: NodeSettings
@@ -54,6 +55,7 @@ class Connection:
     handshake: Handshake
     dht: DHTNode
     membership: Membership
+    gossip: Gossip
 
     @property
     def p2p(self) -> P2P:
@@ -109,7 +111,7 @@ async def connect_to_swarm(
         await gossip.start()
     await gossip.begin()
     await stack.enter_async_context(background(gossip.ask_forever()))
-    return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership)
+    return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership, gossip)
 
 
 async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> Handshake:

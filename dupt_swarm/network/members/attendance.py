@@ -39,7 +39,7 @@ class Attendance:
         self.exposed: set[str] = set()
 
     def expose(self, peer: str) -> None:
-        """It has signed what contradicts itself; there is no way back while this process runs."""
+        """It has signed what contradicts itself; there is no way back."""
         if peer not in self.exposed:
             self.exposed.add(peer)
             self._refused["contradiction"] += 1

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -74,10 +74,7 @@ class Gossip(ServicerBase):  # type: ignore[misc]
 
     async def ask_forever(self) -> None:
         """Ask regularly."""
-        while True:
-            await asyncio.sleep(GOSSIP_SECONDS * random.uniform(0.5, 1.5))
-            with suppress(Exception):  # p2pd may be about to be replaced
-                await asyncio.gather(*map(self.ask, await self.partners()), return_exceptions=True)
+        await ask_regularly(self.partners, self.ask)
 
     async def partners(self) -> set[str]:
         """Whom to ask now; of those only known one that is connected, as libp2p would dial anybody.
@@ -118,6 +115,16 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         rows = self._records.rows
         random.shuffle(rows)  # whoever lacks more than fits in here is told the rest by others
         return (row for row in rows if row.expires > told.get(_name(row.subkey), 0.0) + STALE_SECONDS)
+
+
+async def ask_regularly(
+    partners: Callable[[], Awaitable[Collection[str]]], ask: Callable[[str], Awaitable[None]]
+) -> None:
+    """Every few seconds let ``ask`` ask those whom ``partners`` names then; whoever fails does so alone."""
+    while True:
+        await asyncio.sleep(GOSSIP_SECONDS * random.uniform(0.5, 1.5))
+        with suppress(Exception):  # p2pd may be about to be replaced
+            await asyncio.gather(*map(ask, await partners()), return_exceptions=True)
 
 
 def _packed(rows: Iterable[Row]) -> bytes:

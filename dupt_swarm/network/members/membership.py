@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Unpack
 
@@ -34,6 +35,8 @@ LEAVE_SECONDS = 2.0
 ATTEMPTS_MAX = 8
 # After a round that did harm so many are ended by voters alone: newcomers cannot stop a swarm by doing harm.
 WARY_ROUNDS = 8
+
+logger = logging.getLogger(__name__)
 
 
 class Membership:
@@ -204,7 +207,16 @@ class Membership:
         return self.attendance.mates
 
     def expose(self, peer_id: str) -> None:
-        """It has signed what contradicts itself: it is left out from now on."""
+        """It has signed what contradicts itself: it is left out from now on.
+
+        Should it be this peer, nothing that it does by itself helps: it trains on alone.
+        """
+        if peer_id == self.peer_id:
+            logger.error(
+                "this peer's identity has voted for two states, so that others leave it out for good; "
+                "let no two peers have one identity, and remove it to come as a newcomer"
+            )
+            return
         self.attendance.expose(peer_id)
 
     def can_be_called(self, peer_id: str) -> bool:

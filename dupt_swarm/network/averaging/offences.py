@@ -1,0 +1,183 @@
+"""The peers that have signed what contradicts itself, with the proofs, also on disk: there is no way back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Annotated, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import FileError
+from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.votes import Contradiction
+from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.replica.log_entry import Signed
+
+KEPT_MAX = 256
+FILE_BYTES_MAX = 1 << 21  # so many proofs of the greatest length have 1.4 MB as text
+NAME_BYTES = 8  # of a peer id's hash, to say against whom one has a proof
+NAMES_MAX = 8192
+
+logger = logging.getLogger(__name__)
+
+
+class Acquaintances(Protocol):
+    """Whom this peer deals with."""
+
+    @property
+    def voters(self) -> Collection[str]:
+        """Ids of those who vote on the state that follows."""
+
+    @property
+    def mates(self) -> Collection[str]:
+        """Ids of those who were in a group with this peer."""
+
+    def expose(self, peer_id: str) -> None:
+        """This peer has signed what contradicts itself: it is left out from now on."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    voters: Annotated[list[Signed], Field(max_length=KEPT_MAX)]
+    others: Annotated[list[Signed], Field(max_length=KEPT_MAX)]
+
+
+class Offences:
+    """The proofs that this peer knows, one against each offender; whoever is named by one is left out.
+
+    Keys cost nothing, and their owner may prove as much as it likes against each. So nobody's word fills the
+    places with strangers: of what others pass on, only that is taken which is about a voter or about somebody
+    who was in a group with this peer. A stranger harms nobody before it is one of these, and the proof is
+    offered again then. When all places are taken, a voter takes that of the newest who never was one: after
+    the first round one peer at most becomes a voter in a round, so nobody has many such keys. What finds no
+    place is acted on until this process ends, and not kept.
+    """
+
+    def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path | None = None) -> None:
+        """Read ``path`` if it exists, and leave those out against whom it has proofs; None: keep no file."""
+        self._swarm_id, self._acquaintances, self._path = swarm_id, acquaintances, path
+        self._voters: dict[str, Proof] = {}
+        self._others: dict[str, Proof] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    @property
+    def proofs(self) -> dict[str, Proof]:
+        """By offender."""
+        return self._voters | self._others
+
+    @property
+    def names(self) -> list[bytes]:
+        """Short names of the offenders."""
+        return list(map(name_of, self.proofs))
+
+    def find(self, names: Collection[bytes]) -> list[Proof]:
+        """The proofs against those of these names."""
+        return [proof for peer, proof in self.proofs.items() if name_of(peer) in names]
+
+    def wanted(self, names: Collection[bytes]) -> list[bytes]:
+        """Those of these names against whom this peer would take a proof."""
+        unknown = set(names).difference(self.names)
+        if not unknown:
+            return []
+        self._note_voters()
+        return [
+            name for peer in self._known if (name := name_of(peer)) in unknown and self._has_place_for(peer)
+        ]
+
+    def expose(self, contradictions: Iterable[Contradiction]) -> None:
+        """Votes that this peer was told in a group of its own."""
+        self._learn([Proof.of(*votes) for votes in contradictions])
+
+    def take(self, proofs: Iterable[Proof]) -> None:
+        """What others pass on; what is about strangers is dropped."""
+        known = self._known
+        self._learn([proof for proof in proofs if proof.offender in known])
+
+    @property
+    def _known(self) -> set[str]:
+        return {*self._acquaintances.voters, *self._acquaintances.mates}
+
+    def _learn(self, proofs: Iterable[Proof]) -> None:
+        """Leave the offenders out, and keep the proofs where there is a place."""
+        before = self.proofs
+        self._note_voters()
+        for proof in proofs:
+            if proof.offender not in self.proofs:
+                logger.warning("%s has voted for two states: it is left out from now on", proof.offender)
+                self._acquaintances.expose(proof.offender)
+                self._keep(proof)
+        if self.proofs != before:
+            self._save()
+
+    def _keep(self, proof: Proof) -> None:
+        if not self._has_place_for(proof.offender):
+            return
+        if proof.offender not in self._acquaintances.voters:
+            self._others[proof.offender] = proof
+            return
+        if len(self.proofs) >= KEPT_MAX:
+            self._others.popitem()
+        self._voters[proof.offender] = proof
+
+    def _note_voters(self) -> None:
+        """Who was none when it was exposed may have become one, where nobody knew."""
+        for peer_id in [peer for peer in self._others if peer in self._acquaintances.voters]:
+            self._voters[peer_id] = self._others.pop(peer_id)
+
+    def _has_place_for(self, peer_id: str) -> bool:
+        rivals = self._voters if peer_id in self._acquaintances.voters else self.proofs
+        return len(rivals) < KEPT_MAX
+
+    def _read(self, path: Path) -> None:
+        """Take what is in the file; one that is damaged is set aside, as it must not end a start."""
+        try:
+            if path.stat().st_size > FILE_BYTES_MAX:
+                raise ValueError("it is too long")
+            kept = _File.model_validate_json(path.read_bytes())
+            self._voters = self._checked(kept.voters)
+            self._others = self._checked(kept.others)
+            if len(self.proofs) > KEPT_MAX:
+                raise ValueError("there are too many proofs in it")
+        except (OSError, ValueError) as error:
+            self._voters, self._others = {}, {}
+            aside = path.with_name(f"{path.name}.damaged")
+            with contextlib.suppress(OSError):
+                path.replace(aside)
+            logger.warning(
+                "%s is damaged, and set aside as %s; others may tell again what it said: %s",
+                *(path, aside.name, error),
+            )
+        for peer_id in self.proofs:
+            self._acquaintances.expose(peer_id)
+        if self.proofs:
+            logger.info("known to have voted for two states, and left out: %d", len(self.proofs))
+
+    def _checked(self, texts: Iterable[str]) -> dict[str, Proof]:
+        proofs = (Proof.read(from_text(text), self._swarm_id) for text in texts)
+        return {proof.offender: proof for proof in proofs}
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        voters, others = (
+            [as_text(proof.data) for proof in some.values()] for some in (self._voters, self._others)
+        )
+        text = _File(voters=voters, others=others).model_dump_json(indent=1)
+        try:
+            write_atomically(self._path, lambda file: file.write_text(text))
+        except FileError as error:
+            logger.warning("who has voted for two states is not kept: %s", error)
+
+
+@functools.lru_cache(maxsize=NAMES_MAX)
+def name_of(peer_id: str) -> bytes:
+    """Short, to say against whom one has a proof."""
+    return hashlib.sha256(peer_id.encode()).digest()[:NAME_BYTES]

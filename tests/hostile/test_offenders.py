@@ -1,0 +1,61 @@
+"""A voter of a running swarm signs votes for two states, and somebody who has both goes to one peer."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from google.protobuf.wrappers_pb2 import BytesValue
+
+from dupt_swarm import Swarm
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.accusing import Message
+from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.members.identity import load_identity
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_tokenizer
+from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
+
+
+def proof_against(liar: Swarm, manifest: Manifest) -> bytes:
+    """What its owner can make of the identity in its folder."""
+    key = load_identity(liar.folder.identity)
+    subject = Subject(manifest.swarm_id, "ab" * 20, 1, "a" * 64)
+    votes = [Vote.cast(subject, digit * 64, liar.peer_id, key) for digit in "12"]
+    return Proof.of(*votes).data
+
+
+def has_exposed_one(peer: Swarm) -> bool:
+    return peer.traffic.refused.get("contradiction") == 1
+
+
+async def bring(address: str, proof: bytes) -> None:
+    """As a stranger, to the peer at this address."""
+    async with stranger_beside(address) as p2p:
+        request = BytesValue(value=Message(proofs=(proof,)).pack())
+        await p2p.call_protobuf_handler(peer_id_in(address), "Accusing.rpc_proofs", request, BytesValue)
+
+
+@pytest.mark.usefixtures("nothing_left", "quick_daemons")
+def test_evidence_lasts(tmp_path: Path) -> None:
+    """All leave the liar out, whoever was told first, and so does a node that was started again."""
+    tokenizer = small_tokenizer()
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+        honest, liar = cluster.oracles
+        cluster.end_round()  # from now on both vote
+        asyncio.run(bring(honest.addresses[0], proof_against(liar, manifest)))
+        for each in (honest, cluster.first):
+            wait_until(partial(has_exposed_one, each), "it is told")
+            assert each.folder.offences.exists()
+        os.kill(honest._node._link._process.pid, signal.SIGKILL)
+        wait_until(lambda: honest.restarts, "its node is replaced")
+        wait_until(lambda: "and left out: 1" in honest.folder.log.read_text(), "it has not forgotten")
+        wait_until(partial(has_exposed_one, honest), "nor counts twice")
+        wait_until(lambda: "others leave it out for good" in liar.folder.log.read_text(), "the liar knows")

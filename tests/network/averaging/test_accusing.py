@@ -1,0 +1,260 @@
+"""Proofs passed on between real nodes on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2PContext, P2PHandlerError
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, Message
+from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences, name_of
+from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
+from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.members import gossip
+from dupt_swarm.network.members.gossip import ask_regularly
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.replica.voters import PROBATION_ROUNDS, Voters
+from tests.support.sharing_groups import STATE, member_keys
+
+ONE, OTHER = "1" * 64, "2" * 64
+
+
+@dataclass
+class Accuser:
+    """A node with what it knows of offenders."""
+
+    member: Membership
+    offences: Offences
+    accusing: Accusing
+
+    @property
+    def peer_id(self) -> str:
+        return self.member.peer_id
+
+    @property
+    def exposed(self) -> set[str]:
+        return self.member.attendance.exposed
+
+    @property
+    def received(self) -> int:
+        return int(self.member._node.p2p.traffic.read().received)
+
+    @property
+    def refused(self) -> int:
+        return int(self.member._node.p2p.refused["form"])
+
+
+@pytest.fixture(scope="module")
+def liars() -> dict[str, RSAPrivateKey]:
+    """Keys of voters that lie."""
+    return member_keys(PROOFS_MAX + 2)
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest()
+
+
+@asynccontextmanager
+async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) -> AsyncIterator[list[Accuser]]:
+    """Nodes that know these voters; the last one answers as ``kind`` does."""
+    async with stations(count, manifest) as peers:
+        made = []
+        for number, peer in enumerate(peers):
+            member = Membership(manifest, peer.dht, peer.key)
+            member.voters = Voters(dict.fromkeys(voters, (PROBATION_ROUNDS, 1)))
+            offences = Offences(manifest.swarm_id, member)
+            here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
+            await here.start()
+            made.append(Accuser(member, offences, here))
+        yield made
+
+
+def votes_of(manifest, keys, place: int = 0) -> tuple[Vote, Vote]:
+    """A peer's votes for two states."""
+    peer, key = list(keys.items())[place]
+    subject = Subject(manifest.swarm_id, "ab" * 20, 3, STATE)
+    return Vote.cast(subject, ONE, peer, key), Vote.cast(subject, OTHER, peer, key)
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
+    """Whoever gets it leaves the offender out, and passes it on to who has seen nothing of it."""
+    liar = next(iter(liars))
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars) as (first, second, third):
+            first.offences.expose([votes_of(manifest, liars)])
+            await second.accusing.ask(first.peer_id)
+            await third.accusing.ask(second.peer_id)
+            for each in (first, second, third):
+                assert each.exposed == {liar}
+                assert liar not in each.member.voters_there
+                assert not each.member.admits(liar)
+                assert each.member._node.p2p.refused == {"contradiction": 1}
+
+    run(scenario)
+
+
+def test_who_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None:
+    """So a proof gets out also from a peer that nobody can call."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars, 2) as (first, second):
+            first.offences.expose([votes_of(manifest, liars)])
+            await first.accusing.ask(second.peer_id)
+            assert second.exposed == first.exposed == {next(iter(liars))}
+
+    run(scenario)
+
+
+def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
+    """Three nodes that ask one another know the same soon, though one of those asked is gone."""
+    monkeypatch.setattr(gossip, "GOSSIP_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars) as (first, second, third):
+            first.offences.expose([votes_of(manifest, liars, 0)])
+            third.offences.expose([votes_of(manifest, liars, 1)])
+
+            async def partners() -> list[str]:
+                return [next(iter(liars)), second.peer_id]
+
+            asking = [
+                asyncio.create_task(ask_regularly(partners, each.accusing.ask)) for each in (first, third)
+            ]
+            try:
+                while {len(each.exposed) for each in (first, second, third)} != {2}:
+                    await asyncio.sleep(0.1)
+            finally:
+                for task in asking:
+                    task.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
+
+    run(scenario)
+
+
+def test_what_is_known_is_not_sent_again(stations, manifest, liars) -> None:
+    """Two who know the same tell each other names only; what is too much for a message is told later."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars, 2) as (first, second):
+            for place in range(len(liars)):
+                first.offences.expose([votes_of(manifest, liars, place)])
+            for known in (PROOFS_MAX, len(liars)):
+                await second.accusing.ask(first.peer_id)
+                assert len(second.exposed) == known
+            before = second.received
+            await second.accusing.ask(first.peer_id)
+            assert second.received - before < 400
+
+    run(scenario)
+
+
+def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
+    """Nobody wants a proof against a key that has done nothing else; once it votes, all do."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, [], 2) as (first, second):
+            first.offences.expose([votes_of(manifest, liars)])
+            before = second.received
+            await second.accusing.ask(first.peer_id)
+            assert second.exposed == set()
+            assert second.received - before < 200
+            second.member.voters = Voters(dict.fromkeys(liars, (PROBATION_ROUNDS, 1)))
+            await second.accusing.ask(first.peer_id)
+            assert second.exposed == first.exposed
+
+    run(scenario)
+
+
+class Inventing(Accusing):
+    """Answers with proofs that prove nothing, and one that does."""
+
+    valid = b""
+
+    async def rpc_proofs(self, request: BytesValue, _context: P2PContext) -> BytesValue:
+        told = Message.read(request.value)
+        names = [name_of(peer) for peer in self._offences._acquaintances.voters]
+        if not told.wanted:
+            return BytesValue(value=Message(known=tuple(names)).pack())
+        bad = [self.valid[:-1] + b"\0", b"", 5, bytes(PROOF_BYTES_MAX + 1), None]
+        return BytesValue(value=msgpack.packb([[], [], [*bad, self.valid]]))
+
+
+Inventing.__name__ = Accusing.__name__  # as on the wire
+
+
+def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
+    """It is counted, and exposes nobody; the valid one beside it does."""
+    liar = next(iter(liars))
+    Inventing.valid = Proof.of(*votes_of(manifest, liars)).data
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars, 2, Inventing) as (first, second):
+            await first.accusing.ask(second.peer_id)
+            assert (first.exposed, first.refused) == ({liar}, 5)
+
+    run(scenario)
+
+
+class Raving(Accusing):
+    """Answers with no message at all."""
+
+    async def rpc_proofs(self, request: BytesValue, _context: P2PContext) -> BytesValue:
+        del request
+        return BytesValue(value=b"\xc0")
+
+
+Raving.__name__ = Accusing.__name__  # as on the wire
+
+
+def test_nonsense(stations, manifest, liars) -> None:
+    """An answer that is none is counted; a request that is none is answered with an error."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars, 2, Raving) as (first, second):
+            with pytest.raises(ValueError, match="not a message"):
+                await first.accusing.ask(second.peer_id)
+            assert first.refused == 1
+            stub = Accusing.get_stub(second.member._node.p2p, first.member._node.peer_id)
+            long = [b"x" * 8] * (KEPT_MAX + 1)
+            malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
+            for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
+                with pytest.raises(P2PHandlerError):
+                    await stub.rpc_proofs(BytesValue(value=msgpack.packb(tree)))
+
+    run(scenario)
+
+
+def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -> None:
+    """It goes on, and says in its log that others have left it out, and what to do."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, [], 1) as (accused,):
+            own = {accused.peer_id: load_identity(identities[0])}
+            accused.member.voters = Voters(dict.fromkeys(own, (PROBATION_ROUNDS, 1)))
+            accused.offences.take([Proof.of(*votes_of(manifest, own))])
+            assert accused.exposed == set()
+            assert "others leave it out for good" in caplog.text
+
+    run(scenario)
+
+
+def test_a_full_message_fits() -> None:
+    """The method's lengths have room for all that a message may have."""
+    full = Message((bytes(8),) * KEPT_MAX, (bytes(8),) * PROOFS_MAX, (bytes(PROOF_BYTES_MAX),) * PROOFS_MAX)
+    assert len(full.pack()) < METHODS["rpc_proofs"].reply - 64
+    assert METHODS["rpc_proofs"].request == METHODS["rpc_proofs"].reply
+    assert Message.read(full.pack()) == full
