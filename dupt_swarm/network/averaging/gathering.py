@@ -46,6 +46,7 @@ class Gathering:
         call: Call,
         known: Callable[[], Collection[str]],
         electorate: Callable[[], Electorate],
+        admits: Callable[[str], bool],
         rounds: Rounds,
     ) -> None:
         """Begin.
@@ -54,12 +55,13 @@ class Gathering:
             call: signs a roll.
             known: gives the ids of those who are at this state, as records show.
             electorate: gives whose votes on the round count.
+            admits: says whether a peer may be on the roll, also of one that has come when it still might.
             rounds: has the time limit.
         """
         self.roll: Roll | None = None
         self.awaited: Collection[str] | None = None
         self._call, self._known, self._rounds = call, known, rounds
-        self._electorate = electorate
+        self._electorate, self._admits = electorate, admits
         self._here: dict[str, _Arrival] = {}
         self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
@@ -97,7 +99,7 @@ class Gathering:
     def consider(self) -> None:
         """Call the roll if all have come, or if nobody is waited for any longer."""
         self._forget()
-        here = [arrival.statement for arrival in self._here.values()]
+        here = [arrival.statement for peer, arrival in self._here.items() if self._admits(peer)]
         all_here = self.awaited is not None and self._here.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return

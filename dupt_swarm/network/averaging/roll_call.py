@@ -216,7 +216,11 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
         if state not in self._gatherings:
             self._gatherings[state] = Gathering(
-                call, lambda: self._present(state), lambda: self._companions.electorate, self._manifest.rounds
+                call,
+                lambda: self._present(state),
+                lambda: self._companions.electorate,
+                self._companions.admits,
+                self._manifest.rounds,
             )
             others = [each for each in self._gatherings if each != state]
             if len(others) >= GATHERINGS_MAX:

@@ -243,7 +243,7 @@ class Membership:
 
     def _is_welcome(self, peer_id: str) -> bool:
         """Not a newcomer where one may have done harm; where nobody votes yet all are newcomers."""
-        return not self._wary or not len(self.voters) or peer_id in self.voters
+        return not self._wary or not len(self.voters) or peer_id in (*self.voters, self.peer_id)
 
     def _is_mate(self, tag: bytes) -> bool:
         try:

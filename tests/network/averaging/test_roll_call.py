@@ -218,10 +218,36 @@ def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
     return [Statement.make(SWARM, Claim(3, STATE, 10, peer), "", key) for peer, key in keys.items()]
 
 
-def gathering_of(keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = ()) -> Gathering:
+def gathering_of(
+    keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = (), barred: Collection[str] = ()
+) -> Gathering:
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
-    return Gathering(lambda those: Roll.call(me, key, those), lambda: known, Electorate, manifest.rounds)
+    return Gathering(
+        lambda those: Roll.call(me, key, those),
+        lambda: known,
+        Electorate,
+        lambda peer: peer not in barred,
+        manifest.rounds,
+    )
+
+
+def test_one_that_may_come_no_longer(make_manifest) -> None:
+    """It came when it still might, and is not on the roll that is called later."""
+    keys, manifest, barred = member_keys(3), make_manifest(), set[str]()
+    late, one, two = stated(keys)
+
+    async def scenario() -> None:
+        gathering = gathering_of(keys, manifest, barred=barred)
+        waiting = asyncio.create_task(gathering.answer(late))
+        await asyncio.sleep(0)
+        barred.add(late.maker)
+        gathering.awaited = [one.maker, two.maker]
+        found = await asyncio.gather(gathering.answer(one), gathering.answer(two))
+        assert [each and each.members for each in found] == [[one.maker, two.maker]] * 2
+        assert await waiting is None
+
+    asyncio.run(scenario())
 
 
 def test_a_member_that_fell_silent(make_manifest) -> None:
