@@ -11,7 +11,7 @@ from typing import Unpack
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.averaging.judgement import Judgement
-from dupt_swarm.network.averaging.rounds import WITHOUT_QUORUM, Rounds, accept
+from dupt_swarm.network.averaging.rounds import Rounds, accept
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.members.neighbours import Neighbours
@@ -110,8 +110,6 @@ class Participant:
             )
         else:
             logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
-            if outcome.reason in WITHOUT_QUORUM:
-                self.sync.failed()
         left = 0 if after is not None else order.tokens
         self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
         name = self.store.name if after is not None else None
@@ -192,7 +190,7 @@ class Participant:
         self._left.append(self.store.current)
         self.store.replace(state)
         self.memory.name(state)
-        self.connection.membership.voters = state.voters
+        self.connection.membership.reach(state.voters)
         self.sync.reached()
         self.serve()
 

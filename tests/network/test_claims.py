@@ -111,7 +111,7 @@ async def nothing_follows() -> None:
 
 def sync_of(peer: Peer, manifest, initial: Collection[str] = ()) -> StateSync:
     replaying = Replaying(manifest, peer.exchange, RoundLog(1, 0), peer.store.empty, always=True)
-    peer.member.voters = peer.store.current.voters
+    peer.member.reach(peer.store.current.voters)
     return StateSync(peer.store, peer.member, replaying, lambda _: None, initial)
 
 

@@ -50,6 +50,7 @@ class Membership:
         records: those that this peer knows, as they were signed.
         attendance: which of them rounds wait for.
         voters: of the state that this peer is at.
+        attempts: rounds in a row there that found no quorum.
     """
 
     def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
@@ -64,7 +65,7 @@ class Membership:
         self._changed = asyncio.Event()
         self._suspected: dict[str, float] = {}
         self._dead: dict[str, float] = {}
-        self._attempts, self._wary = 0, 0
+        self.attempts, self._wary = 0, 0
         self.living: tuple[Peer, ...] = ()
         self.at_work: frozenset[str] = frozenset()
         self.paused: frozenset[str] = frozenset()
@@ -181,11 +182,15 @@ class Membership:
         records only.
         """
         there, alone = self.voters_there, frozenset({self.peer_id})
-        return Electorate(alone if self._attempts >= ATTEMPTS_MAX and alone <= there else there)
+        return Electorate(alone if self.attempts >= ATTEMPTS_MAX and alone <= there else there)
+
+    def reach(self, voters: Voters) -> None:
+        """This peer is at another state now, and these vote on what follows."""
+        self.voters, self.attempts = voters, 0
 
     def note_attempt(self, *, found_quorum: bool, rejected: bool = False) -> None:
         """A round was tried; ``rejected``: voters have seen that it would do harm."""
-        self._attempts = 0 if found_quorum else self._attempts + 1
+        self.attempts = 0 if found_quorum else self.attempts + 1
         if rejected:
             self._wary = WARY_ROUNDS
         elif found_quorum:

@@ -57,7 +57,6 @@ class StateSync:
         self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self._initial = frozenset(initial)
         self._claims = Claims()
-        self._failures = 0
         self._far: set[str] = set()  # who claimed a state that no rounds can lead to
         self._claims.reach(self._mine)
         self.task: asyncio.Task[None] | None = None
@@ -65,11 +64,6 @@ class StateSync:
     def reached(self) -> None:
         """Our state is another one now."""
         self._claims.reach(self._mine)
-        self._failures = 0
-
-    def failed(self) -> None:
-        """No quorum was found for a round of ours."""
-        self._failures += 1
 
     def hear(self) -> None:
         """Read what is known of the others now."""
@@ -104,7 +98,7 @@ class StateSync:
 
     @property
     def _is_stalemate(self) -> bool:
-        return self._failures >= STALEMATE_ROUNDS
+        return self._member.attempts >= STALEMATE_ROUNDS
 
     @property
     def _initial_there(self) -> frozenset[str]:
