@@ -56,15 +56,27 @@ def product_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16 else torch.float32
 
 
-def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = None) -> None:
+def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = None) -> bool:
     """Compile ``model`` in place if ``flag`` says so; None: on CUDA, if a C compiler is there for Triton.
 
     Compilation happens in the first step. Names of parameters and of the state stay as they are.
+
+    Returns:
+        Whether it is compiled.
     """
     if flag is None:
         flag = device.type == "cuda" and _triton_works()
     if flag:
         model.compile()
+    return flag
+
+
+def as_written(compiled: bool) -> AbstractContextManager[object]:
+    """Inside, a model that is ``compiled`` runs as it was written.
+
+    For batches of one more shape, and for evaluation, it would be compiled anew, which takes up to a minute.
+    """
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def wait_for(device: torch.device) -> None:

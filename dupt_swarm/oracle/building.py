@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import nn
 
-from dupt_swarm.learning.device import maybe_compile
+from dupt_swarm.learning.device import as_written, maybe_compile
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
@@ -42,7 +42,8 @@ def build_trainer(
     sequences = at_once(swarm, settings, model, device)
 
     def measure(blocks: int) -> float:
-        return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
+        with as_written(compiled):
+            return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
 
     # What a private oracle votes would tell of its text.
     judge = (
@@ -51,8 +52,8 @@ def build_trainer(
         else None
     )
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), mechanism, judge)
-    compiled = settings.compile if objective.uniform else bool(settings.compile)
-    maybe_compile(model, device, compiled)
+    wanted = settings.compile if objective.uniform else bool(settings.compile)
+    compiled = maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences, swarm.peer_id)
     return Trainer(model, optimizer, batches, device, micro_batches), optimizer
 

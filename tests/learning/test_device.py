@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.device import autocast, choose_device, maybe_compile
+from dupt_swarm.learning.device import as_written, autocast, choose_device, maybe_compile
+from dupt_swarm.learning.strategies.flat import standing_at
 
 CPU = torch.device("cpu")
 
@@ -92,3 +95,28 @@ def test_compiling_keeps_the_names() -> None:
     model = nn.Linear(2, 2)
     maybe_compile(model, CPU, flag=True)
     assert list(model.state_dict()) == ["weight", "bias"]
+
+
+class Doubling(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+def test_a_compiled_model_as_it_was_written() -> None:
+    """For batches of another shape nothing is compiled again; its values are those of the parameters then."""
+    model = Doubling(2, 2)  # PyTorch's own modules are not compiled by themselves
+    compiled: list[torch.Size] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        compiled.append(inputs[-1].shape)
+        return graph
+
+    model.compile(backend=backend)
+    model(torch.ones(3, 2))
+    assert len(compiled) == 1
+    vector = torch.zeros(6)
+    with as_written(compiled=True), standing_at(vector, list(model.parameters())), torch.no_grad():
+        assert torch.equal(model(torch.ones(5, 2)), torch.zeros(5, 2))
+    assert len(compiled) == 1
+    assert not torch.equal(model(torch.ones(3, 2)), torch.zeros(3, 2))
+    assert len(compiled) == 1

@@ -10,6 +10,8 @@ from itertools import pairwise
 import msgpack
 
 DEPTH_MAX = 8
+# A list takes some ninety times as much memory as the byte that says that it begins.
+BYTES_MAX = 1 << 18
 SHORT_LIST = 0x90  # begins a list of less than 16, with its length
 PLAIN = (type(None), bool, int, float, str, bytes, list, dict)
 
@@ -18,8 +20,11 @@ def unpack(data: bytes) -> object:
     """The value that ``data`` stands for.
 
     Raises:
-        ValueError: not msgpack, an extension type, or lists and dictionaries nested deeper than `DEPTH_MAX`.
+        ValueError: not msgpack, an extension type, lists and dictionaries nested deeper than `DEPTH_MAX`, or
+            longer than whatever is read here may be.
     """
+    if len(data) > BYTES_MAX:
+        raise ValueError(f"msgpack of {len(data):,} bytes")
     value = msgpack.unpackb(data)
     level = [value]
     for _ in range(DEPTH_MAX):

@@ -21,6 +21,7 @@ from dupt_swarm.network.p2p.dht_messages import (
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
 from dupt_swarm.network.p2p.limits import STORED_MAX
+from dupt_swarm.network.p2p.plain_msgpack import BYTES_MAX, unpack
 
 KEY = bytes(20)
 TRUE = msgpack.packb(True)
@@ -155,6 +156,15 @@ def test_unequal_lists_and_too_many_entries() -> None:
 
 MANY = UNARY_BYTES_MAX - 100  # as many empty lists as a message has room for
 LONG_LIST = b"\xdd" + MANY.to_bytes(4, "big") + b"\x90" * MANY
+
+
+def test_msgpack_that_is_too_long_is_not_built() -> None:
+    """A list within lists takes many times the memory of what was sent; whatever is read so is short."""
+    assert unpack(msgpack.packb(bytes(BYTES_MAX - 10))) == bytes(BYTES_MAX - 10)
+    with pytest.raises(ValueError, match="msgpack of"):
+        unpack(bytes(BYTES_MAX + 1))
+
+
 FIELDS = msgpack.packb([1, 9e9])[1:]
 MILLIONS = {
     "entries": b"\x93" + FIELDS + LONG_LIST,
