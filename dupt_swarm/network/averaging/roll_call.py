@@ -108,7 +108,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
         self._unfit: set[str] = set()  # who did not coordinate there
-        self._had_turn: set[str] = set()  # who did, for nothing
+        self._had_turn: set[str] = set()  # who did: for nothing, if we look for a group there again
         self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
 
     async def open(self) -> None:
@@ -169,6 +169,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                     gathering.leave(self._me)
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
+                    self._had_turn.add(coordinator)
                     return roll
             # One who was late, or out of reach for a moment, has another chance.
             self._unfit, self._had_turn = set(), set()
