@@ -28,7 +28,7 @@ test-system: $(VENV)/installed
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then .ci/install-tools; fi
 	$(BIN)/pytest -m system
 
-# Ten minutes of a core, with other inputs each time; `make test` has some hundred of each kind.
+# Ten minutes of a core, with other inputs each time; `make test` has some dozens of each kind.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.hostile.fuzz --minutes 10
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dupt_swarm.replica.storage import load_state
+from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.chaos.swarm import PeerProcess, end
 from tests.support.namespaces import Host, Net, missing
 from tests.support.waiting import wait_until
@@ -29,8 +31,8 @@ def net() -> Iterator[Net]:
 class Half:
     """Some peers, each on a host of its own."""
 
-    def __init__(self, folder: Path, net: Net) -> None:
-        self._folder, self._net = folder, net
+    def __init__(self, folder: Path, net: Net, step_seconds: float = 0.1) -> None:
+        self._folder, self._net, self._step_seconds = folder, net, step_seconds
         self.hosts: list[Host] = []
         self.peers: list[PeerProcess] = []
 
@@ -39,6 +41,7 @@ class Half:
         host = self._net.host(name)
         peer = PeerProcess(self._folder / name, role, LISTEN, initial_peers)
         peer.wrap, peer.start_program = host.command, subprocess.Popen
+        peer.environment["DUPT_CHAOS_STEP_SECONDS"] = str(self._step_seconds)
         peer.start()
         self.hosts.append(host)
         self.peers.append(peer)
@@ -62,19 +65,20 @@ class Half:
 
     def digests(self, number: int) -> set[str]:
         """Of the states of round ``number`` here."""
+        return {digest for round, digest in self.states if round == number}
+
+    @property
+    def states(self) -> set[tuple[int, str]]:
+        """Round and digest of all states that any of its oracles has had."""
         events = [event for peer in self.oracles for event in peer.events("state")]
-        return {event["digest"] for event in events if event["round"] == number}
+        return {(event["round"], event["digest"]) for event in events}
 
 
 def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
     """Cut in two, both halves train on; when the cut is healed, all hold one state again."""
     one, other = Half(tmp_path, net), Half(tmp_path, net)
     try:
-        address = next(
-            address
-            for address in one.start("first", "bootstrap").joined()["addresses"]
-            if "/127." not in address
-        )
+        address = address_of(one.start("first", "bootstrap"))
         for half, names in ((one, ("a", "b")), (other, ("c", "d"))):
             for name in names:
                 half.start(name, "oracle", address)
@@ -93,6 +97,48 @@ def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None
         wait_until(lambda: whole.reaches(start + 2), "the halves have merged", 180)
     finally:
         end([*one.peers, *other.peers])
+
+
+def voters_of(first: PeerProcess) -> int:
+    """How many vote, as the newest checkpoint of the first peer says."""
+    saved = sorted(first.folder.rglob(REPLICA_FILE), key=lambda path: path.stat().st_mtime)
+    try:
+        return len(load_state(saved[-1]).voters) if saved else 0
+    except FileNotFoundError:  # an old one that was removed just now
+        return 0
+
+
+def address_of(first: PeerProcess) -> str:
+    """At which others call it."""
+    addresses: list[str] = first.joined()["addresses"]
+    return next(address for address in addresses if "/127." not in address)
+
+
+def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
+    """Of seven voters five and two are cut off from one another: both train on, and then all are at the
+    state of the five, of whom none has ever been at one of the two's."""
+    five, two, whole = (Half(tmp_path, net, step_seconds=0.5) for _ in range(3))
+    try:
+        first = five.start("first", "bootstrap")
+        address = address_of(first)
+        for half, names in ((five, "abcde"), (two, "fg")):
+            for name in names:
+                half.start(name, "oracle", address)
+            for peer in half.peers:
+                peer.joined()
+        whole.peers = [*five.peers, *two.peers]
+        wait_until(lambda: voters_of(first) == 7, "all seven vote", 240, pause=0.5)
+        net.cut(five.hosts, two.hosts)
+        start, before = whole.round, whole.states
+        wait_until(lambda: five.reaches(start + 3) and two.reaches(start + 3), "both train on", 180)
+        apart = two.states - five.states - before
+        assert apart, "the cut did not cut"
+        net.heal()
+        start = whole.round
+        wait_until(lambda: whole.reaches(start + 2), "all seven are at one state", 240)
+        assert five.states.isdisjoint(apart)
+    finally:
+        end(whole.peers or [*five.peers, *two.peers])
 
 
 def fill(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Fuzzing of what parses bytes from the network.
 
-    python -m tests.hostile.fuzz                         some hundred examples of each parser, always the same
+    python -m tests.hostile.fuzz --examples 200          of each parser, always the same
     python -m tests.hostile.fuzz --minutes 10 [PARSER …]   new ones for as long
 
 A line of JSON for each parser: its name, and what went wrong. A parser raises what its callers expect, within
@@ -26,19 +26,18 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.hostile.targets import TARGETS, Target
 
-EXAMPLES, EXAMPLES_AT_ONCE = 200, 2000
+EXAMPLES_AT_ONCE = 2000
 SECONDS = 2.0
 STATUS, PEAK_RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 GROWTH_BYTES_MAX = 32 << 20
-QUICK = settings(
-    max_examples=EXAMPLES,
+SAME = settings(
     derandomize=True,
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=False,
 )
-LONG = settings(QUICK, max_examples=EXAMPLES_AT_ONCE, derandomize=False)
+LONG = settings(SAME, max_examples=EXAMPLES_AT_ONCE, derandomize=False)
 
 
 class Hang(BaseException):
@@ -109,13 +108,16 @@ def main() -> None:
     """See above."""
     options = argparse.ArgumentParser()
     options.add_argument("parsers", nargs="*", metavar="PARSER")
-    options.add_argument("--minutes", type=float, default=0.0)
+    how_long = options.add_mutually_exclusive_group(required=True)
+    how_long.add_argument("--examples", type=int)
+    how_long.add_argument("--minutes", type=float)
     chosen = options.parse_args()
     signal.signal(signal.SIGPROF, _hang)
     torch.set_num_threads(1)
-    names, deadline = chosen.parsers or list(TARGETS), time.process_time() + 60 * chosen.minutes
-    if not chosen.minutes:
-        sys.exit(_any_tripped(names, QUICK))
+    names = chosen.parsers or list(TARGETS)
+    if chosen.examples:
+        sys.exit(_any_tripped(names, settings(SAME, max_examples=chosen.examples)))
+    deadline = time.process_time() + 60 * chosen.minutes
     while time.process_time() < deadline:
         if _any_tripped(names, LONG):
             sys.exit(1)

@@ -75,6 +75,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.system  # for its length; test_phantoms.py and test_bystanders.py show the parts
 @pytest.mark.usefixtures("nothing_left")
 def test_phantoms_at_a_bystanders_address(tmp_path: Path) -> None:
     """They cost three rounds their matchmaking, the bystander a few calls, and no round fails."""

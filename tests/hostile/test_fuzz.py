@@ -1,6 +1,6 @@
 """Whatever bytes come from the network: a parser reads them, or refuses them as its callers expect.
 
-`make fuzz` looks further, with other examples each time.
+`make test-system` looks further, and `make fuzz` with other examples each time.
 """
 
 import json
@@ -13,10 +13,10 @@ from tests.hostile.targets import TARGETS
 from tests.support.warm import Program
 
 
-@pytest.fixture(scope="module")
-def problems() -> dict[str, str]:
-    """Of each parser, found in a process of its own, as a parser may take that with it."""
-    command = [sys.executable, "-m", "tests.hostile.fuzz"]
+@pytest.fixture(scope="module", params=[50, pytest.param(200, marks=pytest.mark.system)])
+def problems(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Of each parser, in so many examples, found in a process of its own: a parser may take that with it."""
+    command = [sys.executable, "-m", "tests.hostile.fuzz", "--examples", str(request.param)]
     with Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             output, errors = process.communicate(timeout=240)

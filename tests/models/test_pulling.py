@@ -83,7 +83,7 @@ def test_a_donor_dies_in_the_middle(tmp_path: Path) -> None:
     shape = {"width": 256, "hidden_width": 1024, "layers": 4}
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, model=shape)
     with Cluster(tmp_path, manifest, list(GPT(manifest.model).parameters())) as swarm:
-        swarm._wait_for(swarm.first.state, at_work=0)
+        swarm.wait_for(swarm.first.state, at_work=0)
         wait_until(lambda: len(swarm.first.view.holders(swarm.first.state.digest)) == 3)
         victim = swarm.oracles[0]._node._link._process
         seen: list[Downloading] = []

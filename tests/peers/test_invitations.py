@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,40 +95,53 @@ def test_a_token_is_one_line_on_stdout(run: Path) -> None:
     assert "for 3 peers until" in done.stderr and "--invitation" in done.stderr
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_from_invitation_to_revocation(
-    run: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Strangers are told whom to ask, who is invited trains and comes back, and who is revoked is cut off."""
+@pytest.fixture
+def first(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> Iterator[str]:
+    """A first peer's address."""
+    del nothing_left
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "platform"))
-    first = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
+    peer = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
     try:
-        assert first.stdout is not None
-        about = json.loads(first.stdout.readline())
+        assert peer.stdout is not None
+        about = json.loads(peer.stdout.readline())
         assert "--invitation TOKEN" in about["join"]
-        _follow(run, about["addresses"][0], text, tmp_path)
+        yield about["addresses"][0]
     finally:
-        first.terminate()
-        first.communicate(timeout=30)
+        peer.terminate()
+        peer.communicate(timeout=30)
 
 
-def _follow(run: Path, address: str, text: Path, folder: Path) -> None:
-    to = ("--initial-peers", address)
+@pytest.fixture
+def join(first: str, text: Path, tmp_path: Path) -> Callable[..., tuple[str, ...]]:
+    """The arguments with which an oracle joins: ``join(name, …)``."""
 
-    def join(name: str, *more: str) -> tuple[str, ...]:
+    def arguments(name: str, *more: str) -> tuple[str, ...]:
         corpus = ("--corpus", str(text), *LISTEN, "--name", name)
-        return ("join", *to, *corpus, "--state-dir", str(folder / name), *more)
+        return ("join", "--initial-peers", first, *corpus, "--state-dir", str(tmp_path / name), *more)
 
+    return arguments
+
+
+def test_strangers_are_told_whom_to_ask(first: str, join: Callable[..., Any], tmp_path: Path) -> None:
+    """Every command that connects ends with exit code 12, and leaves nothing behind."""
+    to = ("--initial-peers", first)
     for done in (
         dupt_peer("status", *to),
-        dupt_peer("check", *to, *LISTEN, "--state-dir", str(folder / "nobody")),
-        dupt_model("pull", str(folder / "model"), *to),
+        dupt_peer("check", *to, *LISTEN, "--state-dir", str(tmp_path / "nobody")),
+        dupt_model("pull", str(tmp_path / "model"), *to),
         dupt_peer(*join("nobody")),
     ):
         assert done.returncode == 12, done.stderr
         assert "admits by invitation: ask its organiser" in done.stderr + done.stdout
-    assert not (folder / "nobody").exists() and not (folder / "model").exists()
+    assert not (tmp_path / "nobody").exists() and not (tmp_path / "model").exists()
 
+
+@pytest.mark.system  # for its length; hostile/test_invitations.py shows it of nodes
+def test_from_invitation_to_revocation(
+    run: Path, first: str, join: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Who is invited trains and comes back, and who is revoked is cut off."""
+    to = ("--initial-peers", first)
     organisers, ones, twos = (invite(run, "--uses", "2") for _ in range(3))
     oracles = [
         start(*join("one", "--invitation", ones["token"])),
@@ -142,7 +156,7 @@ def _follow(run: Path, address: str, text: Path, folder: Path) -> None:
         assert {"invitation": True}.items() <= {
             check["name"]: check["ok"] for check in json.loads(checked.stdout)["checks"]
         }.items()
-        pulled = dupt_model("pull", str(folder / "model"), *to, "--invitation", organisers["token"])
+        pulled = dupt_model("pull", str(tmp_path / "model"), *to, "--invitation", organisers["token"])
         assert pulled.returncode == 0, pulled.stderr
 
         oracles[0].terminate()

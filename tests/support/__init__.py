@@ -23,13 +23,14 @@ imports          what a module of ours imports
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
 invented         swarms as the monitor sees them, without peers
-driven_swarm     a first peer and two oracles whose rounds the test drives
+driven_swarm     a first peer and oracles whose rounds the test drives
 sharing_groups   groups that share their contributions, with their keys
 kept_rounds      rounds in a log, without a swarm that made them
 swarm_program    an oracle in a process of its own
 stranger         a peer with plain hivemind, which may send anything
 signed_records   records of peers that exist only as keys
 chaos/           swarms to be maltreated
+turncoats/       a voter that turns against the others
 namespaces       a network of its own, with routers that can be cut (root)
 prometheus       a watched swarm with a real Prometheus
 buildah          images without Docker (root)

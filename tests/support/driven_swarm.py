@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,14 +23,14 @@ from tests.support.waiting import wait_until
 
 
 class Cluster:
-    """A first peer and two oracles, whose trainers are this process."""
+    """A first peer and some oracles, whose trainers are this process."""
 
     def __init__(
         self,
         folder: Path,
         manifest: Manifest,
         parameters: list[Tensor],
-        names: tuple[str, str] = ("ada", "eve"),
+        names: tuple[str, ...] = ("ada", "eve"),
         organiser: Ed25519PrivateKey | None = None,
     ) -> None:
         """``names`` are the oracles'; the ``organiser`` invites them where the swarm admits by invitation."""
@@ -47,27 +49,24 @@ class Cluster:
                 settings("bootstrap", invitation=self.tokens["first"], revoked=self.revoked),
             )
         )
-        self.oracles: list[Swarm] = []
-        with ThreadPoolExecutor(2) as pool:
-            joined = [
-                pool.submit(
-                    Swarm.join,
-                    self.first.addresses,
-                    folder / name,
-                    settings(name=name, invitation=self.tokens[name]),
-                )
-                for name in names
-            ]
-            self.oracles = [self._stack.enter_context(future.result()) for future in joined]
+        self._folder, self.oracles = folder, list[Swarm]()
+        with ThreadPoolExecutor(len(names)) as pool:
+            for oracle in pool.map(self._join, names):
+                self.oracles.append(self._stack.enter_context(oracle))
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def add(self, name: str) -> Swarm:
+        """One more oracle."""
+        self.oracles.append(self._stack.enter_context(self._join(name)))
+        return self.oracles[-1]
+
     def end_round(self) -> StateName:
-        """Have both oracles average something; the state that all three hold afterwards."""
+        """Have all oracles average something; the state that everybody holds afterwards."""
         before = self.oracles[0].state
         for oracle in self.oracles:
             oracle.publish(now=True, state="training")
@@ -75,22 +74,33 @@ class Cluster:
             put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
             for oracle in self.oracles
         ]
-        self._wait_for(before, at_work=2)
-        ids = [oracle.peer_id for oracle in self.oracles]
+        self.wait_for(before)
         averaging = [
-            oracle.average(size, 640, (mate,))
-            for oracle, size, mate in zip(self.oracles, sizes, ids[::-1], strict=True)
+            oracle.average(size, 640, self.mates_of(oracle))
+            for oracle, size in zip(self.oracles, sizes, strict=True)
         ]
         assert len({one.result().state for one in averaging}) == 1
         after = self.oracles[0].state
         assert after.round == before.round + 1
-        self._wait_for(after, at_work=2)
-        wait_until(lambda: len(self.first.view.holders(after.digest)) == 3, "the first peer follows")
+        self.wait_for(after)
+        everybody = 1 + len(self.oracles)
+        wait_until(lambda: len(self.first.view.holders(after.digest)) == everybody, "the first peer follows")
         return after
 
-    def _wait_for(self, state: StateName, at_work: int) -> None:
+    def mates_of(self, oracle: Swarm) -> tuple[str, ...]:
+        """Ids of the other oracles."""
+        return tuple(other.peer_id for other in self.oracles if other is not oracle)
+
+    def wait_for(self, state: StateName, at_work: int | None = None) -> None:
+        """Wait until all oracles see each other at work at ``state``, or so many of them."""
+        expected = len(self.oracles) if at_work is None else at_work
+
+        def sees_them(oracle: Swarm) -> bool:
+            return len(oracle.view.companions(state.digest)) == expected
+
         for oracle in self.oracles:
-            wait_until(
-                lambda oracle=oracle: len(oracle.view.companions(state.digest)) == at_work,  # type: ignore[misc]
-                "the oracles see each other",
-            )
+            wait_until(partial(sees_them, oracle), "the oracles see each other")
+
+    def _join(self, name: str) -> Swarm:
+        mine = settings(name=name, invitation=self.tokens.get(name, ""))
+        return Swarm.join(self.first.addresses, self._folder / name, mine)

@@ -79,8 +79,6 @@ class SwarmAverager:
             decision = Decision(self._polls.alone(offer.round, offer.state, after))
         else:
             decision = await self._polls.certify(average.roll, after, accepted=accepted)
-            if not decision.votes:
-                self._rolls.failed(average.roll)
         if decision.votes:
             self._rolls.ended((offer.round, offer.state))
         return decision

@@ -105,7 +105,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
         self._unfit: set[str] = set()  # who did not coordinate there
-        self._had_turn: set[str] = set()  # who did, for nothing
+        self._had_turn: set[str] = set()  # who did: for nothing, if we look for a group there again
         self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
 
     async def open(self) -> None:
@@ -116,11 +116,6 @@ class RollCall(ServicerBase):  # type: ignore[misc]
     def ended(self, state: State) -> None:
         """The round that began with ``state`` has ended here: nobody is to end it again."""
         self._ended.append(state)
-
-    def failed(self, roll: Roll) -> None:
-        """The group of this roll found no quorum: the next one has another coordinator."""
-        if (roll.claim.round, roll.claim.state) == self._searched:
-            self._had_turn.add(roll.coordinator)
 
     async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """The roll, once it is called; an error for who brings nothing that this round could use."""
@@ -166,6 +161,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                     gathering.leave(self._me)
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
+                    self._had_turn.add(coordinator)
                     return roll
             # One who was late, or out of reach for a moment, has another chance.
             self._unfit, self._had_turn = set(), set()

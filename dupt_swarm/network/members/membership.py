@@ -154,9 +154,10 @@ class Membership:
         )
 
     def expected(self, companions: Iterable[str]) -> frozenset[str]:
-        """Those of the other live oracles that the next round waits for: voters whatever they did before."""
+        """Those of the other live oracles that the next round waits for."""
         welcome = frozenset(filter(self._is_welcome, companions))
-        return welcome.intersection(self.attendance.expected(welcome)) | (welcome & self.voters_there)
+        trusted = frozenset(self.attendance.expected(welcome))
+        return trusted if self._has_quorum else trusted | (welcome & self.voters_there)
 
     @property
     def at(self) -> tuple[int, str]:
@@ -231,8 +232,10 @@ class Membership:
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in the group of the next round."""
-        voter = peer_id in self.voters and peer_id not in self.attendance.exposed
-        return voter or (self._is_welcome(peer_id) and self.attendance.admits(peer_id))
+        if peer_id in self.attendance.exposed:
+            return False
+        needed = peer_id in self.voters and not self._has_quorum
+        return needed or (self._is_welcome(peer_id) and self.attendance.admits(peer_id))
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
@@ -245,6 +248,12 @@ class Membership:
             with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()
+
+    @property
+    def _has_quorum(self) -> bool:
+        """Whether voters who come to rounds, and bring something, are enough to decide without the others."""
+        reliable = {peer for peer in self.voters_there if self.attendance.trusts(peer)}
+        return bool(self.voters_there) and self.electorate.is_quorum(reliable, reliable)
 
     def _is_welcome(self, peer_id: str) -> bool:
         """Not a newcomer where one may have done harm; where nobody votes yet all are newcomers."""

@@ -106,6 +106,21 @@ def test_strangers_do_not_coordinate(stations, manifest) -> None:
     run(scenario)
 
 
+def test_who_has_coordinated_for_nothing(stations, manifest) -> None:
+    """Whoever comes again at the same state, whatever became of the first group, has another coordinator."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            coordinators = []
+            for _ in ids:
+                [coordinator] = {each.coordinator for each in await assemble(rolls, STATE, ids)}
+                coordinators.append(coordinator)
+            assert sorted(coordinators) == sorted(ids)
+
+    run(scenario)
+
+
 def test_who_cannot_be_called_does_not_coordinate(stations, manifest) -> None:
     """Members behind routers ask, and are on the roll like all others."""
 

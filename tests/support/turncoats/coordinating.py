@@ -1,0 +1,69 @@
+"""What a hostile voter does when it coordinates: it has the statements of all, and answers as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2PContext
+
+from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
+from dupt_swarm.network.averaging.statement import Statement
+from tests.support.turncoats.orders import Orders
+
+NOT_YET_SECONDS = 0.5
+
+PAIRS, EACH_WITH_ME, WITHOUT_ONE = "pairs", "each with me", "without one"
+NOT_YET, ERRORS = "not yet", "errors"
+
+
+def prepare(orders: Orders) -> None:
+    """Be ready to do it."""
+    rolls = {PAIRS: _pair_of, EACH_WITH_ME: _with_me, WITHOUT_ONE: _all_but_first}
+    attacks = {name: _calling(chosen) for name, chosen in rolls.items()}
+    orders.change(RollCall, "rpc_join", {**attacks, NOT_YET: _put_off, ERRORS: _refuse})
+
+
+def _calling(chosen: Callable[[Roll, str, str], Sequence[Statement]]) -> Callable[..., Any]:
+    """The attack that tells each member a roll of its own: those ``chosen`` of the true one."""
+
+    async def join(
+        real: Callable[..., Any], rolls: RollCall, request: BytesValue, context: P2PContext
+    ) -> BytesValue:
+        reply, member = await real(rolls, request, context), str(context.remote_id)
+        roll = rolls._read_roll(reply.value)
+        if roll is not None:
+            statements = chosen(roll, rolls._me, member)
+            on_it = member in {each.maker for each in statements}
+            roll = Roll.call(rolls._me, rolls._means.key, statements) if on_it else None
+        return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
+
+    return join
+
+
+def _pair_of(roll: Roll, me: str, member: str) -> Sequence[Statement]:
+    others = [each for each in roll.statements if each.maker != me]
+    place = [each.maker for each in others].index(member) // 2 * 2
+    return others[place : place + 2]
+
+
+def _with_me(roll: Roll, me: str, member: str) -> Sequence[Statement]:
+    return [each for each in roll.statements if each.maker in (me, member)]
+
+
+def _all_but_first(roll: Roll, me: str, member: str) -> Sequence[Statement]:
+    del member
+    first = next(each for each in roll.statements if each.maker != me)
+    return [each for each in roll.statements if each is not first]
+
+
+async def _put_off(*_: object) -> BytesValue:
+    await asyncio.sleep(NOT_YET_SECONDS)
+    return BytesValue(value=RollMessage().model_dump_json().encode())
+
+
+async def _refuse(*_: object) -> BytesValue:
+    raise ValueError("not with me")

@@ -1,0 +1,50 @@
+"""What the hostile node shall do now: the test writes it into a file, the node reads it at each call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "DUPT_TEST_ORDERS"  # the file
+
+
+class Orders:
+    """The attack that is ordered, by name; nothing is one too: to behave."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @classmethod
+    def here(cls) -> Orders:
+        """Those of this process."""
+        return cls(Path(os.environ[VARIABLE]))
+
+    def give(self, attack: str = "") -> None:
+        """From now on ``attack``."""
+        new = self._file.with_suffix(".new")
+        new.write_text(attack)
+        new.replace(self._file)
+
+    @property
+    def attack(self) -> str:
+        """The present one."""
+        return self._file.read_text() if self._file.exists() else ""
+
+    def change(self, owner: type, name: str, attacks: dict[str, Callable[..., Any]]) -> None:
+        """``owner.name`` is another method during each of ``attacks``, which get the real one first.
+
+        It keeps its name and its signature, which hivemind reads.
+        """
+        real = getattr(owner, name)
+
+        @functools.wraps(real)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            attack = attacks.get(self.attack)
+            return real(*args, **kwargs) if attack is None else attack(real, *args, **kwargs)
+
+        method.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
+        setattr(owner, name, method)

@@ -1,0 +1,60 @@
+"""What a hostile voter does with its contribution, where contributions are shared."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2PContext
+
+from dupt_swarm.network.p2p.plain_json import load
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.contribution import CONTRIBUTION
+from tests.support.turncoats.orders import Orders
+
+WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
+
+
+def prepare(orders: Orders) -> None:
+    """Be ready to do it."""
+    attacks = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
+    orders.change(Exchange, "rpc_chunks", {name: _of_contributions(each) for name, each in attacks.items()})
+
+
+def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Callable[..., Any]:
+    """What ``attack`` makes of each chunk of a contribution, by its number, for a peer; None: no more."""
+
+    async def chunks(
+        real: Callable[..., Any], exchange: Exchange, request: BytesValue, context: P2PContext
+    ) -> AsyncIterator[BytesValue]:
+        wanted = load(request.value)
+        blob = exchange._find(wanted["digest"])
+        hostile = blob is not None and blob.index.header.get("kind") == CONTRIBUTION
+        numbers = iter(dict.fromkeys(wanted["numbers"]))
+        async for reply in real(exchange, request, context):
+            given = attack(next(numbers), reply.value, str(context.remote_id)) if hostile else reply.value
+            if given is None:
+                return
+            yield BytesValue(value=given)
+
+    return chunks
+
+
+def _withhold(number: int, chunk: bytes, peer: str) -> bytes | None:
+    del peer
+    return None if number else chunk
+
+
+def _give_some(number: int, chunk: bytes, peer: str) -> bytes | None:
+    return chunk if _is_chosen(peer) else _withhold(number, chunk, peer)
+
+
+def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
+    del number
+    return chunk if _is_chosen(peer) else chunk[::-1]
+
+
+def _is_chosen(peer: str) -> bool:
+    """Every other peer, by its id."""
+    return sum(peer.encode()) % 2 == 0
