@@ -52,6 +52,7 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
     yield metrics.AVERAGING_ROUNDS_FAILED, _by_label(totals.failed)
     yield metrics.REJECTED_CONTRIBUTIONS, _by_label(totals.rejected)
     yield metrics.INVALID_RECORDS, _by_label(totals.refused)
+    yield metrics.REFUSED_MESSAGES, _by_label(totals.refused_messages)
 
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:

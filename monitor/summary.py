@@ -20,6 +20,7 @@ from monitor.chart import thinned
 from monitor.health import Check, check_health
 from monitor.history import History, Point
 from monitor.samples import clean
+from monitor.tally import Totals
 from monitor.watcher import Snapshot
 
 PEERS_LISTED_MAX = 30
@@ -123,6 +124,14 @@ class PeersSummary(_Part):
     unlisted: int = Field(description="how many more there are")
 
 
+class RefusedSummary(_Part):
+    """What was refused since the monitor watches, by reason; what was not is left out."""
+
+    messages: dict[str, int] = Field(description="of others, and calls and entries, by peers")
+    contributions: dict[str, int] = Field(description="left out of an average, by peers")
+    records: dict[str, int] = Field(description="by the monitor, at each reading")
+
+
 class Summary(_Part):
     """Version 1 of the public shape: fields may be added to it, none removed or changed in meaning."""
 
@@ -143,6 +152,7 @@ class Summary(_Part):
     sample: SampleSummary | None = Field(description="of the newest state that has one; null: none")
     peers: PeersSummary
     health: list[Check]
+    refused: RefusedSummary
     history: dict[str, list[int | float | None]] = Field(
         description=f"columns of at most {HISTORY_MAX} points since the monitor started, oldest first"
     )
@@ -176,6 +186,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         sample=_sample(view),
         peers=_peers(view, speeds),
         health=check_health(snapshot, view, now),
+        refused=_refused(snapshot.totals),
         history=columns(history.points),
     )
 
@@ -200,6 +211,20 @@ def _round(snapshot: Snapshot, view: View, history: History) -> RoundSummary:
         target_tokens=int(progress.target),
         ratio=progress.ratio,
         since=since,
+    )
+
+
+def _refused(totals: Totals) -> RefusedSummary:
+    kinds = {
+        "messages": totals.refused_messages,
+        "contributions": totals.rejected,
+        "records": totals.refused,
+    }
+    return RefusedSummary(
+        **{
+            kind: {reason: count for reason, count in counts.items() if count}
+            for kind, counts in kinds.items()
+        }
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.node.reasons import FAILURES, REFUSALS, REJECTIONS, by_reason
+from dupt_swarm.node.reasons import FAILURES, REFUSALS, REFUSED_MESSAGES, REJECTIONS, by_reason
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
 
@@ -37,6 +37,7 @@ class Totals(BaseModel):
         failed: rounds that did not, by reason.
         rejected: contributions that peers left out of an average, by reason.
         refused: records that the monitor's node did not believe, by reason.
+        refused_messages: messages of others, and what was in them, that peers refused, by reason.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -48,6 +49,7 @@ class Totals(BaseModel):
     failed: ByReason = Field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
     rejected: ByReason = Field(default_factory=lambda: dict.fromkeys(REJECTIONS, 0))
     refused: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
+    refused_messages: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSED_MESSAGES, 0))
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class _Counts:
     failed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    refused_messages: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, record: PeerRecord) -> _Counts:
@@ -74,6 +77,7 @@ class _Counts:
             averaged=record.averaged_rounds,
             failed=Counter(by_reason(record.failures, FAILURES)),
             rejected=Counter(by_reason(record.rejections, REJECTIONS)),
+            refused_messages=Counter(by_reason(record.refused, REFUSED_MESSAGES)),
         )
 
     def since(self, before: _Counts) -> _Counts:
@@ -83,6 +87,7 @@ class _Counts:
             _increases(before.failed, self.failed),
             _increases(before.rejected, self.rejected),
             _increases(before.refused, self.refused),
+            _increases(before.refused_messages, self.refused_messages),
         )
 
     def __add__(self, other: _Counts) -> _Counts:
@@ -91,6 +96,7 @@ class _Counts:
             self.failed + other.failed,
             self.rejected + other.rejected,
             self.refused + other.refused,
+            self.refused_messages + other.refused_messages,
         )
 
 
@@ -146,6 +152,7 @@ class Tally:
             "failed": _sum(before.failed, increases.failed, FAILURES),
             "rejected": _sum(before.rejected, increases.rejected, REJECTIONS),
             "refused": _sum(before.refused, increases.refused, REFUSALS),
+            "refused_messages": _sum(before.refused_messages, increases.refused_messages, REFUSED_MESSAGES),
         }
 
     def _position(self, view: View) -> dict[str, object]:

@@ -79,7 +79,7 @@ def command(
     if any(map(_knows_costs, view.oracles)):
         console.print()
         console.print(cost_table(view))
-    for line in sample_lines(view):
+    for line in (*refusal_lines(view), *sample_lines(view)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -109,6 +109,15 @@ def cost_table(view: View) -> Table:
     for peer in filter(_knows_costs, view.oracles):
         table.add_row(*(escape(one_line(cell)) for cell in _costs(peer)))
     return table
+
+
+def refusal_lines(view: View) -> list[str]:
+    """What the peers have refused of others, if anything, after an empty line."""
+    lines = [
+        f"{kind} refused since each peer started: {words.reasons(counts)}"
+        for kind, counts in view.refusals.items()
+    ]
+    return ["", *lines] if lines else []
 
 
 def sample_lines(view: View) -> list[str]:

@@ -100,6 +100,12 @@ INVALID_RECORDS = _swarm(
     "Records that the monitor rejected, counted at each reading.",
     "reason",
 )
+REFUSED_MESSAGES = _swarm(
+    "refused_messages_total",
+    "counter",
+    "What peers refused of others' messages, calls and entries.",
+    "reason",
+)
 
 CHECKPOINT_ROUND = _swarm("checkpoint_round", "gauge", "Round of the newest checkpoint on any peer's disk.")
 CHECKPOINT_TIMESTAMP = _swarm("checkpoint_timestamp_seconds", "gauge", "When that checkpoint was written.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dupt_swarm.command_line.printable import as_name
-from dupt_swarm.node.reasons import FAILURES, REJECTIONS
+from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
 from dupt_swarm.settings import DATASET_PATTERN
 
 Role = Literal["oracle", "bootstrap", "evaluator"]
@@ -96,6 +96,11 @@ class PeerRecord(BaseModel):
     )
     rejections: tuple[SmallCount, ...] = Field(
         default=(), max_length=len(REJECTIONS), description="contributions, in the order of REJECTIONS"
+    )
+    refused: tuple[SmallCount, ...] = Field(
+        default=(),
+        max_length=len(REFUSED_MESSAGES),
+        description="messages of others, and what was in them, in the order of REFUSED_MESSAGES",
     )
     checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
     checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")

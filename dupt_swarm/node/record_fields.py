@@ -75,6 +75,7 @@ class RecordFields(TypedDict, total=False):
     averaged_rounds: int
     failures: tuple[int, ...]
     rejections: tuple[int, ...]
+    refused: tuple[int, ...]
     checkpoint_round: int | None
     checkpoint_time: float
     heldout_accuracy: float | None

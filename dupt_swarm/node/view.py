@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from dupt_swarm.manifest import Limits, Manifest
+from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, by_reason
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord
 
 
@@ -106,6 +107,16 @@ class View:
         return statistics.median(known) if known else None
 
     @property
+    def refusals(self) -> dict[str, dict[str, int]]:
+        """What these peers have refused since each started, by kind and reason; what is zero is left out."""
+        kinds = {
+            "messages": [by_reason(peer.record.refused, REFUSED_MESSAGES) for peer in self.peers],
+            "contributions": [by_reason(peer.record.rejections, REJECTIONS) for peer in self.peers],
+        }
+        sums = {kind: sum(map(Counter, counts), Counter[str]()) for kind, counts in kinds.items()}
+        return {kind: dict(found) for kind, found in sums.items() if found}
+
+    @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
         newest = max(self.peers, key=self._rank_of, default=None)
@@ -174,6 +185,7 @@ class View:
             "round": agreed.record.round if agreed else 0,
             "loss": self.loss(manifest.limits),
             "tokens_total": agreed.record.swarm_tokens if agreed else 0,
+            "refused": self.refusals,
             "peers": [peer.to_json() for peer in self.peers],
         }
 

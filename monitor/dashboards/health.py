@@ -40,9 +40,10 @@ HEALTH = Row(
         ),
         stacked(
             "Rejected",
-            "Contributions that peers left out of an average, and records that the monitor rejected, by "
-            "reason, over 15 minutes.",
+            "Contributions that peers left out of an average, messages, calls and entries that they refused, "
+            "and records that the monitor rejected, by reason, over 15 minutes.",
             Query("increase({0}[15m]) > 0", swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
+            Query("increase({0}[15m]) > 0", swarm.REFUSED_MESSAGES, legend="message: {{reason}}"),
             Query("increase({0}[15m]) > 0", swarm.INVALID_RECORDS, legend="record: {{reason}}"),
             unit="none",
             empty="None",

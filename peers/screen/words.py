@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dupt_swarm.command_line.printable import one_line
@@ -96,6 +97,11 @@ def privacy(spent: PrivacySpent) -> str:
     limit = "" if spent.limit is None else f" of {spent.limit:g}"
     made = plural(spent.contributions, "contribution")
     return f"ε {spent.epsilon:.2f}{limit} at δ {spent.delta:g} after {made}"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """Such as ``rate 12, form 2``, the most frequent first."""
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda c: -c[1]))
 
 
 def sample(prompt: str, text: str) -> str:

@@ -54,6 +54,9 @@ def test_evidence_lasts(tmp_path: Path) -> None:
         for each in (honest, cluster.first):
             wait_until(partial(has_exposed_one, each), "it is told")
             assert each.folder.offences.exists()
+        # Whoever looks at the swarm can read it.
+        told = {"contradiction": 2}
+        wait_until(lambda: told.items() <= cluster.first.view.refusals.get("messages", {}).items())
         os.kill(honest._node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: honest.restarts, "its node is replaced")
         wait_until(lambda: "and left out: 1" in honest.folder.log.read_text(), "it has not forgotten")

@@ -3,6 +3,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from email.message import Message
 from html.parser import HTMLParser
 from http.client import HTTPResponse
@@ -139,6 +140,17 @@ def test_what_rounds_cost() -> None:
     without = site_of(seen(peer("a"), first)).page()
     assert "What rounds cost" not in without
     assert Tags(without).tags.count(("div", {"class": "place", "id": "costs", "data-live": None})) == 1
+
+
+def test_what_was_refused() -> None:
+    """By kind and reason, the most frequent first, once there is anything."""
+    snapshot = seen(peer("a"))
+    totals = snapshot.totals.model_copy(
+        update={"refused_messages": {"rate": 3, "form": 1200, "size": 0}, "rejected": {"not_finite": 1}}
+    )
+    text = " ".join(Tags(site_of(replace(snapshot, totals=totals)).page()).text.split())
+    assert "1,203 messages refused: form 1,200, rate 3 1 contribution refused: not finite 1" in text
+    assert "refused" not in Tags(site_of(snapshot).page()).text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_public_shape() -> None:
     assert keys(data) == {
         *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
         *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "sample", "peers"),
-        *("health", "history", "objective"),
+        *("health", "history", "objective", "refused"),
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
@@ -59,6 +59,7 @@ def test_public_shape() -> None:
         *("last_seen", "round_sent_bytes", "round_received_bytes", "utilization", "round_waiting_seconds"),
         "waiting_seconds",
     }
+    assert keys(data["refused"]) == {"messages", "contributions", "records"}
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}
 

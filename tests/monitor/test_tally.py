@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from dupt_swarm.node.reasons import FAILURES, REJECTIONS, in_order
+from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS, in_order
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
 from monitor.tally import (
@@ -54,6 +54,15 @@ def test_churn() -> None:
     assert tally.totals.rejected["norm"] == 7
     tally.add(View(4.0, (peer("a", rejections=in_order({"norm": 2}, REJECTIONS)),)))
     assert tally.totals.rejected["norm"] == 9
+
+
+def test_refused_messages() -> None:
+    """Peers' counts are summed as they rise."""
+    tally = Tally()
+    for number in range(3):
+        refused = in_order({"rate": 2 * number, "contradiction": 1}, REFUSED_MESSAGES)
+        tally.add(View(1.0 + number, (peer("a", refused=refused), peer("b", refused=refused))))
+    assert tally.totals.refused_messages == dict.fromkeys(REFUSED_MESSAGES, 0) | {"rate": 8}
 
 
 def test_nobody_can_inflate_the_counters() -> None:

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from dupt_swarm.manifest import Limits
 from dupt_swarm.node.progress import round_progress
+from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, in_order
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
 
@@ -167,9 +168,22 @@ def test_json_shape(manifest, make_peer) -> None:
         "round": 7,
         "loss": 2.0,
         "tokens_total": 9,
+        "refused": {},
     }
     assert [set(peer) for peer in tree["peers"]] == [{"peer_id", *PeerRecord.model_fields}]
     assert (tree["peers"][0]["peer_id"], tree["peers"][0]["name"]) == ("a", "Ä")
+
+
+def test_refusals(make_peer) -> None:
+    """What all peers have refused is summed by kind and reason; what nobody has is not there."""
+    messages = [in_order(counts, REFUSED_MESSAGES) for counts in ({"rate": 2, "form": 1}, {"rate": 3})]
+    contributions = in_order({"norm": 4}, REJECTIONS)
+    view = View(
+        5.0,
+        (make_peer("a", refused=messages[0]), make_peer("b", refused=messages[1], rejections=contributions)),
+    )
+    assert view.refusals == {"messages": {"rate": 5, "form": 1}, "contributions": {"norm": 4}}
+    assert View(5.0, (make_peer("a"),)).refusals == {}
 
 
 def test_json_of_nobody(manifest) -> None:
@@ -179,6 +193,7 @@ def test_json_of_nobody(manifest) -> None:
         "round": 0,
         "loss": None,
         "tokens_total": 0,
+        "refused": {},
         "peers": [],
     }
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EvaluationRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
-from peers.status import PIPE_WIDTH, cost_table, peer_table, sample_lines
+from peers.status import PIPE_WIDTH, cost_table, peer_table, refusal_lines, sample_lines
 from tests.support.costs import cost_fields
 from tests.support.screen import oracle
 
@@ -46,6 +47,16 @@ def test_what_the_model_says_keeps_to_its_line(make_peer: Callable[..., Peer]) -
     empty, heading, text = sample_lines(View(0.0, (judge,)))
     assert (empty, heading) == ("", "the model at round 0, asked by �31meve:")
     assert text == "  generated: Once �[2J⟶upon   a� [red]time[/] 👍�"
+
+
+def test_what_was_refused(make_peer: Callable[..., Peer]) -> None:
+    """A line for each kind, the most frequent reason first; nothing where nothing was refused."""
+    assert refusal_lines(View(0.0, (make_peer(),))) == []
+    counts = in_order({"rate": 3, "form": 1200}, REFUSED_MESSAGES)
+    assert refusal_lines(View(0.0, (make_peer(refused=counts),))) == [
+        "",
+        "messages refused since each peer started: form 1,200, rate 3",
+    ]
 
 
 def test_a_peer_without_a_name_is_known_by_its_id() -> None:
