@@ -1,0 +1,139 @@
+"""Somebody who wishes a swarm ill, and tries all that a stranger can, again and again, until SIGTERM.
+
+Arguments: manifest (a file), addresses of the peers. Each turn it comes with a fresh id; prints a JSON line
+after it. What it sends is plain hivemind's and libp2p's; of the swarm it knows what anybody can read.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgpack
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.dht.protocol import DHTProtocol
+from hivemind.dht.routing import DHTID
+from hivemind.p2p import P2P
+from hivemind.proto import dht_pb2
+from hivemind.utils import get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.discovery import observe
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.validator import peers_key
+from tests.support.signed_records import fresh_key, store_record
+from tests.support.stranger import nested_extensions, peer_id_in, store_at, stranger_beside
+
+KEYS, STREAMS, CALLS, ENTRIES = 6, 40, 40, 500
+LATER = 1 << 50
+CLAIM = {"round": LATER, "swarm_tokens": LATER, "state_digest": "cd" * 32}
+
+Attack = Callable[[P2P, str], Awaitable[object]]
+
+
+class Besieger:
+    """Attacks one swarm."""
+
+    def __init__(self, manifest: Manifest, addresses: list[str]) -> None:
+        self.manifest, self.addresses = manifest, addresses
+        self.liars, self.phantoms = ([fresh_key() for _ in range(KEYS)] for _ in range(2))
+        self.digest = "ab" * 32
+        self.attacks: tuple[Attack, ...] = (
+            *(self.nest, self.lengthen, self.announce, self.claim, self.haunt, self.talk_nonsense),
+            *(self.keep_open, self.flood),
+        )
+
+    async def turn(self) -> None:
+        """All attacks, on all peers at once."""
+        async with stranger_beside(*self.addresses) as p2p:
+            for attack in self.attacks:
+                await asyncio.gather(*(self._try(attack, p2p, address) for address in self.addresses))
+
+    async def _try(self, attack: Attack, p2p: P2P, address: str) -> None:
+        with contextlib.suppress(Exception):  # it is refused in many ways
+            await attack(p2p, address)  # (cancelled calls would end hivemind's reader)
+
+    async def nest(self, p2p: P2P, address: str) -> None:
+        """Extension types within extension types, which end hivemind's reader."""
+        key = peers_key(self.manifest.swarm_id)
+        await store_at(p2p, address, key, nested_extensions(), msgpack.packb(True))
+
+    async def lengthen(self, p2p: P2P, address: str) -> None:
+        """The beginning of an owner tag, for regular expressions to search in."""
+        await store_at(p2p, address, "x", msgpack.packb(b"[owner:" * 18_800), msgpack.packb(True))
+
+    async def announce(self, p2p: P2P, address: str) -> None:
+        """A message of 2^40 bytes."""
+        _, _, writer = await p2p.call_binary_stream_handler(peer_id_in(address), "Exchange.rpc_chunks")
+        writer.write(P2P.MESSAGE_MARKER + (1 << 40).to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER))
+        with contextlib.closing(writer):
+            for _ in range(64):
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+
+    async def flood(self, p2p: P2P, address: str) -> None:
+        """More entries to store than anybody may, each of which counts as a call."""
+        stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))  # type: ignore[misc]
+        request = dht_pb2.StoreRequest(
+            keys=[DHTID.generate().to_bytes()] * ENTRIES,
+            subkeys=[msgpack.packb(number) for number in range(ENTRIES)],
+            values=[msgpack.packb(True)] * ENTRIES,
+            expiration_time=[get_dht_time() + 60] * ENTRIES,
+            in_cache=[False] * ENTRIES,
+        )
+        for _ in range(CALLS):
+            await asyncio.gather(stub.rpc_store(request), return_exceptions=True)
+
+    async def keep_open(self, p2p: P2P, address: str) -> None:
+        """Streams on which nothing comes."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(STREAMS):
+                _, _, writer = await p2p.call_binary_stream_handler(
+                    peer_id_in(address), "Exchange.rpc_chunks"
+                )
+                stack.enter_context(contextlib.closing(writer))
+            await asyncio.sleep(1.0)
+
+    async def talk_nonsense(self, p2p: P2P, address: str) -> None:
+        """To all that members say to each other."""
+        names = ("RollCall.rpc_join", "Polls.rpc_vote", "Accusing.rpc_proofs", "Gossip.rpc_records")
+        for name in (*names, *(f"{self.manifest.swarm_id}::{name}" for name in names)):
+            for nonsense in (b"\x93" * 1000, b'{"roll": ' * 500, b""):
+                with contextlib.suppress(Exception):
+                    await p2p.call_protobuf_handler(
+                        peer_id_in(address), name, BytesValue(value=nonsense), BytesValue
+                    )
+
+    async def claim(self, p2p: P2P, address: str) -> None:
+        """A state of 2^50 tokens."""
+        await self._store(p2p, address, self.liars, **CLAIM)
+
+    async def haunt(self, p2p: P2P, address: str) -> None:
+        """Oracles that are said to be at the swarm's state, and never come."""
+        await self._store(p2p, address, self.phantoms, state_digest=self.digest)
+
+    async def _store(self, p2p: P2P, address: str, keys: list[RSAPrivateKey], **fields: object) -> None:
+        for key in keys:
+            await store_record(p2p, address, self.manifest, key, **fields)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    file, *addresses = sys.argv[1:]
+    manifest = Manifest.from_bytes(Path(file).read_bytes())
+    besieger = Besieger(manifest, addresses)
+    node, _ = observe(tuple(addresses), manifest.swarm_id)
+    with node:
+        while True:
+            records = [peer.record for peer in node.refresh().oracles if peer.record.round < LATER]
+            newest = max(records, key=lambda record: record.round, default=None)
+            besieger.digest = newest.state_digest if newest else besieger.digest
+            asyncio.run(besieger.turn())
+            print(json.dumps({"event": "turn"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
