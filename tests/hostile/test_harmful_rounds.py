@@ -50,6 +50,8 @@ def end_round(learners: list[Learner]) -> list[RoundResult]:
     ids = {swarm.peer_id for swarm in swarms}
 
     def ready(swarm: Swarm) -> bool:
+        if swarm.catching_up.newer is not None:  # whoever joins may begin a round behind
+            swarm.adopt()
         return {peer.peer_id for peer in swarm.view.companions(swarm.state.digest)} == ids
 
     for swarm in swarms:
