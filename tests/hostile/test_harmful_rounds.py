@@ -50,13 +50,18 @@ def end_round(learners: list[Learner]) -> list[RoundResult]:
     ids = {swarm.peer_id for swarm in swarms}
 
     def ready(swarm: Swarm) -> bool:
-        if swarm.catching_up.newer is not None:  # whoever joins may begin a round behind
-            swarm.adopt()
         return {peer.peer_id for peer in swarm.view.companions(swarm.state.digest)} == ids
 
     for swarm in swarms:
         swarm.publish(now=True, state="training")
-    wait_until(lambda: all(map(ready, swarms)), "the oracles see each other")
+
+    def all_ready() -> bool:
+        for swarm in swarms:
+            if swarm.catching_up.newer is not None:  # whoever joins may begin a round behind
+                swarm.adopt()
+        return all(map(ready, swarms))
+
+    wait_until(all_ready, "the oracles see each other")
     with ThreadPoolExecutor(len(learners)) as pool:
         ending = [
             pool.submit(learner.end_round, tuple(ids - {learner.swarm.peer_id})) for learner in learners
