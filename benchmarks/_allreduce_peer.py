@@ -120,9 +120,6 @@ class _Nobody:
     mates = ()
     electorate = Electorate()
 
-    def expose(self, peer_id: str) -> None:
-        raise RuntimeError(f"{peer_id} has voted for two states")
-
     def can_be_called(self, peer_id: str) -> bool:
         return bool(peer_id)
 

@@ -24,7 +24,6 @@ from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
@@ -179,9 +178,7 @@ class Participant:
         elif self.sync.ahead is not None:
             self.rounds.overtaken()
         self.host.tell(view)
-        counts = self.connection.p2p.counts
-        self.host.tell(counts)
-        self.connection.membership.update(refused=in_order(counts.refused, REFUSED_MESSAGES))
+        self.host.tell(self.connection.p2p.counts)
 
     async def _on_newer_state(self) -> None:
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.

@@ -8,7 +8,7 @@ from torch import nn
 
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.strategies.flat import standing_at
-from dupt_swarm.optimizer.collaborative import State
+from dupt_swarm.optimizer.judging import State
 from dupt_swarm.replica.vote import accepts
 
 # Of the tokens that were trained on since the last round, so many are read at most, for a third of the work.
@@ -37,7 +37,7 @@ class Judge:
         self._known: dict[tuple[str, int], float] = {}
 
     def __call__(self, tokens: int, before: State, after: State) -> bool:
-        """See `optimizer.collaborative.Judge`."""
+        """See `optimizer.judging.Judge`."""
         affordable = TOKENS_RATIO * tokens / self._context_length
         blocks = next((count for count in BLOCKS if count <= affordable), 0)
         if not blocks:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgpack
 import pytest
@@ -12,6 +12,7 @@ from hivemind.p2p import P2PHandlerError
 from hivemind.utils import get_dht_time
 from hivemind.utils.timed_storage import ValueWithExpiration
 
+from dupt_swarm.network.host import background
 from dupt_swarm.network.members import known
 from dupt_swarm.network.members.gossip import REPLY_BYTES, Gossip
 from dupt_swarm.network.members.identity import load_identity
@@ -122,14 +123,11 @@ def test_gossip_in_the_background(stations, make_manifest, identities, monkeypat
                 eclipse(member)
                 await member.publish()
             gossips[2]._met = lambda: [id_of(fresh_key()), members[FIRST].peer_id]
-            asking = [asyncio.create_task(gossip.ask_forever()) for gossip in gossips]
-            try:
+            async with AsyncExitStack() as asking:
+                for gossip in gossips:
+                    await asking.enter_async_context(background(gossip.ask_forever()))
                 while any([len(await seen_by(member)) < 3 for member in members]):
                     await asyncio.sleep(0.1)
-            finally:
-                for task in asking:
-                    task.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
 
     run(scenario)
 

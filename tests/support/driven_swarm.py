@@ -67,14 +67,12 @@ class Cluster:
 
     def end_round(self) -> StateName:
         """Have all oracles average something; the state that everybody holds afterwards."""
+        self.meet()
         before = self.oracles[0].state
-        for oracle in self.oracles:
-            oracle.publish(now=True, state="training")
         sizes = [
             put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
             for oracle in self.oracles
         ]
-        self.wait_for(before)
         averaging = [
             oracle.average(size, 640, self.mates_of(oracle))
             for oracle, size in zip(self.oracles, sizes, strict=True)
@@ -86,6 +84,20 @@ class Cluster:
         everybody = 1 + len(self.oracles)
         wait_until(lambda: len(self.first.view.holders(after.digest)) == everybody, "the first peer follows")
         return after
+
+    def meet(self) -> None:
+        """Wait until all oracles see each other at work at one state; who has joined behind it follows."""
+        for oracle in self.oracles:
+            oracle.publish(now=True, state="training")
+
+        def at_one_state() -> bool:
+            for oracle in self.oracles:
+                if oracle.catching_up.newer is not None:
+                    oracle.adopt()
+            return len({oracle.state for oracle in self.oracles}) == 1
+
+        wait_until(at_one_state, "the oracles are at one state")
+        self.wait_for(self.oracles[0].state)
 
     def mates_of(self, oracle: Swarm) -> tuple[str, ...]:
         """Ids of the other oracles."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from tests.support.signed_records import store_record
 PUBLISH_SECONDS = 0.5
 
 
-class Publishing:
+class Publishing(ABC):
     """Attacks in a thread of its own.
 
     Attributes:
@@ -30,9 +31,9 @@ class Publishing:
         self.manifest, self.addresses, self.keys = manifest, addresses, keys
         self._stop = threading.Event()
 
+    @abstractmethod
     async def attack(self) -> None:
         """What it does until `publish` says that it is over."""
-        raise NotImplementedError
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

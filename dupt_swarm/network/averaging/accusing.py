@@ -12,8 +12,9 @@ import msgpack
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
-from dupt_swarm.network.averaging.offences import KEPT_MAX, NAME_BYTES, Offences
+from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences
 from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.members.short_names import NAME_BYTES
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 ANSWER_SECONDS = 5.0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
-from dupt_swarm.network.averaging.polls import Decision, Polls
+from dupt_swarm.network.averaging.polls import PollResult, Polls
 from dupt_swarm.network.averaging.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
@@ -70,18 +70,20 @@ class SwarmAverager:
             average = await self._average_in(roll, offer)
         return average
 
-    async def certify(self, offer: Offer, average: Average, after: str, *, accepted: bool = True) -> Decision:
+    async def certify(
+        self, offer: Offer, average: Average, after: str, *, accepted: bool = True
+    ) -> PollResult:
         """Vote for the state ``after``, which follows from ``average``, or against it if not ``accepted``.
 
         Without a quorum the round did not happen.
         """
         if average.roll is None:
-            decision = Decision(self._polls.alone(offer.round, offer.state, after))
+            result = PollResult(self._polls.alone(offer.round, offer.state, after))
         else:
-            decision = await self._polls.certify(average.roll, after, accepted=accepted)
-        if decision.votes:
+            result = await self._polls.certify(average.roll, after, accepted=accepted)
+        if result.votes:
             self._rolls.ended((offer.round, offer.state))
-        return decision
+        return result
 
     async def _average_alone(self, offer: Offer, statement: Statement) -> Average:
         if not self._companions.electorate.is_quorum([self._me], [self._me]):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import logging
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -16,13 +14,12 @@ from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.votes import Contradiction
+from dupt_swarm.network.members.short_names import short_name
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import Signed
 
 KEPT_MAX = 256
 FILE_BYTES_MAX = 1 << 21  # so many proofs of the greatest length have 1.4 MB as text
-NAME_BYTES = 8  # of a peer id's hash, to say against whom one has a proof
-NAMES_MAX = 8192
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +174,6 @@ class Offences:
             logger.warning("who has voted for two states is not kept: %s", error)
 
 
-@functools.lru_cache(maxsize=NAMES_MAX)
 def name_of(peer_id: str) -> bytes:
     """Short, to say against whom one has a proof."""
-    return hashlib.sha256(peer_id.encode()).digest()[:NAME_BYTES]
+    return short_name(peer_id.encode())

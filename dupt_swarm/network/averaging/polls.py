@@ -52,8 +52,8 @@ class VotesMessage(_Message):
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What a group has decided.
+class PollResult:
+    """What a group has voted for.
 
     Attributes:
         votes: for the state that we have computed, if they are a quorum.
@@ -97,7 +97,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         for roll_id in list(self._boxes)[:-BOXES_MAX]:
             del self._boxes[roll_id]
 
-    async def certify(self, roll: Roll, after: str, *, accepted: bool = True) -> Decision:
+    async def certify(self, roll: Roll, after: str, *, accepted: bool = True) -> PollResult:
         """Vote for the state ``after``, or for staying at the state before if it is not ``accepted``.
 
         It is taken with a quorum's votes, whatever ours was. Waits until there are as many, or never will be,
@@ -119,11 +119,11 @@ class Polls(ServicerBase):  # type: ignore[misc]
                 while not (votes := box.certificate(after, self._electorate())):
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
-                        return Decision(rejected=box.rejects(self._electorate()))
+                        return PollResult(rejected=box.rejects(self._electorate()))
                     await self._vote(LOOK_SECONDS)
-                return Decision(votes)
+                return PollResult(votes)
         except TimeoutError:
-            return Decision()
+            return PollResult()
         finally:
             for task in asking:
                 task.cancel()

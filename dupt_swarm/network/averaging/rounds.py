@@ -151,11 +151,11 @@ class Rounds:
         except OverflowError:
             return Average(reason="outer_overflow"), None
         accepted = outcome.roll is None or await accepts(after)  # alone there is nobody who would do harm
-        decision = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
-        if not decision.votes:
-            reason = "rejected" if decision.rejected else "no_quorum"
+        result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
+        if not result.votes:
+            reason = "rejected" if result.rejected else "no_quorum"
             return replace(outcome, reason=reason, evidence=None), None
-        self._note(outcome.evidence, decision.votes, following.before, after)
+        self._note(outcome.evidence, result.votes, following.before, after)
         return outcome, after
 
     def _note(

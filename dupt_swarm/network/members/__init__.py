@@ -6,6 +6,7 @@ looking         the identity with which a machine only looks
 validator       what a DHT node accepts as a record
 replicas        the nodes that keep all records: stored at each, read from one at a time
 known           the records that this peer knows, so many at most
+short_names     of what peers tell each other they know
 gossip          records passed on directly, besides the DHT
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while

@@ -6,8 +6,6 @@ Records are signed, so anybody may pass them on.
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
@@ -20,6 +18,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.network.members.identity import is_owner_tag
 from dupt_swarm.network.members.replicas import Replicas
+from dupt_swarm.network.members.short_names import short_name
 from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX, ENTRY_TYPES, VALUE_BYTES_MAX, Row
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.plain_msgpack import unpack
@@ -30,7 +29,6 @@ FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
 # Others are told only what they know so much less freshly: the DHT tells it as well, and all the time.
 STALE_SECONDS = 5.0
 REPLY_BYTES = METHODS["rpc_records"].reply - 64
-NAME_BYTES = 8  # of the hash of an owner tag, to say which records one knows
 
 
 class Gossip(ServicerBase):  # type: ignore[misc]
@@ -98,7 +96,7 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         Raises:
             Exception: it does not answer, or with nonsense; libp2p has many types of its own.
         """
-        known = [[_name(row.subkey), row.expires] for row in self._records.rows]
+        known = [[short_name(row.subkey), row.expires] for row in self._records.rows]
         request = msgpack.packb([self._records.own, known])
         async with asyncio.timeout(ANSWER_SECONDS):
             stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
@@ -114,7 +112,7 @@ class Gossip(ServicerBase):  # type: ignore[misc]
     def _news_to(self, told: dict[bytes, float]) -> Iterator[Row]:
         rows = self._records.rows
         random.shuffle(rows)  # whoever lacks more than fits in here is told the rest by others
-        return (row for row in rows if row.expires > told.get(_name(row.subkey), 0.0) + STALE_SECONDS)
+        return (row for row in rows if row.expires > told.get(short_name(row.subkey), 0.0) + STALE_SECONDS)
 
 
 async def ask_regularly(
@@ -172,8 +170,3 @@ def _is_row(each: Any) -> bool:
     """Whether it has the form of a record, of somebody, that is not too long."""
     formed = isinstance(each, list) and list(map(type, each)) == ENTRY_TYPES
     return formed and is_owner_tag(each[0]) and len(each[1]) <= VALUE_BYTES_MAX
-
-
-@functools.lru_cache(maxsize=2 * ENTRIES_MAX)
-def _name(subkey: bytes) -> bytes:
-    return hashlib.sha256(subkey).digest()[:NAME_BYTES]

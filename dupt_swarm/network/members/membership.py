@@ -21,6 +21,7 @@ from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
+from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
@@ -105,7 +106,8 @@ class Membership:
         """Store the own record, if there is one."""
         if self._record is None:
             return
-        self._record = self._record.model_copy(update={"time": get_dht_time()})
+        refused = in_order(self._node.p2p.refused, REFUSED_MESSAGES)
+        self._record = self._record.model_copy(update={"time": get_dht_time(), "refused": refused})
         expires = get_dht_time() + self._manifest.limits.record_seconds
         await self.records.store(self._tag, published(self._record), expires)
 
@@ -234,8 +236,9 @@ class Membership:
         """Whether this peer may be in the group of the next round."""
         if peer_id in self.attendance.exposed:
             return False
-        needed = peer_id in self.voters and not self._has_quorum
-        return needed or (self._is_welcome(peer_id) and self.attendance.admits(peer_id))
+        if self._is_welcome(peer_id) and self.attendance.admits(peer_id):
+            return True
+        return peer_id in self.voters and not self._has_quorum
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""

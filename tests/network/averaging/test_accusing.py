@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, Message
 from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences, name_of
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
@@ -131,16 +132,11 @@ def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
             async def partners() -> list[str]:
                 return [next(iter(liars)), second.peer_id]
 
-            asking = [
-                asyncio.create_task(ask_regularly(partners, each.accusing.ask)) for each in (first, third)
-            ]
-            try:
+            async with AsyncExitStack() as asking:
+                for each in (first, third):
+                    await asking.enter_async_context(background(ask_regularly(partners, each.accusing.ask)))
                 while {len(each.exposed) for each in (first, second, third)} != {2}:
                     await asyncio.sleep(0.1)
-            finally:
-                for task in asking:
-                    task.cancel()
-                await asyncio.gather(*asking, return_exceptions=True)
 
     run(scenario)
 

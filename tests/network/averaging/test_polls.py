@@ -12,7 +12,7 @@ from hivemind.p2p import P2PContext
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
 from dupt_swarm.network.averaging.average import Means
-from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, Decision, Polls, VotesMessage
+from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Contradiction, Subject, Vote
@@ -57,7 +57,7 @@ class Group:
         """The first members vote for these."""
         return [decision.votes for decision in await self.decide(*((state, True) for state in states))]
 
-    async def decide(self, *wanted: tuple[str, bool]) -> list[Decision]:
+    async def decide(self, *wanted: tuple[str, bool]) -> list[PollResult]:
         """The first members vote for these states, or against them."""
         voting = self.polls[: len(wanted)]
         for each in voting:

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext
 
-from dupt_swarm.network.averaging.polls import Decision, Polls, VoteMessage, VotesMessage
+from dupt_swarm.network.averaging.polls import PollResult, Polls, VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Box, Vote
 from dupt_swarm.network.members.signed import as_text, from_text
@@ -52,7 +52,7 @@ async def _answer_one(_: object, polls: Polls, request: BytesValue, context: P2P
     return BytesValue(value=VotesMessage(votes=new).model_dump_json().encode())
 
 
-async def _tell_both(_: object, polls: Polls, roll: Roll, after: str, *, accepted: bool) -> Decision:
+async def _tell_both(_: object, polls: Polls, roll: Roll, after: str, *, accepted: bool) -> PollResult:
     del accepted
     box = polls._boxes[roll.id]
     telling = [
@@ -61,7 +61,7 @@ async def _tell_both(_: object, polls: Polls, roll: Roll, after: str, *, accepte
         for vote in _votes(polls, box, after)
     ]
     await asyncio.shield(asyncio.gather(*telling, return_exceptions=True))  # the others end the round soon
-    return Decision()
+    return PollResult()
 
 
 async def _tell_nothing(*_: object) -> bool:
