@@ -46,6 +46,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/convergence.py table convergence.jsonl
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/generation.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/judging.py
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
 
 # Hosts, links and round trips are made of network namespaces, which needs root.

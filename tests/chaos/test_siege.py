@@ -66,9 +66,6 @@ def test_a_siege(tmp_path: Path) -> None:
             counts = wait_until(lambda: refused(swarm), "they tell what they refuse", pause=1.0)
         assert swarm.round - began >= TURNS
         swarm.expect_rounds(2)
-        print(
-            "COUNTS", counts, swarm.round - began, swarm.failures[failures:], (tmp_path / "turns").read_text()
-        )
         assert {"size", "form", "rate", "open"} <= counts.keys()
         assert len(swarm.failures) - failures <= len(swarm.steady)  # the round in flight
         assert all(peer.alive for peer in peers)

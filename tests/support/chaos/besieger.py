@@ -1,4 +1,5 @@
-"""Somebody who wishes a swarm ill, and tries all that a stranger can, again and again, until SIGTERM.
+"""Somebody who wishes a swarm ill, and tries all that a stranger can, again and again, until SIGTERM or
+until the swarm has gone.
 
 Arguments: manifest (a file), addresses of the peers. Each turn it comes with a fresh id; prints a JSON line
 after it. What it sends is plain hivemind's and libp2p's; of the swarm it knows what anybody can read.
@@ -22,6 +23,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.discovery import observe
+from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.validator import peers_key
 from tests.support.signed_records import fresh_key, store_record
@@ -126,7 +128,7 @@ def main() -> None:
     manifest = Manifest.from_bytes(Path(file).read_bytes())
     besieger = Besieger(manifest, addresses)
     node, _ = observe(tuple(addresses), manifest.swarm_id)
-    with node:
+    with node, contextlib.suppress(NodeError):  # it ends when nobody of the swarm is left
         while True:
             records = [peer.record for peer in node.refresh().oracles if peer.record.round < LATER]
             newest = max(records, key=lambda record: record.round, default=None)

@@ -1,0 +1,117 @@
+"""What the vote on held-out text costs an oracle.
+
+Inner steps of the trainer's kind and calls of the oracle's own `Judge` take turns in one process, with a
+model of a preset on the CPU. A round as short as is looked at with so many blocks is the worst case: a longer
+one has more to train, and no more to judge.
+
+How to read it, a row for each number of blocks:
+
+    round      tokens that an oracle must have trained on, in a round, for so many blocks
+    judge      processor time of judging one state ÷ that of training on the round's tokens; in brackets the
+               least and the greatest of the slices
+    first      the same where the state before was not judged either, as after a join
+
+    OMP_NUM_THREADS=1 python benchmarks/judging.py [--size tiny] [--slices 9]
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import numpy as np
+import torch
+
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.evaluation import evaluate
+from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.strategies.flat import flatten
+from dupt_swarm.manifest import Inner, Model
+from dupt_swarm.oracle.judge import BLOCKS, TOKENS_RATIO, Judge
+from dupt_swarm.presets import load_preset
+
+BATCH, STEPS, VOCABULARY = 8, 4, 4096
+CPU = torch.device("cpu")
+
+
+class Bench:
+    """A model that trains, and is judged."""
+
+    def __init__(self, size: str) -> None:
+        tables = load_preset("gpt2", size)
+        self.context = int(tables["model"]["context_length"])
+        self.model = GPT(Model(**tables["model"] | {"vocabulary_size": VOCABULARY}))
+        self.inner = Inner(**tables["inner"])
+        self.parameters = list(self.model.parameters())
+        self.states = 0
+
+    def steps(self) -> Iterator[None]:
+        """Inner steps, for ever."""
+        optimizer = build_inner(self.parameters, self.inner, block_matrices(self.model))
+        while True:
+            inputs, targets = self._batch(BATCH)
+            with autocast(CPU):
+                loss = self.model(inputs, targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield
+
+    def judge(self, blocks: int) -> float:
+        """Processor seconds of a vote on one state, the one before being known."""
+        judge = Judge(self.parameters, self.context, self._measure)
+        before, after = ((f"{self.states + number}", flatten(self.parameters)) for number in range(2))
+        self.states += 2
+        tokens = self.needed(blocks)
+        judge(tokens, before, before)
+        return seconds_of(lambda: judge(tokens, before, after))
+
+    def needed(self, blocks: int) -> int:
+        """Tokens of the shortest round that is judged by so many blocks."""
+        return int(blocks * self.context / TOKENS_RATIO) + 1
+
+    def _measure(self, blocks: int) -> float:
+        batches = (self._batch(min(BATCH, blocks)) for _ in range(0, blocks, BATCH))
+        return evaluate(self.model, batches, np.ones(VOCABULARY, np.int64), CPU).loss_nats
+
+    def _batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = torch.randint(VOCABULARY, (size, self.context + 1))
+        return tokens[:, :-1], tokens[:, 1:]
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Processor time of this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+@click.command()
+@click.option("--size", type=click.Choice(["tiny", "124m"]), default="tiny", show_default=True)
+@click.option("--slices", type=click.IntRange(2), default=9, show_default=True)
+def main(size: str, slices: int) -> None:
+    """The cost of judging a state ÷ that of training for a round."""
+    bench = Bench(size)
+    steps = bench.steps()
+    tokens = STEPS * BATCH * bench.context
+    ratios: dict[int, list[float]] = {blocks: [] for blocks in BLOCKS}
+    for number in range(slices + 1):
+        trained = seconds_of(lambda: [next(steps) for _ in range(STEPS)]) / tokens
+        for blocks, found in ratios.items():
+            judged = bench.judge(blocks)
+            if number:  # the first slice is for warming up
+                found.append(judged / (trained * bench.needed(blocks)))
+    for blocks, found in ratios.items():
+        median = statistics.median(found)
+        click.echo(
+            f"{blocks:2} blocks: round {bench.needed(blocks)} tokens, judge {median:.4f}"
+            f" ({min(found):.4f}–{max(found):.4f}), first {2 * median:.4f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What a stranger that attacks all peers at once costs a swarm that trains: loss, and time.
+
+`dupt-peer demo` runs alone, and again with a process beside it that tries all that a stranger can, turn by
+turn, on the first peer and each of the three oracles (`tests/support/chaos/besieger.py`). Runs alternate.
+Each draws identities and batches of its own, as volunteers do, so runs without the attacker differ as well:
+that is the noise to compare with.
+
+How to read it, a line for each run and one for all:
+
+    loss       held-out loss of the three oracles at the end, mean
+    seconds    of the demo ÷ those of the first calm run; the attacker takes this machine's processors too
+    turns      how often it tried everything, on every peer
+    besieged ÷ calm    mean loss ÷ mean loss; beside it the calm runs' standard deviation ÷ their mean
+
+    PYTHONPATH=. python benchmarks/siege.py [--runs 3] [--rounds 16]
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from dupt_swarm.discovery import observe
+from tests.support.chaos import besieger
+
+DUPT_PEER = Path(sys.executable).with_name("dupt-peer")
+ORACLES, LOOK_SECONDS = 3, 1.0
+ADDRESS = re.compile(r"listens on (\S+)")
+RESULT = re.compile(r"^\w+ +\d+ +[\d,]+ +[\d.]+ → ([\d.]+)", re.MULTILINE)
+
+
+def run_demo(rounds: int, folder: Path, *, attacked: bool) -> tuple[float, float, int]:
+    """Mean held-out loss at the end, seconds, and turns of the attacker."""
+    began, turns = time.monotonic(), folder / "turns"
+    command = [str(DUPT_PEER), "demo", "--rounds", str(rounds), "--model", str(folder / "model")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        address = next(found[1] for line in demo.stdout if (found := ADDRESS.search(line)))
+        if attacked:
+            with besieged(address, folder, turns):
+                shown = demo.stdout.read()
+        else:
+            shown = demo.stdout.read()
+    losses = [float(loss) for loss in RESULT.findall(shown)]
+    assert len(losses) == ORACLES, shown
+    count = len(turns.read_text().splitlines()) if attacked else 0
+    return statistics.mean(losses), time.monotonic() - began, count
+
+
+@contextmanager
+def besieged(address: str, folder: Path, turns: Path) -> Iterator[None]:
+    """Inside, all peers of the swarm are attacked."""
+    node, manifest = observe([address])
+    with node:
+        while len(oracles := node.refresh().oracles) < ORACLES:
+            time.sleep(LOOK_SECONDS)
+    (folder / "manifest").write_bytes(manifest.canonical_bytes())
+    addresses = [address, *(f"{peer.record.addresses[0]}/p2p/{peer.peer_id}" for peer in oracles)]
+    with turns.open("w") as out:
+        attacker = subprocess.Popen(
+            [sys.executable, besieger.__file__, str(folder / "manifest"), *addresses], stdout=out
+        )
+    try:
+        yield
+    finally:
+        attacker.terminate()
+        attacker.wait()
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(2), default=3, show_default=True, help="Of each kind.")
+@click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
+def main(runs: int, rounds: int) -> None:
+    """Losses of a swarm that somebody attacks ÷ those of one that is left alone."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    first = 0.0
+    for number in range(2 * runs):
+        attacked = bool(number % 2)
+        with tempfile.TemporaryDirectory(prefix="dupt-siege-") as folder:
+            loss, seconds, turns = run_demo(rounds, Path(folder), attacked=attacked)
+        first = first or seconds
+        found[attacked].append(loss)
+        kind = f"besieged, {turns} turns" if attacked else "calm"
+        click.echo(f"{kind}: loss {loss:.3f}, seconds {seconds / first:.2f}")
+    calm, besieged_ = (statistics.mean(found[attacked]) for attacked in (False, True))
+    noise = statistics.stdev(found[False]) / calm
+    click.echo(f"besieged ÷ calm {besieged_ / calm:.3f}; calm runs differ by {noise:.3f}")
+
+
+if __name__ == "__main__":
+    main()
