@@ -1,11 +1,12 @@
 """An oracle as somebody would write one with the library's public face; run by tests as a process.
 
 Arguments: address, state folder, seed of its data, round to stop at, oracles to wait for, and
-addresses to listen on if not on loopback only.
+addresses to listen on if not on loopback only. An invitation is taken from where `dupt-peer join` finds it.
 Prints a JSON line after each round that it took part in.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,12 @@ STEP_SECONDS = 0.05  # others need a processor too
 def main() -> None:
     address, folder, seed, rounds, oracles, *listen = sys.argv[1:]
     torch.set_num_threads(1)  # as an oracle begins: several on one machine, and nodes beside them
-    settings = NodeSettings("oracle", name=seed, host_maddrs=tuple(listen) or ("/ip4/127.0.0.1/tcp/0",))
+    settings = NodeSettings(
+        "oracle",
+        name=seed,
+        host_maddrs=tuple(listen) or ("/ip4/127.0.0.1/tcp/0",),
+        invitation=os.environ.get("DUPT_PEER_JOIN_INVITATION", ""),
+    )
     generator = torch.Generator().manual_seed(int(seed))
     with Swarm.join([address], Path(folder), settings) as swarm:
         model = GPT(swarm.manifest.model)

@@ -37,18 +37,31 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model with short rounds."""
-    path = tmp_path_factory.mktemp("run") / "run.toml"
-    command = [str(BIN / "dupt-peer"), "new", str(path), "--preset", "tiny", "--corpus", str(text)]
-    subprocess.run([*command, "--seed", "3"], check=True, capture_output=True, timeout=120)
+    return new(tmp_path_factory.mktemp("run"), text)
+
+
+def new(folder: Path, text: Path, *options: str) -> Path:
+    """What ``dupt-peer new`` writes, with a smaller model and shorter rounds."""
+    path = folder / "run.toml"
+    _dupt_peer("new", str(path), "--preset", "tiny", "--corpus", str(text), "--seed", "3", *options)
     make_smaller(path)
     return path
 
 
+def _dupt_peer(*arguments: str) -> str:
+    command = [str(BIN / "dupt-peer"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
 class Programs:
-    """Processes on the hosts of a network, with a log file for each."""
+    """Processes on the hosts of a network, with a log file for each.
+
+    Attributes:
+        environment: of those that are started from now on, beside this process's.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self.environment = folder, dict[str, str]()
         self._running: list[subprocess.Popen[str]] = []
 
     def bootstrap(self, host: Host, manifest: Path, *options: str) -> str:
@@ -84,7 +97,8 @@ class Programs:
     def status(self, host: Host, address: str) -> dict[str, dict[str, Any]]:
         """The peers by name, as ``dupt-peer status`` on ``host`` sees them."""
         argv = [str(BIN / "dupt-peer"), "status", "--initial-peers", address, "--json"]
-        done = subprocess.run(host.command(argv), capture_output=True, text=True, timeout=60)
+        environment = os.environ | self.environment
+        done = subprocess.run(host.command(argv), capture_output=True, text=True, timeout=60, env=environment)
         assert done.returncode == 0, done.stderr
         return {peer["name"]: peer for peer in json.loads(done.stdout)["peers"]}
 
@@ -104,7 +118,13 @@ class Programs:
 
     def _start(self, host: Host, name: str, argv: list[str]) -> subprocess.Popen[str]:
         with (self._folder / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(host.command(argv), stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(
+                host.command(argv),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | self.environment,
+            )
         self._running.append(process)
         return process
 
@@ -154,6 +174,19 @@ def together(programs: Programs, manifest: Path, server: Host, homes: list[Host]
 
 def test_two_oracles_behind_two_routers(net: Net, programs: Programs, manifest: Path) -> None:
     """Two peers that nobody can call average with each other over the first peer, and stay equal."""
+    expect_relayed(net, programs, manifest)
+
+
+def test_invited_oracles_behind_two_routers(net: Net, programs: Programs, text: Path, tmp_path: Path) -> None:
+    """The same where the swarm admits by invitation: credentials go over relays too."""
+    manifest = new(tmp_path, text, "--admission", "invite")
+    token = json.loads(_dupt_peer("invite", str(manifest), "--json"))["token"]
+    programs.environment = {f"DUPT_PEER_{command}_INVITATION": token for command in ("JOIN", "STATUS")}
+    expect_relayed(net, programs, manifest)
+
+
+def expect_relayed(net: Net, programs: Programs, manifest: Path) -> None:
+    """Train at two homes whose routers let nobody in."""
     homes = [net.nat(f"router{number}").host(f"home{number}") for number in (1, 2)]
     statuses = together(programs, manifest, net.host("server"), homes)
     assert {name: peer["reach"] for name, peer in statuses.items()} == {

@@ -1,25 +1,31 @@
-"""What a hostile voter does with its contribution, where contributions are shared."""
+"""What a hostile voter does where contributions are shared: with its own, and with the list that counts."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext
 
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.session import Session
+from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from tests.support.turncoats.orders import Orders
 
 WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
+TWO_LISTS = "two lists"
 
 
 def prepare(orders: Orders) -> None:
     """Be ready to do it."""
     attacks = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
     orders.change(Exchange, "rpc_chunks", {name: _of_contributions(each) for name, each in attacks.items()})
+    orders.change(Session, "answer", {TWO_LISTS: _tell_another})
 
 
 def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Callable[..., Any]:
@@ -53,6 +59,20 @@ def _give_some(number: int, chunk: bytes, peer: str) -> bytes | None:
 def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
     del number
     return chunk if _is_chosen(peer) else chunk[::-1]
+
+
+async def _tell_another(
+    real: Callable[..., Any], session: Session, member: str, message: ReportMessage
+) -> AnswerMessage:
+    """As the coordinator of the agreement, sign a shorter list for every other member."""
+    reply: AnswerMessage = await real(session, member, message)
+    decision, places = session.decision, session.group.members.index
+    if not reply.decided or decision is None or session.agreement.coordinator != session.agreement.me:
+        return reply
+    if places(member) % 2:
+        return reply
+    shorter = session.group.signed_list(replace(decision, choice=decision.choice[1:]))
+    return reply.model_copy(update={"decided": as_text(shorter.sign(session._key))})
 
 
 def _is_chosen(peer: str) -> bool:

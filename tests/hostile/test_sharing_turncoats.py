@@ -1,4 +1,4 @@
-"""A voter that withholds what it has promised to the others, where contributions are shared.
+"""A voter that turns against the others where contributions are shared.
 
 Real nodes, as in `test_turncoats`.
 """
@@ -11,8 +11,8 @@ import torch
 from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
-from tests.support.turncoats.cluster import Betrayed
-from tests.support.turncoats.sharing import FOR_SOME, GARBLED, WITHHELD
+from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
+from tests.support.turncoats.sharing import FOR_SOME, GARBLED, TWO_LISTS, WITHHELD
 
 pytestmark = pytest.mark.system
 VALUES = 700_000  # three chunks
@@ -46,3 +46,18 @@ def test_who_gives_its_contribution_to_nobody(swarm: Betrayed) -> None:
     battle = swarm.battle()
     assert (battle.failures, battle.with_all) == (0, True), battle.attempts
     assert swarm.turncoat.peer_id not in battle.mates
+
+
+def test_who_signs_another_list_for_some(swarm: Betrayed) -> None:
+    """It coordinates the agreement: two states are computed, of which one at most has a quorum."""
+    swarm.attack(TWO_LISTS)
+    for _ in range(ROUNDS_MAX):
+        battle = swarm.battle()
+        assert battle.failures <= 1, battle.attempts
+        if battle.failures:
+            break
+    else:
+        raise AssertionError("it was never its turn")
+    swarm.attack("")
+    battle = swarm.battle()
+    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
