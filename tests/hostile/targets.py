@@ -310,7 +310,7 @@ def _vote(after: str = "b" * 64) -> Vote:
 
 @functools.cache
 def _proof() -> bytes:
-    return Proof.of(_vote(), _vote("c" * 64)).data
+    return Proof.of_votes(_vote(), _vote("c" * 64)).data
 
 
 def _proofs() -> st.SearchStrategy[bytes]:

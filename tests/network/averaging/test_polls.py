@@ -15,7 +15,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Contradiction, Subject, Vote
+from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.replica.contribution import Claim
@@ -271,8 +271,8 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
         async with stations(3, manifest) as peers:
             group, exposed = Group(manifest, peers), list[str]()
 
-            def expose(contradictions: Sequence[Contradiction]) -> None:
-                exposed.extend(Proof.of(*votes).offender for votes in contradictions)
+            def expose(proofs: Sequence[Proof]) -> None:
+                exposed.extend(proof.offender for proof in proofs)
 
             for number in range(2):
                 group.polls[number] = Polls(group.means[number], lambda: group.electorate, expose)
