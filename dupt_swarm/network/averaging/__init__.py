@@ -15,6 +15,7 @@ reducers        takes the parts that others send to be averaged
 parts           whose share each part of the vector is, our contribution to it, and its average
 reducer         the share of the vector that this peer reduces
 receipt         what a reducer signs of the averages that it returns
+comparing       receipts compared by members that come to two states
 share           the exchange in which everybody gets all contributions
 shelf           the contributions of the round that is being ended
 collecting      fetches those of the others

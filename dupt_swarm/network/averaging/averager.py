@@ -33,7 +33,7 @@ class SwarmAverager:
         expose: Callable[[Sequence[Proof]], None] = lambda _: None,
     ) -> None:
         """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
-        self._me, self._tell = means.me, tell
+        self._me, self._tell, self._expose = means.me, tell, expose
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
         self._companions, self._rolls = companions, RollCall(means, companions)
         self._polls = Polls(means, lambda: companions.electorate, expose)
@@ -84,6 +84,8 @@ class SwarmAverager:
             result = await self._polls.certify(average.roll, after, accepted=accepted)
         if result.votes:
             self._rolls.ended((offer.round, offer.state))
+        elif average.roll is not None and result.others:
+            self._expose(await self._exchange.compare(average.roll, result.others))
         return result
 
     async def _average_alone(self, offer: Offer, statement: Statement) -> Average:
