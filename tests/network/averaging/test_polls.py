@@ -85,16 +85,17 @@ def test_all_get_the_votes_of_a_quorum(stations, manifest) -> None:
 
 
 def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
-    """The others have a quorum, and it knows soon that it has none."""
+    """The others have a quorum; it knows soon that it has none, and who they are."""
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             group = Group(manifest, peers)
             await group.open()
             before = asyncio.get_running_loop().time()
-            first, second, third = await group.certify(ONE, OTHER, ONE)
+            first, second, third = await group.decide((ONE, True), (OTHER, True), (ONE, True))
             assert asyncio.get_running_loop().time() - before < SECONDS
-            assert (len(first), second, len(third)) == (2, (), 2)
+            assert (len(first.votes), second.votes, len(third.votes)) == (2, (), 2)
+            assert set(second.others) == {peers[0].peer_id, peers[2].peer_id}
 
     run(scenario)
 
@@ -114,6 +115,7 @@ def test_members_that_want_to_stay(stations, manifest, accepting: int, taken: bo
             assert asyncio.get_running_loop().time() - before < SECONDS
             assert [bool(decision.votes) for decision in decisions] == [taken] * 3
             assert [decision.rejected for decision in decisions] == [rejected] * 3
+            assert [decision.others for decision in decisions] == [()] * 3
             assert not any(polls._boxes[group.roll.id].contradictions for polls in group.polls)
 
     run(scenario)
