@@ -191,7 +191,7 @@ class ScreeningRunner(OpenRunner):
         self._parts.register_processed_parts(len(parts))
 
     async def _sign(self) -> Receipt:
-        """Our own receipt, once all of our parts are averaged: one for all, whoever asks first."""
+        """Our own receipt, once all of our parts are averaged: the same for all, whoever asks first."""
         async with self._signing:
             if self._signed is None:
                 share, me = self.tensor_part_reducer.returned.digest, str(self.peer_id)
