@@ -37,7 +37,7 @@ class NodeSettings:
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
         address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
-        offences: a file of proofs against peers that have voted for two states. None: nothing is kept.
+        offences: a file of proofs against peers that have contradicted themselves. None: nothing is kept.
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.

@@ -10,7 +10,7 @@ one of each may run on the same state folder. In each there is
                        manifest.json   canonical bytes
                        tokenizer.json
                        peers.json      addresses of peers met before
-                       offences.json   proofs against peers that have voted for two states
+                       offences.json   proofs against peers that have contradicted themselves
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
                        privacy.json    how many private contributions it has made, if it does
@@ -106,7 +106,7 @@ class SwarmFolder:
 
     @property
     def offences(self) -> Path:
-        """Proofs against peers that have voted for two states."""
+        """Proofs against peers that have contradicted themselves."""
         return self.path / "offences.json"
 
     @property

@@ -50,7 +50,7 @@ REFUSED_MESSAGES = (
     "slow",  # a call, or a stream, that took too long
     "absent",  # a live oracle that a round did not wait for, as it did not come to those before
     "dial",  # an address in a record that was not dialled, as they are too many
-    "contradiction",  # a peer that voted for two states in one round, and is left out
+    "contradiction",  # a peer that has signed what contradicts itself, and is left out
     "invitation",  # of a peer that has shown no valid credential, where a swarm admits by invitation
 )
 COUNT_MAX = (1 << 32) - 1

@@ -28,7 +28,7 @@ def proof_against(liar: Swarm, manifest: Manifest) -> bytes:
     key = load_identity(liar.folder.identity)
     subject = Subject(manifest.swarm_id, "ab" * 20, 1, "a" * 64)
     votes = [Vote.cast(subject, digit * 64, liar.peer_id, key) for digit in "12"]
-    return Proof.of(*votes).data
+    return Proof.of_votes(*votes).data
 
 
 def has_exposed_one(peer: Swarm) -> bool:

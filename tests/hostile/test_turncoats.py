@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from dupt_swarm.optimizer.contribution import NOT_TRIED
 from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
-from tests.support.turncoats.cluster import Betrayed
+from tests.support.turncoats.cluster import Battle, Betrayed
 from tests.support.turncoats.coordinating import EACH_WITH_ME, ERRORS, NOT_YET, PAIRS, WITHOUT_ONE
+from tests.support.turncoats.reducing import ANOTHER_AVERAGE, ANOTHER_RECEIPT, victim_of
 from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_FOR_NOTHING
 from tests.support.waiting import wait_until
 
 # How long a group waits for its last members.
 PATIENCE = 5.0
-VALUES = 700_000  # so many that each member reduces some
+VALUES = 1_400_000  # so many that each member reduces some
 
 
 def betrayed(folder: Path) -> Betrayed:
@@ -29,6 +31,17 @@ def betrayed(folder: Path) -> Betrayed:
     times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 12}
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
     return Betrayed(folder, manifest, [torch.randn(VALUES // 10, 10)])
+
+
+def victim_in(swarm: Betrayed) -> str:
+    """Whom it deceives, if one."""
+    return victim_of(swarm.turncoat.peer_id, [each.peer_id for each in swarm.oracles])
+
+
+def failure_of(battle: Battle, peer: str) -> str:
+    """Why this one's attempt has failed."""
+    [reason] = [result.reason for result in battle.attempts[peer] if result.reason not in ("", *NOT_TRIED)]
+    return reason
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +119,18 @@ def test_a_coordinator_that_leaves_one_out(swarm: Betrayed) -> None:
     assert (battle.failures, battle.with_all) == (0, True), battle.attempts
 
 
+def test_a_reducer_whose_receipt_is_of_something_else(swarm: Betrayed) -> None:
+    """As if it had returned nothing to whom it sends that: one attempt of one member, and it is named."""
+    swarm.attack(ANOTHER_RECEIPT)
+    battle, victim = swarm.battle(), victim_in(swarm)
+    assert (battle.failures, failure_of(battle, victim)) == (1, "peer_lost")
+    [log] = [each.folder.log.read_text() for each in swarm.honest if each.peer_id == victim]
+    assert f"{swarm.turncoat.peer_id} did not return its share: ValueError('a receipt of other" in log
+    swarm.attack("")
+    battle = swarm.battle()
+    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+
+
 def test_who_has_seen_both_votes_goes_on_without_it(swarm: Betrayed) -> None:
     """Nobody counts it or waits for it from then on, although it comes to each round and behaves."""
     swarm.attack(BOTH_VOTES)
@@ -127,3 +152,22 @@ def test_a_voter_that_tells_each_collector_another_vote(tmp_path: Path) -> None:
         swarm.attack(TWO_VOTES)
         for _ in range(6):
             assert swarm.battle().failures == 0
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_reducer_that_tells_one_something_else(tmp_path: Path) -> None:
+    """Whoever was told it loses one attempt, compares receipts with those who have outvoted it, and has
+    proof: all leave the reducer out from then on, although it behaves."""
+    with betrayed(tmp_path) as swarm:
+        assert swarm.battle().failures == 0
+        assert not any(swarm.exposed_by)
+        swarm.attack(ANOTHER_AVERAGE)
+        battle = swarm.battle()
+        assert (battle.failures, failure_of(battle, victim_in(swarm))) == (1, "no_quorum")
+        wait_until(lambda: all(swarm.exposed_by), "all have both receipts")
+        swarm.attack("")
+        for _ in range(2):
+            battle = swarm.battle()
+            assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+            assert swarm.turncoat.peer_id not in battle.mates
+            assert battle.seconds < PATIENCE

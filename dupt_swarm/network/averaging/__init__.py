@@ -14,6 +14,8 @@ allreduce       butterfly all-reduce with screened parts and one average for all
 reducers        takes the parts that others send to be averaged
 parts           whose share each part of the vector is, our contribution to it, and its average
 reducer         the share of the vector that this peer reduces
+receipt         what a reducer signs of the averages that it returns
+comparing       receipts compared by members that come to two states
 share           the exchange in which everybody gets all contributions
 shelf           the contributions of the round that is being ended
 collecting      fetches those of the others
@@ -21,7 +23,7 @@ group           who is in it, and who brings what
 votes           what members sign of the state that a round leads to
 polls           collects their votes
 judgement       asks the trainer whether to vote for it
-proof           two votes of one member that contradict each other
+proof           two votes, or two receipts, of one member that contradict each other
 offences        the proofs that this peer knows, also on disk
 accusing        passes them on
 evidence        whether a log entry is what its group signed

@@ -1,4 +1,4 @@
-"""One all-reduce in one group: hivemind's butterfly, with screened parts and one average for all."""
+"""One all-reduce in one group: hivemind's butterfly, with screened parts, and one signed average for all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +14,21 @@ from typing import Any
 from hivemind.averaging.allreduce import AllreduceException
 from hivemind.p2p import PeerID
 from hivemind.proto import averaging_pb2, runtime_pb2
+from hivemind.utils.crypto import RSAPrivateKey
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.parts import Part, Parts
+from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
+from dupt_swarm.network.averaging.votes import Subject
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import screen_part
+
+# What follows the last average of a share; hivemind has no code of its own for it.
+RECEIPT = averaging_pb2.ACCEPTED
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +40,14 @@ class Tally:
     Attributes:
         weights: tokens × values of every averaged part received, for the mean of the tokens.
         values: how many averaged values were received.
-        lost_reducers: peers whose share of the average did not arrive.
+        receipts: by reducer, of each share that arrived whole.
+        lost_reducers: peers whose share did not, or not as they have signed.
         rejected: contributions left out here, by reason.
     """
 
     weights: list[float] = field(default_factory=list)
     values: int = 0
+    receipts: dict[str, Receipt] = field(default_factory=dict)
     lost_reducers: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
 
@@ -49,7 +57,8 @@ class ScreeningRunner(OpenRunner):
 
     Upstream adds (average − own input) to the own input, which rounds differently on each peer, and
     encodes each difference anew. Here a reducer checks what it is sent (size, finite, weight, norm),
-    averages, encodes the average once, and sends those bytes to every sender, itself included.
+    averages, encodes the average once, and sends those bytes to every sender, itself included; then it signs
+    for them, once for all.
     """
 
     def __init__(
@@ -59,11 +68,15 @@ class ScreeningRunner(OpenRunner):
         offer: Offer,
         numel: int,
         bandwidth: Bandwidth,
+        key: RSAPrivateKey,
         **kwargs: Any,
     ) -> None:
-        """``offer`` has a vector of ``numel`` values; ``kwargs`` are `AllReduceRunner`'s."""
+        """``offer`` has a vector of ``numel`` values; ``key`` signs; ``kwargs`` are `AllReduceRunner`'s."""
         super().__init__(tensors=[], weight=float(offer.tokens), **kwargs)
         self._bandwidth, self._give = bandwidth, offer.take
+        self._subject = Subject(manifest.swarm_id, self.group_id.hex(), offer.round, offer.state)
+        self._key, self._signing = key, asyncio.Lock()
+        self._signed: Receipt | None = None
         self.tally = Tally()
         self._weight_limit = manifest.weight_limit(offer.round)
         parts = Parts(offer.contribution, numel, self.peer_fractions, manifest.encoding)
@@ -97,43 +110,47 @@ class ScreeningRunner(OpenRunner):
             logger.warning("contributions left out of the average: %s", dict(self.rejected))
 
     async def exchange_with(self, peer_id: PeerID) -> None:
-        """Send a peer its share of our contribution, and register the averages that it returns."""
-        missing = self._parts.of(self.ordered_peer_ids.index(peer_id))
+        """Send a peer its share of our contribution, and take the averages that it returns and signs for."""
+        parts = self._parts.of(self.ordered_peer_ids.index(peer_id))
         try:
-            ours = peer_id == self.peer_id
-            async with aclosing(self._average_own() if ours else self._exchange(peer_id)) as averages:
-                async for data, weight in averages:
-                    part = missing[0]
-                    await asyncio.to_thread(self._take, part, data, weight)
-                    self.tally.weights.append(weight * part.numel)
-                    self.tally.values += part.numel
-                    del missing[0]
-                    self._parts.register_processed_parts(1)
-            if missing:
-                raise AllreduceException(f"{peer_id} did not return its last {len(missing)} parts")
+            await (self._average_own(parts) if peer_id == self.peer_id else self._exchange(peer_id, parts))
         except BaseException as error:
             # A peer may vanish once it has returned all of its share: the average is complete without it.
-            if missing:
+            if str(peer_id) not in self.tally.receipts:
                 logger.warning("%s did not return its share: %s", peer_id, repr(error))
                 self.tally.lost_reducers.append(str(peer_id))
-                self._parts.register_processed_parts(len(missing))
+                self._parts.register_processed_parts(len(parts))
             raise
 
-    async def _average_own(self) -> AsyncGenerator[tuple[bytes, float], None]:
+    async def _average_own(self, parts: Sequence[Part]) -> None:
         sender = self.sender_peer_ids.index(self.peer_id)
-        for number, part in enumerate(self.parts_for_local_averaging):
+        for number, part in enumerate(parts):
             values = await asyncio.to_thread(self._screen, number, part.data, self.weight)
             averaged = await self.tensor_part_reducer.average(sender, number, values, self.weight)
-            yield averaged.data, averaged.weight
+            await self._take(part, averaged.data, averaged.weight)
+        self._complete(parts, await self._sign())
 
-    async def _exchange(self, peer_id: PeerID) -> AsyncGenerator[tuple[bytes, float], None]:
-        """Send ``peer_id`` its share of our contribution; yields the averages of that share, in order.
+    async def _exchange(self, peer_id: PeerID, parts: Sequence[Part]) -> None:
+        """Send ``peer_id`` its share of our contribution, and take the averages of that share, in order.
 
-        It hangs up after the last one: see `GuardedP2P`.
+        It hangs up after the receipt: see `GuardedP2P`.
         """
-        peer_index = self.ordered_peer_ids.index(peer_id)
-        expected, sent = len(self._parts.of(peer_index)), asyncio.Event()
-        outgoing = paced(self.parts_for(peer_index), self._bandwidth.upload)
+        returned = ShareHash()
+        async with aclosing(self._replies(peer_id)) as replies:
+            for part in parts:
+                message = await _expect(replies, averaging_pb2.AVERAGED_PART)
+                data, weight = message.tensor_part.buffer, message.weight
+                await asyncio.to_thread(returned.add, data, weight)
+                await self._take(part, data, weight)
+            message = await _expect(replies, RECEIPT)
+            receipt = await asyncio.to_thread(Receipt.read, message.tensor_part.buffer)
+            receipt.check(self._subject, returned.digest, str(peer_id))
+            self._complete(parts, receipt)
+
+    async def _replies(self, peer_id: PeerID) -> AsyncGenerator[Any, None]:
+        """Send ``peer_id`` its share of our contribution; yields what it answers."""
+        outgoing = paced(self.parts_for(self.ordered_peer_ids.index(peer_id)), self._bandwidth.upload)
+        sent = asyncio.Event()
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
             stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
         if not self.should_delay_results(self.peer_id):
@@ -142,12 +159,7 @@ class ScreeningRunner(OpenRunner):
         replies = paced(_timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
         async with aclosing(replies):
             async for message in replies:
-                if message.code != averaging_pb2.AVERAGED_PART:
-                    raise AllreduceException(f"{peer_id} sent no average, but code {message.code}")
-                yield message.tensor_part.buffer, message.weight
-                expected -= 1
-                if not expected:
-                    return
+                yield message
 
     async def parts_for(self, peer_index: int) -> AsyncGenerator[Any, None]:
         """The messages with our contribution to a peer's share."""
@@ -159,7 +171,12 @@ class ScreeningRunner(OpenRunner):
                 message.code, message.group_id = averaging_pb2.PART_FOR_AVERAGING, self.group_id
             yield message
 
-    def _take(self, part: Part, data: bytes, weight: float) -> None:
+    async def _take(self, part: Part, data: bytes, weight: float) -> None:
+        await asyncio.to_thread(self._check_and_give, part, data, weight)
+        self.tally.weights.append(weight * part.numel)
+        self.tally.values += part.numel
+
+    def _check_and_give(self, part: Part, data: bytes, weight: float) -> None:
         values = self._parts.average_codec.decode(data, part.numel)
         limit = self._weight_limit * len(self.sender_peer_ids)
         reason = screen_part(values, weight, limit)
@@ -168,8 +185,21 @@ class ScreeningRunner(OpenRunner):
         part.encoded[:] = data
         self._give(part.number, values)
 
+    def _complete(self, parts: Sequence[Part], receipt: Receipt) -> None:
+        """A share is there, as its reducer has signed."""
+        self.tally.receipts[receipt.reducer] = receipt
+        self._parts.register_processed_parts(len(parts))
+
+    async def _sign(self) -> Receipt:
+        """Our own receipt, once all of our parts are averaged: the same for all, whoever asks first."""
+        async with self._signing:
+            if self._signed is None:
+                share, me = self.tensor_part_reducer.returned.digest, str(self.peer_id)
+                self._signed = await asyncio.to_thread(Receipt.sign, self._subject, share, me, self._key)
+            return self._signed
+
     async def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
-        """Average the parts that one peer sends, and send it the results.
+        """Average the parts that one peer sends, and send it the results, and our receipt.
 
         A sender that fails is told so, and gets no more results; upstream may have forgotten the task that
         would raise.
@@ -188,6 +218,9 @@ class ScreeningRunner(OpenRunner):
                         tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),
                         weight=averaged.weight,
                     )
+                    if part == reducer.num_parts:
+                        receipt = runtime_pb2.Tensor(buffer=(await self._sign()).data)
+                        yield averaging_pb2.AveragingData(code=RECEIPT, tensor_part=receipt)
         except Exception as error:
             logger.warning("%s was left out: %s", sender_id, repr(error))
             yield averaging_pb2.AveragingData(code=averaging_pb2.INTERNAL_ERROR)
@@ -248,3 +281,12 @@ async def _timely(
 
 async def _next(stream: AsyncGenerator[Any, None]) -> Any:
     return await anext(stream, None)
+
+
+async def _expect(replies: AsyncGenerator[Any, None], code: int) -> Any:
+    message = await _next(replies)
+    if message is None:
+        raise AllreduceException("it hung up too early")
+    if message.code != code:
+        raise AllreduceException(f"it sent code {message.code} instead of {code}")
+    return message

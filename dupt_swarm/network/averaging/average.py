@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
@@ -135,3 +136,11 @@ class RoundExchange(Protocol):
 
     async def average(self, roll: Roll, offer: Offer) -> Average:
         """Average in a group, we being on its roll with what was prepared."""
+
+    async def compare(self, roll: Roll, others: Collection[str]) -> Sequence[Proof]:
+        """Find out why these members of the group have computed another state than we have.
+
+        Returns:
+            Against each peer that has brought it about; nothing, if that cannot be proved. It raises nothing,
+            and takes two seconds at most.
+        """

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
 from dupt_swarm.network.averaging.polls import PollResult, Polls
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Contradiction
 from dupt_swarm.node.messages import GroupFormed
 
 EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
@@ -30,10 +30,10 @@ class SwarmAverager:
         means: Means,
         companions: Companions,
         tell: Callable[[GroupFormed], None] = lambda _: None,
-        expose: Callable[[Sequence[Contradiction]], None] = lambda _: None,
+        expose: Callable[[Sequence[Proof]], None] = lambda _: None,
     ) -> None:
         """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
-        self._me, self._tell = means.me, tell
+        self._me, self._tell, self._expose = means.me, tell, expose
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
         self._companions, self._rolls = companions, RollCall(means, companions)
         self._polls = Polls(means, lambda: companions.electorate, expose)
@@ -75,7 +75,8 @@ class SwarmAverager:
     ) -> PollResult:
         """Vote for the state ``after``, which follows from ``average``, or against it if not ``accepted``.
 
-        Without a quorum the round did not happen.
+        Without a quorum the round did not happen; if others come to another state, who has brought that about
+        is exposed, where it can be proved.
         """
         if average.roll is None:
             result = PollResult(self._polls.alone(offer.round, offer.state, after))
@@ -83,6 +84,8 @@ class SwarmAverager:
             result = await self._polls.certify(average.roll, after, accepted=accepted)
         if result.votes:
             self._rolls.ended((offer.round, offer.state))
+        elif average.roll is not None and result.others:
+            self._expose(await self._exchange.compare(average.roll, result.others))
         return result
 
     async def _average_alone(self, offer: Offer, statement: Statement) -> Average:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.votes import Contradiction
 from dupt_swarm.network.members.short_names import short_name
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import Signed
@@ -89,9 +88,9 @@ class Offences:
             name for peer in self._known if (name := name_of(peer)) in unknown and self._has_place_for(peer)
         ]
 
-    def expose(self, contradictions: Iterable[Contradiction]) -> None:
-        """Votes that this peer was told in a group of its own."""
-        self._learn([Proof.of(*votes) for votes in contradictions])
+    def expose(self, proofs: Iterable[Proof]) -> None:
+        """What this peer has seen in a group of its own."""
+        self._learn(proofs)
 
     def take(self, proofs: Iterable[Proof]) -> None:
         """What others pass on; what is about strangers is dropped."""
@@ -108,7 +107,7 @@ class Offences:
         self._note_voters()
         for proof in proofs:
             if proof.offender not in self.proofs:
-                logger.warning("%s has voted for two states: it is left out from now on", proof.offender)
+                logger.warning("%s has contradicted itself: it is left out from now on", proof.offender)
                 self._acquaintances.expose(proof.offender)
                 self._keep(proof)
         if self.proofs != before:
@@ -155,7 +154,7 @@ class Offences:
         for peer_id in self.proofs:
             self._acquaintances.expose(peer_id)
         if self.proofs:
-            logger.info("known to have voted for two states, and left out: %d", len(self.proofs))
+            logger.info("known to have contradicted themselves, and left out: %d", len(self.proofs))
 
     def _checked(self, texts: Iterable[str]) -> dict[str, Proof]:
         proofs = (Proof.read(from_text(text), self._swarm_id) for text in texts)
@@ -171,7 +170,7 @@ class Offences:
         try:
             write_atomically(self._path, lambda file: file.write_text(text))
         except FileError as error:
-            logger.warning("who has voted for two states is not kept: %s", error)
+            logger.warning("who has contradicted itself is not kept: %s", error)
 
 
 def name_of(peer_id: str) -> bytes:

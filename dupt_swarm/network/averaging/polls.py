@@ -18,8 +18,9 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Box, Contradiction, Subject, Vote
+from dupt_swarm.network.averaging.votes import Box, Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
@@ -58,10 +59,12 @@ class PollResult:
     Attributes:
         votes: for the state that we have computed, if they are a quorum.
         rejected: whether it has none because members want the swarm to stay at the state before.
+        others: if it has none, ids of those who have voted for yet another state.
     """
 
     votes: tuple[Vote, ...] = ()
     rejected: bool = False
+    others: tuple[str, ...] = ()
 
 
 class Polls(ServicerBase):  # type: ignore[misc]
@@ -71,14 +74,14 @@ class Polls(ServicerBase):  # type: ignore[misc]
         self,
         means: Means,
         electorate: Callable[[], Electorate],
-        expose: Callable[[Sequence[Contradiction]], None] = lambda _: None,
+        expose: Callable[[Sequence[Proof]], None] = lambda _: None,
     ) -> None:
         """Begin.
 
         Args:
             means: to vote with.
             electorate: asked again and again, as who is there may change.
-            expose: hears of each peer that votes for two states, once.
+            expose: gets the proof against each peer that votes for two states, once.
         """
         self._p2p: P2P = means.p2p
         self._means, self._electorate, self._expose = means, electorate, expose
@@ -119,11 +122,12 @@ class Polls(ServicerBase):  # type: ignore[misc]
                 while not (votes := box.certificate(after, self._electorate())):
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
-                        return PollResult(rejected=box.rejects(self._electorate()))
+                        others = box.others(after, self._electorate())
+                        return PollResult(rejected=box.rejects(self._electorate()), others=others)
                     await self._vote(LOOK_SECONDS)
                 return PollResult(votes)
         except TimeoutError:
-            return PollResult()
+            return PollResult(others=box.others(after, self._electorate()))
         finally:
             for task in asking:
                 task.cancel()
@@ -180,7 +184,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         for vote in votes:
             box.add(vote)
         if liars := box.contradictions.keys() - exposed:
-            self._expose([box.contradictions[liar] for liar in liars])
+            self._expose([Proof.of_votes(*box.contradictions[liar]) for liar in liars])
         if len(box.all) == before:
             return False
         self._news.set()

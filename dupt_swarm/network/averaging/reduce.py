@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from hivemind.p2p import PeerID
 
 from dupt_swarm.network.averaging.allreduce import ScreeningRunner
 from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
+from dupt_swarm.network.averaging.comparing import Comparing
 from dupt_swarm.network.averaging.parts import average_alone
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
@@ -26,11 +29,13 @@ class Reduce:
         self.rejected: Counter[str] = Counter()
         self._means, self._manifest, self._me = means, means.manifest, means.me
         self._reducers = Reducers(means.p2p, means.manifest)
+        self._comparing = Comparing(means.p2p, means.manifest.swarm_id)
 
     async def open(self) -> None:
         """See `RoundExchange`."""
         if self._means.callable:
             await self._reducers.start()
+            await self._comparing.start()
 
     async def prepare(self, offer: Offer) -> Statement:
         """See `RoundExchange`."""
@@ -58,11 +63,16 @@ class Reduce:
             finally:
                 runner.log_rejected()
                 self.rejected += runner.rejected
+                self._comparing.keep(roll, runner.tally.receipts)
         if not runner.complete:
             lost = tuple(runner.tally.lost_reducers)
             return Average(roll.tokens, mates, reason="peer_lost", lost=lost)
         evidence = await self._evidence(encoded, runner.tokens, offer, tuple(roll.members))
         return Average(runner.tokens, mates, contributors=tuple(roll.members), roll=roll, evidence=evidence)
+
+    async def compare(self, roll: Roll, others: Collection[str]) -> Sequence[Proof]:
+        """See `RoundExchange`."""
+        return await self._comparing.compare(roll, others)
 
     def _runner(self, roll: Roll, offer: Offer) -> ScreeningRunner:
         rounds = self._manifest.rounds
@@ -72,6 +82,7 @@ class Reduce:
             offer=offer,
             numel=self._means.numel,
             bandwidth=self._means.bandwidth,
+            key=self._means.key,
             p2p=self._means.p2p,
             servicer_type=Reducers,
             prefix=self._manifest.swarm_id,

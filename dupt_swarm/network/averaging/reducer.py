@@ -1,4 +1,4 @@
-"""The reducer of one share of an all-reduce: collects, screens, averages, and encodes once."""
+"""The reducer of one share of an all-reduce: collects, screens, averages, encodes once, and hashes that."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dupt_swarm.network.averaging.receipt import ShareHash
 from dupt_swarm.replica.aggregation import screen_norms, weighted_mean
 from dupt_swarm.replica.codec import Codec
 
@@ -27,11 +28,15 @@ class PartReducer:
     Part ``i`` is done when every active sender has sent it; a sender that fails stays in the parts that
     it had sent. Everybody, this peer included, gets the same bytes of each average, which is why all
     replicas stay alike whatever the codec loses. (It stands in for hivemind's `TensorPartReducer`.)
+
+    Attributes:
+        returned: hash of the averages so far. They come in order, as nobody sends a part before it has the
+            average of the one before.
     """
 
     def __init__(self, num_parts: int, num_senders: int, codec: Codec, norm_ratio: float) -> None:
         self.num_parts = num_parts
-        self.rejected_norms = 0
+        self.rejected_norms, self.returned = 0, ShareHash()
         self.finished = asyncio.Event()
         self._codec, self._norm_ratio = codec, norm_ratio
         self._active = set(range(num_senders))
@@ -94,4 +99,6 @@ class PartReducer:
         kept = [pair for pair, sound in zip(received, keep, strict=True) if sound]
         mean = weighted_mean([values for values, _ in kept], [weight for _, weight in kept])
         weight = math.fsum(weight for _, weight in kept)
-        return Averaged(self._codec.encode(mean), weight), len(received) - len(kept)
+        averaged = Averaged(self._codec.encode(mean), weight)
+        self.returned.add(averaged.data, averaged.weight)
+        return averaged, len(received) - len(kept)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -20,6 +20,7 @@ from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.collecting import Collection
 from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.shelf import RoundShelf
@@ -127,6 +128,11 @@ class Share:
                 return await self._mean(chosen, measures, offer, roll)
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
+
+    async def compare(self, roll: Roll, others: Iterable[str]) -> Sequence[Proof]:
+        """See `RoundExchange`: contributions are signed by their makers, and everybody averages by itself."""
+        del roll, others
+        return ()
 
     @asynccontextmanager
     async def _collecting(self, session: Session) -> AsyncIterator[Collection]:

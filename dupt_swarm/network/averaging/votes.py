@@ -152,6 +152,12 @@ class Box:
         possible = (self.members - against) - self.contradictions.keys()
         return not electorate.is_quorum(possible, self.members)
 
+    def others(self, after: str, electorate: Electorate) -> tuple[str, ...]:
+        """Those whose vote counts, and is for yet another state: neither ``after`` nor the one before."""
+        counted = electorate.of(self.members) - self.contradictions.keys()
+        known = (after, self.subject.before)
+        return tuple(who for who, vote in self.votes.items() if who in counted and vote.after not in known)
+
     def rejects(self, electorate: Electorate) -> bool:
         """Whether somebody whose vote counts wants the swarm to stay at the state before."""
         voters = electorate.of(self.members) - self.contradictions.keys()

@@ -221,8 +221,8 @@ class Membership:
         """
         if peer_id == self.peer_id:
             logger.error(
-                "this peer's identity has voted for two states, so that others leave it out for good; "
-                "let no two peers have one identity, and remove it to come as a newcomer"
+                "this peer's identity has signed what contradicts itself, so that others leave it out "
+                "for good; let no two peers have one identity, and remove it to come as a newcomer"
             )
             return
         self.attendance.expose(peer_id)

@@ -79,11 +79,11 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
         yield made
 
 
-def votes_of(manifest, keys, place: int = 0) -> tuple[Vote, Vote]:
-    """A peer's votes for two states."""
+def proof_against(manifest, keys, place: int = 0) -> Proof:
+    """Of a peer that has voted for two states."""
     peer, key = list(keys.items())[place]
     subject = Subject(manifest.swarm_id, "ab" * 20, 3, STATE)
-    return Vote.cast(subject, ONE, peer, key), Vote.cast(subject, OTHER, peer, key)
+    return Proof.of_votes(*(Vote.cast(subject, after, peer, key) for after in (ONE, OTHER)))
 
 
 def run(scenario) -> None:
@@ -96,7 +96,7 @@ def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars) as (first, second, third):
-            first.offences.expose([votes_of(manifest, liars)])
+            first.offences.expose([proof_against(manifest, liars)])
             await second.accusing.ask(first.peer_id)
             await third.accusing.ask(second.peer_id)
             for each in (first, second, third):
@@ -113,7 +113,7 @@ def test_who_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars, 2) as (first, second):
-            first.offences.expose([votes_of(manifest, liars)])
+            first.offences.expose([proof_against(manifest, liars)])
             await first.accusing.ask(second.peer_id)
             assert second.exposed == first.exposed == {next(iter(liars))}
 
@@ -126,8 +126,8 @@ def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars) as (first, second, third):
-            first.offences.expose([votes_of(manifest, liars, 0)])
-            third.offences.expose([votes_of(manifest, liars, 1)])
+            first.offences.expose([proof_against(manifest, liars, 0)])
+            third.offences.expose([proof_against(manifest, liars, 1)])
 
             async def partners() -> list[str]:
                 return [next(iter(liars)), second.peer_id]
@@ -147,7 +147,7 @@ def test_what_is_known_is_not_sent_again(stations, manifest, liars) -> None:
     async def scenario() -> None:
         async with accusers(stations, manifest, liars, 2) as (first, second):
             for place in range(len(liars)):
-                first.offences.expose([votes_of(manifest, liars, place)])
+                first.offences.expose([proof_against(manifest, liars, place)])
             for known in (PROOFS_MAX, len(liars)):
                 await second.accusing.ask(first.peer_id)
                 assert len(second.exposed) == known
@@ -163,7 +163,7 @@ def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
 
     async def scenario() -> None:
         async with accusers(stations, manifest, [], 2) as (first, second):
-            first.offences.expose([votes_of(manifest, liars)])
+            first.offences.expose([proof_against(manifest, liars)])
             before = second.received
             await second.accusing.ask(first.peer_id)
             assert second.exposed == set()
@@ -195,7 +195,7 @@ Inventing.__name__ = Accusing.__name__  # as on the wire
 def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
     """It is counted, and exposes nobody; the valid one beside it does."""
     liar = next(iter(liars))
-    Inventing.valid = Proof.of(*votes_of(manifest, liars)).data
+    Inventing.valid = proof_against(manifest, liars).data
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars, 2, Inventing) as (first, second):
@@ -241,7 +241,7 @@ def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -
         async with accusers(stations, manifest, [], 1) as (accused,):
             own = {accused.peer_id: load_identity(identities[0])}
             accused.member.voters = Voters(dict.fromkeys(own, (PROBATION_ROUNDS, 1)))
-            accused.offences.take([Proof.of(*votes_of(manifest, own))])
+            accused.offences.take([proof_against(manifest, own)])
             assert accused.exposed == set()
             assert "others leave it out for good" in caplog.text
 

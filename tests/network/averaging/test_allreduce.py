@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from hivemind.proto import averaging_pb2
+from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import reduce as reduce_module
-from dupt_swarm.network.averaging.allreduce import ScreeningRunner
+from dupt_swarm.network.averaging.allreduce import RECEIPT, ScreeningRunner
+from dupt_swarm.network.averaging.comparing import Comparing
+from dupt_swarm.network.averaging.receipt import RECEIPT_BYTES_MAX, Receipt
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
@@ -393,6 +396,63 @@ class ReturnsAnError(ReturnsJunk):
         message.code = averaging_pb2.CANCELLED
 
 
+class ReturnsNoReceipt(ReturnsJunk):
+    def junk(self, message) -> None:
+        if message.code == RECEIPT:
+            message.tensor_part.buffer = b""
+
+
+class ReturnsALongReceipt(ReturnsJunk):
+    def junk(self, message) -> None:
+        if message.code == RECEIPT:
+            message.tensor_part.buffer += bytes(RECEIPT_BYTES_MAX)
+
+
+class SignsAnotherShare(ReturnsJunk):
+    """Its receipts are those of another reducer's averages."""
+
+    def signed(self) -> Receipt:
+        return Receipt.sign(self._subject, "0" * 64, str(self.peer_id), self._key)
+
+    def junk(self, message) -> None:
+        if message.code == RECEIPT:
+            message.tensor_part.buffer = self.signed().data
+
+
+class SignsAnotherRoll(SignsAnotherShare):
+    def signed(self) -> Receipt:
+        subject = replace(self._subject, roll="cd" * 20)
+        return Receipt.sign(subject, self.tensor_part_reducer.returned.digest, str(self.peer_id), self._key)
+
+
+class SignsAsAnother(SignsAnotherShare):
+    def signed(self) -> Receipt:
+        share = self.tensor_part_reducer.returned.digest
+        return Receipt.sign(self._subject, share, str(self.peer_id), RSAPrivateKey())
+
+
+class ReturnsAnotherValue(ReturnsJunk):
+    """One value differs in its last bit from what it signs."""
+
+    def junk(self, message) -> None:
+        if message.code == averaging_pb2.AVERAGED_PART:
+            data = bytearray(message.tensor_part.buffer)
+            data[-2] ^= 1
+            message.tensor_part.buffer = bytes(data)
+
+
+class ReturnsAnotherWeight(ReturnsJunk):
+    def junk(self, message) -> None:
+        message.weight += 1.0
+
+
+class EndsWithoutReceipt(ScreeningRunner):
+    async def _accumulate_parts_streaming(self, stream, sender_index):
+        async for message in super()._accumulate_parts_streaming(stream, sender_index):
+            if message.code != RECEIPT:
+                yield message
+
+
 class ReturnsTooMuch(ScreeningRunner):
     async def _accumulate_parts_streaming(self, stream, sender_index):
         async for message in super()._accumulate_parts_streaming(stream, sender_index):
@@ -400,14 +460,23 @@ class ReturnsTooMuch(ScreeningRunner):
         yield message
 
 
-def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners) -> None:
-    """A peer that returns an unusable average is taken for lost: nobody goes on with a part of a result."""
+KINDS = [
+    *(ReturnsNaN, ReturnsTooLittle, ReturnsAHugeWeight, ReturnsAnError),
+    *(ReturnsNoReceipt, ReturnsALongReceipt, EndsWithoutReceipt),
+    *(SignsAnotherShare, SignsAnotherRoll, SignsAsAnother, ReturnsAnotherValue, ReturnsAnotherWeight),
+]
+
+
+@pytest.mark.parametrize("kinds", [KINDS[:4], KINDS[4:7], KINDS[7:]], ids=["junk", "unsigned", "signed"])
+def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners, kinds) -> None:
+    """A peer that returns an unusable average, or does not sign it, is taken for lost: nobody goes on
+    with a part of a result."""
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             averagers = await open_averagers(manifest, peers)
             evil = averagers[2]
-            for kind in ReturnsJunk.__subclasses__():
+            for kind in kinds:
                 runners[str(evil.peer_id)] = kind
                 one, two, _ = await average_as_group(averagers, contributions, [1, 2, 3])
                 assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2, kind
@@ -427,6 +496,21 @@ def test_reducer_that_returns_too_much(stations, manifest, contributions, runner
             for result in results:
                 assert_is_mean(result, contributions, [1, 2, 3])
             assert same_bits(results[0], results[1])
+
+    run(scenario())
+
+
+def test_all_have_the_same_receipts(stations, manifest, contributions, monkeypatch) -> None:
+    """Each reducer signs once, and everybody keeps its receipt: itself, and who reduces nothing."""
+    kept: list[dict[str, Receipt]] = []
+    monkeypatch.setattr(Comparing, "keep", lambda _self, _roll, receipts: kept.append(receipts))
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            await average_as_group(averagers, contributions, [1, 2, 3], clients=averagers[2:])
+            assert set(kept[0]) == {each.peer_id for each in averagers[:2]}
+            assert kept == [kept[0]] * 3
 
     run(scenario())
 

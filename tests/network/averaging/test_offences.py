@@ -1,9 +1,10 @@
-"""Proof that a peer has voted for two states, and which proofs a peer keeps."""
+"""Proof that a peer contradicts itself, and which proofs a peer keeps."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -12,6 +13,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.network.averaging import offences
 from dupt_swarm.network.averaging.offences import Offences, name_of
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
+from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.attendance import Attendance
 from tests.support.sharing_groups import STATE, SWARM, member_keys
@@ -55,48 +57,84 @@ def votes_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Vote, Vo
     return Vote.cast(subject, ONE, peer, key), Vote.cast(subject, OTHER, peer, key)
 
 
+def receipts_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Receipt, Receipt]:
+    """A peer's receipts of two averages."""
+    peer, key = list(keys.items())[place]
+    return Receipt.sign(subject, ONE, peer, key), Receipt.sign(subject, OTHER, peer, key)
+
+
 def proofs_of(keys) -> list[Proof]:
-    """One against each of the peers."""
-    return [Proof.of(*votes_of(keys, place)) for place in range(len(keys))]
+    """One against each of the peers, of both kinds."""
+    places = range(len(keys))
+    return [
+        Proof.of_receipts(*receipts_of(keys, place)) if place % 2 else Proof.of_votes(*votes_of(keys, place))
+        for place in places
+    ]
 
 
 def test_two_votes_are_proof(keys) -> None:
     """Whoever reads it knows who has signed both."""
-    proof = Proof.of(*votes_of(keys))
+    proof = Proof.of_votes(*votes_of(keys))
     assert Proof.read(proof.data, SWARM) == proof
     assert proof.offender == next(iter(keys))
     assert len(proof.data) < PROOF_BYTES_MAX
 
 
-def not_proofs(keys) -> Iterator[tuple[str, bytes]]:
-    """What is none, and why."""
-    one, other = votes_of(keys)
-    _, strangers = votes_of(keys, 1)
-
-    def pack(*votes: bytes) -> bytes:
-        return bytes(msgpack.packb(votes))
-
-    yield "signature is wrong", pack(one.data, other.data[:-1] + b"\0")
-    yield "signature is wrong", pack(one.data.replace(b'"after":"1', b'"after":"3'), other.data)
-    yield "another swarm", Proof.of(*votes_of(keys, 0, replace(SUBJECT, swarm_id="other-0"))).data
-    yield "do not contradict", pack(one.data, votes_of(keys)[0].data)
-    yield "do not contradict", pack(one.data, one.data)
-    yield "two voters", pack(one.data, strangers.data)
-    for change in ({"roll": "cd" * 20}, {"round": 4}, {"before": ONE}, {"swarm_id": "other-0"}):
-        yield "do not contradict", pack(one.data, votes_of(keys, 0, replace(SUBJECT, **change))[1].data)
-    yield "was alone", pack(*(vote.data for vote in votes_of(keys, 0, replace(SUBJECT, roll=""))))
-    yield "too long", pack(one.data, bytes(PROOF_BYTES_MAX))
-    yield "a vote is too long", pack(one.data, bytes(PROOF_BYTES_MAX - 2000))
-    yield "malformed", pack(one.data)
-    yield "malformed", pack(one.data, other.data, other.data)
-    yield "malformed", pack(one.data, None)  # type: ignore[arg-type]
+def test_two_receipts_are_proof(keys) -> None:
+    """Likewise, of a reducer that has returned two averages of one share."""
+    proof = Proof.of_receipts(*receipts_of(keys))
+    assert Proof.read(proof.data, SWARM) == proof
+    assert proof.offender == next(iter(keys))
+    assert len(proof.data) < PROOF_BYTES_MAX
 
 
-def test_what_is_no_proof(keys) -> None:
-    """Forged, cut, of another swarm, of two rolls or voters, of one who was alone, or too long: none."""
-    for reason, data in not_proofs(keys):
+def pack(*fields: object) -> bytes:
+    """As a proof travels."""
+    return bytes(msgpack.packb(fields))
+
+
+@pytest.mark.parametrize(("kind", "make"), [("vote", votes_of), ("receipt", receipts_of)])
+def test_what_is_no_proof(keys, kind: str, make: Callable[..., Any]) -> None:
+    """Forged, cut, of another swarm, of two rolls or signers, of one who was alone, or too long: none."""
+    for reason, data in not_proofs(keys, kind, make):
         with pytest.raises(ValueError, match=reason):
             Proof.read(data, SWARM)
+
+
+def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str, bytes]]:
+    """What is none, and why."""
+    one, other = make(keys)
+    _, strangers = make(keys, 1)
+    said = b"after" if kind == "vote" else b"share"
+    yield "signature is wrong", pack(kind, one.data, other.data[:-1] + bytes([other.data[-1] ^ 1]))
+    yield "signature is wrong", pack(kind, one.data.replace(b'"%s":"1' % said, b'"%s":"3' % said), other.data)
+    yield "another swarm", pack(kind, *data_of(make(keys, 0, replace(SUBJECT, swarm_id="other-0"))))
+    yield "do not contradict", pack(kind, one.data, make(keys)[0].data)
+    yield "do not contradict", pack(kind, one.data, one.data)
+    yield "two peers", pack(kind, one.data, strangers.data)
+    for change in ({"roll": "cd" * 20}, {"round": 4}, {"before": ONE}, {"swarm_id": "other-0"}):
+        yield "do not contradict", pack(kind, one.data, make(keys, 0, replace(SUBJECT, **change))[1].data)
+    yield "too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX))
+    yield f"a {kind} is too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX - 2000))
+    yield "of another kind", pack({"vote": "receipt", "receipt": "vote"}[kind], one.data, other.data)
+    yield "unknown kind", pack("statement", one.data, other.data)
+    for fields in ([kind, one.data], [kind, *[one.data] * 3], [kind, one.data, None], [one.data, other.data]):
+        yield "malformed", pack(*fields)
+    yield "malformed", pack(kind.encode(), one.data, other.data)
+
+
+def data_of(both: Iterable[Vote | Receipt]) -> list[bytes]:
+    """As they were signed."""
+    return [each.data for each in both]
+
+
+def test_who_was_alone_proves_nothing(keys) -> None:
+    """After a crash it may honestly do a round again; it never has a receipt."""
+    alone = replace(SUBJECT, roll="")
+    with pytest.raises(ValueError, match="was alone"):
+        Proof.read(pack("vote", *data_of(votes_of(keys, 0, alone))), SWARM)
+    with pytest.raises(ValueError, match="roll"):
+        receipts_of(keys, 0, alone)
 
 
 def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
@@ -104,7 +142,7 @@ def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
     first, second, *_ = keys
     circle = Circle(voters=[first, second])
     known = Offences(SWARM, circle)
-    known.expose([votes_of(keys, 0)])
+    known.expose([Proof.of_votes(*votes_of(keys, 0))])
     for _ in range(2):
         known.take(proofs_of(keys)[:2])
     assert circle.exposed == {first, second} == set(known.proofs)
@@ -148,7 +186,7 @@ def test_proofs_are_kept(keys, tmp_path: Path) -> None:
     """After a restart offenders are left out from the beginning, before anybody else is known."""
     path, circle = tmp_path / "offences.json", Circle(voters=list(keys)[:2])
     Offences(SWARM, circle, path).take(proofs_of(keys)[:1])
-    Offences(SWARM, circle, path).expose([votes_of(keys, 5)])
+    Offences(SWARM, circle, path).expose([Proof.of_votes(*votes_of(keys, 5))])
     restarted = Circle()
     known = Offences(SWARM, restarted, path)
     first, *_, last = keys

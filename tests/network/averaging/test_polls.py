@@ -15,7 +15,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Contradiction, Subject, Vote
+from dupt_swarm.network.averaging.votes import Subject, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.replica.contribution import Claim
@@ -85,16 +85,17 @@ def test_all_get_the_votes_of_a_quorum(stations, manifest) -> None:
 
 
 def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
-    """The others have a quorum, and it knows soon that it has none."""
+    """The others have a quorum; it knows soon that it has none, and who they are."""
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             group = Group(manifest, peers)
             await group.open()
             before = asyncio.get_running_loop().time()
-            first, second, third = await group.certify(ONE, OTHER, ONE)
+            first, second, third = await group.decide((ONE, True), (OTHER, True), (ONE, True))
             assert asyncio.get_running_loop().time() - before < SECONDS
-            assert (len(first), second, len(third)) == (2, (), 2)
+            assert (len(first.votes), second.votes, len(third.votes)) == (2, (), 2)
+            assert set(second.others) == {peers[0].peer_id, peers[2].peer_id}
 
     run(scenario)
 
@@ -114,6 +115,7 @@ def test_members_that_want_to_stay(stations, manifest, accepting: int, taken: bo
             assert asyncio.get_running_loop().time() - before < SECONDS
             assert [bool(decision.votes) for decision in decisions] == [taken] * 3
             assert [decision.rejected for decision in decisions] == [rejected] * 3
+            assert [decision.others for decision in decisions] == [()] * 3
             assert not any(polls._boxes[group.roll.id].contradictions for polls in group.polls)
 
     run(scenario)
@@ -272,8 +274,8 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
         async with stations(3, manifest) as peers:
             group, exposed = Group(manifest, peers), list[str]()
 
-            def expose(contradictions: Sequence[Contradiction]) -> None:
-                exposed.extend(Proof.of(*votes).offender for votes in contradictions)
+            def expose(proofs: Sequence[Proof]) -> None:
+                exposed.extend(proof.offender for proof in proofs)
 
             for number in range(2):
                 group.polls[number] = Polls(group.means[number], lambda: group.electorate, expose)

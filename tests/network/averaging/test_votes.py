@@ -67,6 +67,16 @@ def test_who_votes_for_two_states_counts_for_none(keys) -> None:
     assert len(box.contradictions) == 1
 
 
+def test_who_has_come_to_yet_another_state(keys) -> None:
+    """Of those whose votes count: not who wants to stay at the state before, nor who contradicts itself."""
+    peers = list(keys)
+    box = box_of(keys, ONE, OTHER, STATE, OTHER, OTHER)
+    box.add(Vote.cast(SUBJECT, ONE, peers[4], keys[peers[4]]))
+    assert set(box.others(ONE, EVERYBODY)) == {peers[1], peers[3]}
+    assert box.others(OTHER, EVERYBODY) == (peers[0],)
+    assert box.others(ONE, Electorate(frozenset(peers[:2]))) == (peers[1],)
+
+
 def test_votes_about_something_else_are_refused(keys) -> None:
     """Of another swarm, roll, round, state, or of a stranger."""
     box, (peer, key) = Box(SUBJECT, keys), next(iter(keys.items()))

@@ -101,7 +101,13 @@ class Besieger:
 
     async def talk_nonsense(self, p2p: P2P, address: str) -> None:
         """To all that members say to each other."""
-        names = ("RollCall.rpc_join", "Polls.rpc_vote", "Accusing.rpc_proofs", "Gossip.rpc_records")
+        names = (
+            "RollCall.rpc_join",
+            "Polls.rpc_vote",
+            "Accusing.rpc_proofs",
+            "Comparing.rpc_receipts",
+            "Gossip.rpc_records",
+        )
         for name in (*names, *(f"{self.manifest.swarm_id}::{name}" for name in names)):
             for nonsense in (b"\x93" * 1000, b'{"roll": ' * 500, b""):
                 with contextlib.suppress(Exception):
