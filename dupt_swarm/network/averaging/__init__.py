@@ -11,6 +11,7 @@ roll            who ends a round together, signed
 statement       what a member brings, signed
 reduce          the exchange in which each member averages one share
 allreduce       butterfly all-reduce with screened parts and one average for all
+streams         its messages, on the clock
 reducers        takes the parts that others send to be averaged
 parts           whose share each part of the vector is, our contribution to it, and its average
 reducer         the share of the vector that this peer reduces

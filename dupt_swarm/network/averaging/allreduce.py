@@ -22,6 +22,7 @@ from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.parts import Part, Parts
 from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
+from dupt_swarm.network.averaging.streams import expect, then_set, timely
 from dupt_swarm.network.averaging.votes import Subject
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
@@ -138,11 +139,11 @@ class ScreeningRunner(OpenRunner):
         returned = ShareHash()
         async with aclosing(self._replies(peer_id)) as replies:
             for part in parts:
-                message = await _expect(replies, averaging_pb2.AVERAGED_PART)
+                message = await expect(replies, averaging_pb2.AVERAGED_PART)
                 data, weight = message.tensor_part.buffer, message.weight
                 await asyncio.to_thread(returned.add, data, weight)
                 await self._take(part, data, weight)
-            message = await _expect(replies, RECEIPT)
+            message = await expect(replies, RECEIPT)
             receipt = await asyncio.to_thread(Receipt.read, message.tensor_part.buffer)
             receipt.check(self._subject, returned.digest, str(peer_id))
             self._complete(parts, receipt)
@@ -152,11 +153,11 @@ class ScreeningRunner(OpenRunner):
         outgoing = paced(self.parts_for(self.ordered_peer_ids.index(peer_id)), self._bandwidth.upload)
         sent = asyncio.Event()
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
-            stream = await self.stub_of(peer_id).rpc_aggregate_part(_then_set(outgoing, sent))
+            stream = await self.stub_of(peer_id).rpc_aggregate_part(then_set(outgoing, sent))
         if not self.should_delay_results(self.peer_id):
             sent.set()  # the reducer answers each part at once
         # Our own sending time does not count as the reducer's silence.
-        replies = paced(_timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
+        replies = paced(timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
         async with aclosing(replies):
             async for message in replies:
                 yield message
@@ -246,47 +247,3 @@ class ScreeningRunner(OpenRunner):
     def _reject(self, reason: str) -> AllreduceException:
         self.tally.rejected[reason] += 1
         return AllreduceException(f"a contribution was left out: {reason}")
-
-
-async def _then_set(items: AsyncGenerator[Any, None], event: asyncio.Event) -> AsyncGenerator[Any, None]:
-    try:
-        async with aclosing(items):
-            async for item in items:
-                yield item
-    finally:
-        event.set()
-
-
-async def _timely(
-    stream: AsyncGenerator[Any, None], seconds: float, begin: asyncio.Event
-) -> AsyncGenerator[Any, None]:
-    """The items of ``stream``, each within ``seconds``, the first within so many after ``begin``.
-
-    The first is asked for at once all the same: hivemind's stream closes its socket only if it was begun.
-    """
-    async with aclosing(stream):
-        while True:
-            item = asyncio.create_task(_next(stream))
-            try:
-                await begin.wait()
-                async with asyncio.timeout(seconds):
-                    message = await item
-            finally:
-                item.cancel()
-                await asyncio.gather(item, return_exceptions=True)
-            if message is None:
-                return
-            yield message
-
-
-async def _next(stream: AsyncGenerator[Any, None]) -> Any:
-    return await anext(stream, None)
-
-
-async def _expect(replies: AsyncGenerator[Any, None], code: int) -> Any:
-    message = await _next(replies)
-    if message is None:
-        raise AllreduceException("it hung up too early")
-    if message.code != code:
-        raise AllreduceException(f"it sent code {message.code} instead of {code}")
-    return message
