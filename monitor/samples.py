@@ -112,6 +112,7 @@ def of_peers(view: View) -> Iterator[Samples]:
     yield metrics.PEERS_UNREACHABLE, one(unreachable)
     yield metrics.PEER_VERSIONS, _versions(view)
     yield metrics.DIGESTS_DISAGREEING, one(disagreeing(view))
+    yield metrics.EXPOSING_PEERS, [((peer_id,), count) for peer_id, count in view.exposed.items()]
 
 
 def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:

@@ -153,6 +153,7 @@ class Summary(_Part):
     peers: PeersSummary
     health: list[Check]
     refused: RefusedSummary
+    exposed: dict[str, int] = Field(description="by id of who has contradicted itself: who leave it out")
     history: dict[str, list[int | float | None]] = Field(
         description=f"columns of at most {HISTORY_MAX} points since the monitor started, oldest first"
     )
@@ -187,6 +188,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         peers=_peers(view, speeds),
         health=check_health(snapshot, view, now),
         refused=_refused(snapshot.totals),
+        exposed=view.exposed,
         history=columns(history.points),
     )
 

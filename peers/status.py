@@ -112,10 +112,14 @@ def cost_table(view: View) -> Table:
 
 
 def refusal_lines(view: View) -> list[str]:
-    """What the peers have refused of others, if anything, after an empty line."""
+    """What the peers have refused of others, and whom they leave out, if anything, after an empty line."""
     lines = [
         f"{kind} refused since each peer started: {words.reasons(counts)}"
         for kind, counts in view.refusals.items()
+    ]
+    lines += [
+        f"left out for good, as it has contradicted itself: {peer_id} (by {count} of {len(view.peers)} peers)"
+        for peer_id, count in view.exposed.items()
     ]
     return ["", *lines] if lines else []
 

@@ -106,6 +106,12 @@ REFUSED_MESSAGES = _swarm(
     "What peers refused of others' messages, calls and entries.",
     "reason",
 )
+EXPOSING_PEERS = _swarm(
+    "exposing_peers",
+    "gauge",
+    "Peers that leave this one out for good, as it has signed what contradicts itself.",
+    "peer_id",
+)
 
 CHECKPOINT_ROUND = _swarm("checkpoint_round", "gauge", "Round of the newest checkpoint on any peer's disk.")
 CHECKPOINT_TIMESTAMP = _swarm("checkpoint_timestamp_seconds", "gauge", "When that checkpoint was written.")

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from dupt_swarm.command_line.printable import as_name
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
+from dupt_swarm.replica.log_entry import PeerId
 from dupt_swarm.settings import DATASET_PATTERN
 
 Role = Literal["oracle", "bootstrap", "evaluator"]
@@ -29,6 +30,7 @@ Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$"
 # Whatever a stranger calls itself, nothing in it is obeyed by a terminal or a log.
 Line = Annotated[str, AfterValidator(as_name)]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
+EXPOSED_MAX = 2
 
 
 class SampleRecord(BaseModel):
@@ -101,6 +103,9 @@ class PeerRecord(BaseModel):
         default=(),
         max_length=len(REFUSED_MESSAGES),
         description="messages of others, and what was in them, in the order of REFUSED_MESSAGES",
+    )
+    exposed: tuple[PeerId, ...] = Field(
+        default=(), max_length=EXPOSED_MAX, description="ids of who has contradicted itself, the last ones"
     )
     checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
     checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")

@@ -76,6 +76,7 @@ class RecordFields(TypedDict, total=False):
     failures: tuple[int, ...]
     rejections: tuple[int, ...]
     refused: tuple[int, ...]
+    exposed: tuple[str, ...]
     checkpoint_round: int | None
     checkpoint_time: float
     heldout_accuracy: float | None

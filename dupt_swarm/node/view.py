@@ -13,6 +13,8 @@ from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, by_reason
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord
 
+SHOWN_MAX = 4  # of whom others tell ill: anybody can invent more
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -117,6 +119,12 @@ class View:
         return {kind: dict(found) for kind, found in sums.items() if found}
 
     @property
+    def exposed(self) -> dict[str, int]:
+        """How many of these peers leave out who has contradicted itself, by its id; the most at first."""
+        found = Counter(each for peer in self.peers for each in set(peer.record.exposed))
+        return dict(found.most_common(SHOWN_MAX))
+
+    @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
         newest = max(self.peers, key=self._rank_of, default=None)
@@ -186,6 +194,7 @@ class View:
             "loss": self.loss(manifest.limits),
             "tokens_total": agreed.record.swarm_tokens if agreed else 0,
             "refused": self.refusals,
+            "exposed": self.exposed,
             "peers": [peer.to_json() for peer in self.peers],
         }
 

@@ -49,6 +49,14 @@ HEALTH = Row(
             empty="None",
         ),
         graph(
+            "Left out for good",
+            "Peers that have signed what contradicts itself, by id: how many others leave them out.",
+            Query("{0}", swarm.EXPOSING_PEERS, legend="{{peer_id}}"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+            empty="Nobody",
+        ),
+        graph(
             "Unsaved rounds",
             "Rounds since the newest checkpoint on any peer's disk.",
             Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),

@@ -57,6 +57,7 @@ def test_evidence_lasts(tmp_path: Path) -> None:
         # Whoever looks at the swarm can read it.
         told = {"contradiction": 2}
         wait_until(lambda: told.items() <= cluster.first.view.refusals.get("messages", {}).items())
+        wait_until(lambda: cluster.first.view.exposed == {liar.peer_id: 2}, "and whom they leave out")
         os.kill(honest._node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: honest.restarts, "its node is replaced")
         wait_until(lambda: "and left out: 1" in honest.folder.log.read_text(), "it has not forgotten")

@@ -16,6 +16,7 @@ from monitor.watcher import Snapshot
 NOW = 1_000_000.0
 EVERYTHING = {
     "loss": 4.0,
+    "exposed": ("QmLiar",),
     "heldout_loss": 4.5,
     "heldout_bits_per_byte": 2.5,
     "heldout_accuracy": 0.75,

@@ -153,6 +153,15 @@ def test_what_was_refused() -> None:
     assert "refused" not in Tags(site_of(snapshot).page()).text
 
 
+def test_who_has_contradicted_itself() -> None:
+    """Its id, and how many leave it out."""
+    snapshot = seen(peer("a", exposed=("QmLiar", "QmBad")), peer("b", exposed=("QmLiar",)))
+    text = " ".join(Tags(site_of(snapshot).page()).text.split())
+    assert "QmLiar has contradicted itself: 2 peers leave it out for good" in text
+    assert "QmBad has contradicted itself: 1 peer leaves it out for good" in text
+    assert "contradicted" not in Tags(site_of(seen(peer("a"))).page()).text
+
+
 @pytest.mark.parametrize(
     ("count", "shown"),
     [(None, "–"), (0, "0 B"), (1234, "1.23 kB"), (45_600_000, "45.6 MB"), ((1 << 62) - 1, "4,611,686 TB")],

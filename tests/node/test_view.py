@@ -7,7 +7,7 @@ from dupt_swarm.manifest import Limits
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, in_order
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import View
+from dupt_swarm.node.view import SHOWN_MAX, View
 
 A, B = "a" * 64, "b" * 64
 
@@ -169,6 +169,7 @@ def test_json_shape(manifest, make_peer) -> None:
         "loss": 2.0,
         "tokens_total": 9,
         "refused": {},
+        "exposed": {},
     }
     assert [set(peer) for peer in tree["peers"]] == [{"peer_id", *PeerRecord.model_fields}]
     assert (tree["peers"][0]["peer_id"], tree["peers"][0]["name"]) == ("a", "Ä")
@@ -186,6 +187,26 @@ def test_refusals(make_peer) -> None:
     assert View(5.0, (make_peer("a"),)).refusals == {}
 
 
+def test_who_is_exposed(make_peer) -> None:
+    """By how many of the peers, the most at first; what one says twice counts once."""
+    liar, other = "QmLiar", "QmVictim"
+    view = View(
+        5.0,
+        (
+            make_peer("a", exposed=(other, liar)),
+            make_peer("d", exposed=(other, other)),
+            make_peer("b", exposed=(liar,)),
+            make_peer("c", exposed=(liar,)),
+            make_peer("e"),
+        ),
+    )
+    assert list(view.exposed.items()) == [(liar, 3), (other, 2)]
+    invented = [make_peer(f"s{number}", exposed=(f"Qm{number}",)) for number in range(1, 5)]
+    slandered = View(5.0, (*invented, *view.peers))
+    assert len(slandered.exposed) == SHOWN_MAX
+    assert list(slandered.exposed)[:2] == [liar, other]
+
+
 def test_json_of_nobody(manifest) -> None:
     """With no peer in sight the shape is the same."""
     assert View(5.0, ()).to_json(manifest) == {
@@ -194,6 +215,7 @@ def test_json_of_nobody(manifest) -> None:
         "loss": None,
         "tokens_total": 0,
         "refused": {},
+        "exposed": {},
         "peers": [],
     }
 

@@ -59,6 +59,15 @@ def test_what_was_refused(make_peer: Callable[..., Peer]) -> None:
     ]
 
 
+def test_who_is_left_out(make_peer: Callable[..., Peer]) -> None:
+    """By name and by how many, so that one peer's word is seen to be one."""
+    seen = View(0.0, (make_peer("a", exposed=("QmLiar",)), make_peer("b")))
+    assert refusal_lines(seen) == [
+        "",
+        "left out for good, as it has contradicted itself: QmLiar (by 1 of 2 peers)",
+    ]
+
+
 def test_a_peer_without_a_name_is_known_by_its_id() -> None:
     """The end of it, which differs between peers."""
     assert "Qm0" in shown("")

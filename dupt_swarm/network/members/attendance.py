@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, KeysView
 
 # So many rounds in a row is a newcomer waited for in vain; longer whoever was in a group with us before.
 TOLERATED, TOLERATED_OF_MATES = 3, 8
@@ -21,9 +21,6 @@ class Attendance:
     A group is complete as soon as all are there that are waited for; a record of somebody who never comes
     would cost each round its whole time for finding the group, and one who comes without a contribution the
     time for collecting it. Both count alike. Who was in a round with one is waited for again.
-
-    Attributes:
-        exposed: ids of those who have signed what contradicts itself.
     """
 
     def __init__(
@@ -36,13 +33,18 @@ class Attendance:
         self._mates: OrderedDict[str, int] = OrderedDict()
         self._spoilt = 0  # rounds in a row by newcomers
         self._pause, self._next_trial = FIRST_SECONDS, 0.0
-        self.exposed: set[str] = set()
+        self._exposed: dict[str, None] = {}
 
     def expose(self, peer: str) -> None:
         """It has signed what contradicts itself; there is no way back."""
-        if peer not in self.exposed:
-            self.exposed.add(peer)
+        if peer not in self._exposed:
+            self._exposed[peer] = None
             self._refused["contradiction"] += 1
+
+    @property
+    def exposed(self) -> KeysView[str]:
+        """Ids of those who have signed what contradicts itself, as they were found out."""
+        return self._exposed.keys()
 
     @property
     def mates(self) -> Collection[str]:

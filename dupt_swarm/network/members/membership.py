@@ -22,7 +22,7 @@ from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
-from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.voters import Voters
@@ -106,8 +106,12 @@ class Membership:
         """Store the own record, if there is one."""
         if self._record is None:
             return
-        refused = in_order(self._node.p2p.refused, REFUSED_MESSAGES)
-        self._record = self._record.model_copy(update={"time": get_dht_time(), "refused": refused})
+        said = {
+            "time": get_dht_time(),
+            "refused": in_order(self._node.p2p.refused, REFUSED_MESSAGES),
+            "exposed": tuple(self.attendance.exposed)[-EXPOSED_MAX:],
+        }
+        self._record = self._record.model_copy(update=said)
         expires = get_dht_time() + self._manifest.limits.record_seconds
         await self.records.store(self._tag, published(self._record), expires)
 

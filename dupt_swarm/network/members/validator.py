@@ -27,7 +27,7 @@ from dupt_swarm.node.record import PeerRecord
 
 SIGNATURE_BEGIN, SIGNATURE_END = RSASignatureValidator.SIGNATURE_FORMAT.split(b"_value_")
 SIGNATURE_BYTES = len(SIGNATURE_BEGIN) + 344 + len(SIGNATURE_END)
-RECORD_BYTES_MAX = 1792  # an honest one has 300 to 950, and 300 more where a swarm admits by invitation
+RECORD_BYTES_MAX = 1936  # an honest one has 300 to 950, and 300 more where a swarm admits by invitation
 ACCEPTED_KEPT_MAX = 4096  # of the records, by their hashes
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 

@@ -17,7 +17,7 @@ from dupt_swarm.network.p2p.plain_msgpack import split_list, unpack_extension, u
 
 KEY_BYTES = 20
 SUBKEY_BYTES_MAX = 1024  # an owner tag has 390
-VALUE_BYTES_MAX = 2304  # a record with its signature has at most 2148
+VALUE_BYTES_MAX = 2304  # a record with its signature has at most 2292
 ITEM_BYTES_MAX = SUBKEY_BYTES_MAX + VALUE_BYTES_MAX + 32  # of a dictionary
 FOUND_MAX = 16  # keys to look up at once: hivemind asks for no more
 ENTRIES_MAX = (

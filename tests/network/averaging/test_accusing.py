@@ -42,7 +42,7 @@ class Accuser:
 
     @property
     def exposed(self) -> set[str]:
-        return self.member.attendance.exposed
+        return set(self.member.attendance.exposed)
 
     @property
     def received(self) -> int:

@@ -48,7 +48,7 @@ class Circle:
 
     @property
     def exposed(self) -> set[str]:
-        return self.attendance.exposed
+        return set(self.attendance.exposed)
 
 
 def votes_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Vote, Vote]:

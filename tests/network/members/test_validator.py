@@ -9,8 +9,8 @@ from hivemind.utils import MSGPackSerializer, get_dht_time
 from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
 from dupt_swarm.network.members.membership import published
 from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, build_validator, parse_record, peers_key
-from dupt_swarm.node.reasons import FAILURES, REJECTIONS
-from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
+from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
 from tests.support.signed_records import fresh_key, signed_record
 
 DIGEST = "ab" * 32
@@ -150,6 +150,8 @@ def test_largest_honest_record_fits(theirs, make_record) -> None:
         averaged_rounds=2**31,
         failures=[2**31] * len(FAILURES),
         rejections=[2**31] * len(REJECTIONS),
+        refused=[2**31] * len(REFUSED_MESSAGES),
+        exposed=["Qm" + "1" * 44] * EXPOSED_MAX,
         checkpoint_round=2**61,
         checkpoint_time=1.1e9,
         heldout_accuracy=0.1,
