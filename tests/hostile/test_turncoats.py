@@ -84,8 +84,7 @@ def test_a_coordinator_that_splits_the_group(swarm: Betrayed, how: str) -> None:
     ends the round; who took somebody for gone that was on no roll of its own waits for it in the next."""
     swarm.until_its_turn()
     swarm.attack(how)
-    battle = swarm.battle()
-    assert battle.failures == 1, battle.attempts
+    assert swarm.battle().failures == 1
     swarm.attack("")
     battle = swarm.battle()
     assert (battle.failures, battle.with_all) == (0, True), battle.attempts

@@ -130,14 +130,9 @@ class Rounds:
     ) -> tuple[Average, ReplicaState | None]:
         following = self._store.following()
         offer = self._offer(contribution, tokens, _unless_gone(following))
-        expected = set(self._member.expected(companions))
-        outcome, state = await self._average(offer, expected), None
+        outcome, state = await self._average(offer, companions), None
         if not outcome.reason:
             outcome, state = await self._finish(offer, outcome, following, accepts)
-        if state is not None:
-            # Who is missing may be dead: the next rounds do not wait for it until it publishes a new record.
-            # (Where a round failed, its coordinator may have told each member another roll.)
-            self._member.suspect(tuple(expected.difference(outcome.mates)))
         self._member.note_attempt(
             found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
         )
@@ -182,11 +177,14 @@ class Rounds:
         weight = max(1, int(min(tokens, self._manifest.weight_limit(state.round))))
         return Offer(contribution, weight, state.round, state.digest, state.voters, take)
 
-    async def _average(self, offer: Offer, expected: set[str]) -> Average:
+    async def _average(self, offer: Offer, companions: tuple[str, ...]) -> Average:
+        expected = tuple(self._member.expected(companions))
         outcome = await self._averager.average(offer, expected)
         if outcome.mates or outcome.reason == "no_group":
-            self._note_attendance(expected, outcome)
-        self._member.suspect(outcome.lost)
+            self._note_attendance(set(expected), outcome)
+        # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
+        absent = set(expected).difference(outcome.mates) if outcome.mates else set()
+        self._member.suspect((*outcome.lost, *absent))
         return outcome
 
 

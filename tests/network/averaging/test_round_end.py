@@ -4,7 +4,6 @@ import asyncio
 import weakref
 from collections.abc import Collection
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import torch
@@ -114,34 +113,6 @@ def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> 
 
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
     assert (state, average.reason) == (None, "network")
-
-
-def test_who_is_missing_is_suspected_of_a_good_round_only(manifest, store, stations) -> None:
-    """Of one that failed those only who did not do their share: another roll may have had the others."""
-    suspected: list[str] = []
-
-    class Averager(SwarmAverager):
-        """Without "gone" the round fails, or ends well."""
-
-        fails = True
-
-        async def average(self, offer: Offer, companions: Collection[str]) -> Average:
-            assert set(companions) == {"here", "gone", "slow"}
-            if self.fails:
-                return Average(mates=("here", "slow"), reason="peer_lost", lost=("slow",))
-            return replace(await super().average(offer, ()), mates=("here", "slow"))
-
-    async def scenario() -> None:
-        async with one_peer(manifest, store, stations, Averager) as (rounds, averager):
-            rounds._member.suspect = suspected.extend
-            rounds._member.note_attempt = lambda **_: None
-            everybody = ("here", "gone", "slow")
-            for averager.fails, expected in ((True, ["slow"]), (False, ["slow", "gone"])):
-                state, *_ = await rounds.end(encoded(torch.ones(NUMEL), manifest), 10, everybody)
-                assert (state is None) == averager.fails
-                assert suspected == expected
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 @pytest.mark.parametrize("raises", [False, True])
