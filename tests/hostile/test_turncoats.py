@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm.optimizer.contribution import NOT_TRIED
 from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
-from tests.support.turncoats.cluster import Battle, Betrayed
+from tests.support.turncoats.cluster import Betrayed
 from tests.support.turncoats.coordinating import EACH_WITH_ME, ERRORS, NOT_YET, PAIRS, WITHOUT_ONE
 from tests.support.turncoats.reducing import ANOTHER_AVERAGE, ANOTHER_RECEIPT, victim_of
 from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_FOR_NOTHING
@@ -36,12 +35,6 @@ def betrayed(folder: Path) -> Betrayed:
 def victim_in(swarm: Betrayed) -> str:
     """Whom it deceives, if one."""
     return victim_of(swarm.turncoat.peer_id, [each.peer_id for each in swarm.oracles])
-
-
-def failure_of(battle: Battle, peer: str) -> str:
-    """Why this one's attempt has failed."""
-    [reason] = [result.reason for result in battle.attempts[peer] if result.reason not in ("", *NOT_TRIED)]
-    return reason
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +77,8 @@ def test_a_coordinator_that_splits_the_group(swarm: Betrayed, how: str) -> None:
     ends the round; who took somebody for gone that was on no roll of its own waits for it in the next."""
     swarm.until_its_turn()
     swarm.attack(how)
-    assert swarm.battle().failures == 1
+    battle = swarm.battle()
+    assert battle.failures == 1, battle.attempts
     swarm.attack("")
     battle = swarm.battle()
     assert (battle.failures, battle.with_all) == (0, True), battle.attempts
@@ -123,7 +117,7 @@ def test_a_reducer_whose_receipt_is_of_something_else(swarm: Betrayed) -> None:
     """As if it had returned nothing to whom it sends that: one attempt of one member, and it is named."""
     swarm.attack(ANOTHER_RECEIPT)
     battle, victim = swarm.battle(), victim_in(swarm)
-    assert (battle.failures, failure_of(battle, victim)) == (1, "peer_lost")
+    assert (battle.failures, battle.failed(victim)) == (1, ["peer_lost"])
     [log] = [each.folder.log.read_text() for each in swarm.honest if each.peer_id == victim]
     assert f"{swarm.turncoat.peer_id} did not return its share: ValueError('a receipt of other" in log
     swarm.attack("")
@@ -163,7 +157,7 @@ def test_a_reducer_that_tells_one_something_else(tmp_path: Path) -> None:
         assert not any(swarm.exposed_by)
         swarm.attack(ANOTHER_AVERAGE)
         battle = swarm.battle()
-        assert (battle.failures, failure_of(battle, victim_in(swarm))) == (1, "no_quorum")
+        assert (battle.failures, battle.failed(victim_in(swarm))) == (1, ["no_quorum"])
         wait_until(lambda: all(swarm.exposed_by), "all have both receipts")
         swarm.attack("")
         for _ in range(2):

@@ -41,15 +41,19 @@ class Battle:
 
     attempts: Mapping[str, Sequence[RoundResult]]
 
-    @property
-    def reasons(self) -> list[list[str]]:
-        """Why attempts failed, for each of them."""
-        return [[one.reason for one in results if one.reason] for results in self.attempts.values()]
+    def failed(self, peer: str) -> list[str]:
+        """Why attempts of this one failed.
+
+        Not those in which it saw nobody, and sent nothing: for two seconds it may take all for gone who were
+        on no roll of its own.
+        """
+        tried = [one for one in self.attempts[peer] if one.reason and one.reason not in NOT_TRIED]
+        return [one.reason for one in tried if one.tokens or one.reason != "no_quorum"]
 
     @property
     def failures(self) -> int:
         """The most attempts that failed for one of them."""
-        return max(len([reason for reason in each if reason not in NOT_TRIED]) for each in self.reasons)
+        return max(len(self.failed(peer)) for peer in self.attempts)
 
     @property
     def with_all(self) -> bool:
