@@ -37,13 +37,14 @@ from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.comparing import CompareMessage, ReceiptsMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import as_text, read_signed, sign
@@ -307,7 +308,7 @@ def _read_roll(data: bytes) -> None:
 
 def _vote(after: str = "b" * 64) -> Vote:
     peer, key = next(iter(_keys().items()))
-    return Vote.cast(Subject(SWARM, "ab" * 20, 3, STATE), after, peer, key)
+    return Vote.sign(Subject(SWARM, "ab" * 20, 3, STATE), after, peer, key)
 
 
 def _receipt(share: str = "b" * 64) -> Receipt:
@@ -317,12 +318,12 @@ def _receipt(share: str = "b" * 64) -> Receipt:
 
 @functools.cache
 def _proof() -> bytes:
-    return Proof.of_votes(_vote(), _vote("c" * 64)).data
+    return Proof.of(_vote(), _vote("c" * 64)).data
 
 
 @functools.cache
 def _proof_of_receipts() -> bytes:
-    return Proof.of_receipts(_receipt(), _receipt("c" * 64)).data
+    return Proof.of(_receipt(), _receipt("c" * 64)).data
 
 
 def _proofs() -> st.SearchStrategy[bytes]:

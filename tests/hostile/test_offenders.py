@@ -13,8 +13,9 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.accusing import Message
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.identity import load_identity
 from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import small_tokenizer
@@ -27,8 +28,8 @@ def proof_against(liar: Swarm, manifest: Manifest) -> bytes:
     """What its owner can make of the identity in its folder."""
     key = load_identity(liar.folder.identity)
     subject = Subject(manifest.swarm_id, "ab" * 20, 1, "a" * 64)
-    votes = [Vote.cast(subject, digit * 64, liar.peer_id, key) for digit in "12"]
-    return Proof.of_votes(*votes).data
+    votes = [Vote.sign(subject, digit * 64, liar.peer_id, key) for digit in "12"]
+    return Proof.of(*votes).data
 
 
 def has_exposed_one(peer: Swarm) -> bool:

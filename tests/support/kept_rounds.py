@@ -9,8 +9,9 @@ import torch
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
@@ -65,7 +66,7 @@ class KeptRounds:
     def voted(self, entry: LogEntry, after: str) -> LogEntry:
         """``entry`` as it leads to the state ``after``, with the member's vote for it."""
         subject = Subject(self.manifest.swarm_id, "", entry.round - 1, entry.before)
-        vote = Vote.cast(subject, after, entry.members[0], self.key)
+        vote = Vote.sign(subject, after, entry.members[0], self.key)
         votes = (base64.b64encode(vote.data).decode(),)
         return entry.model_copy(update={"after": after, "votes": votes})
 

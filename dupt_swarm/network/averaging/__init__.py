@@ -21,6 +21,7 @@ share           the exchange in which everybody gets all contributions
 shelf           the contributions of the round that is being ended
 collecting      fetches those of the others
 group           who is in it, and who brings what
+pledge          what a member signs of an attempt to end a round: votes and receipts are its kinds
 votes           what members sign of the state that a round leads to
 polls           collects their votes
 judgement       asks the trainer whether to vote for it

@@ -20,10 +20,10 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Offer
 from dupt_swarm.network.averaging.parts import Part, Parts
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.averaging.streams import expect, then_set, timely
-from dupt_swarm.network.averaging.votes import Subject
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import screen_part
@@ -188,7 +188,7 @@ class ScreeningRunner(OpenRunner):
 
     def _complete(self, parts: Sequence[Part], receipt: Receipt) -> None:
         """A share is there, as its reducer has signed."""
-        self.tally.receipts[receipt.reducer] = receipt
+        self.tally.receipts[receipt.maker] = receipt
         self._parts.register_processed_parts(len(parts))
 
     async def _sign(self) -> Receipt:

@@ -105,8 +105,8 @@ class Comparing(ServicerBase):  # type: ignore[misc]
         for text in told:
             try:
                 other = Receipt.read(from_text(text))
-                if other.reducer in mine:
-                    proofs.append(Proof.of_receipts(mine[other.reducer], other))
+                if other.maker in mine:
+                    proofs.append(Proof.of(mine[other.maker], other))
             except ValueError as error:
                 logger.debug("a receipt is refused: %s", error)
                 self._p2p.refused["form"] += 1

@@ -42,16 +42,16 @@ def _check_vote(text: str, entry: LogEntry, swarm_id: str) -> str:
     """Who has voted."""
     vote = Vote.read(from_text(text))
     subject = vote.subject
-    if (subject.swarm_id, subject.round, subject.before, vote.after) != (
+    if (subject.swarm_id, subject.round, subject.before, vote.digest) != (
         swarm_id,
         entry.round - 1,
         entry.before,
         entry.after,
     ):
         raise ValueError("a vote is for another state")
-    if vote.voter not in entry.members:
+    if vote.maker not in entry.members:
         raise ValueError("a vote of nobody in the group")
-    return vote.voter
+    return vote.maker
 
 
 def _check_statement(each: Input, entry: LogEntry, swarm_id: str) -> None:

@@ -18,9 +18,10 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Box, Subject, Vote
+from dupt_swarm.network.averaging.votes import Box, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
@@ -108,7 +109,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         """
         box = self._boxes[roll.id]
         wanted = after if accepted else box.subject.before
-        mine = Vote.cast(box.subject, wanted, self._means.me, self._means.key)
+        mine = Vote.sign(box.subject, wanted, self._means.me, self._means.key)
         self._take(box, [mine])
         waiting: asyncio.Queue[str] = asyncio.Queue()
         collectors = {each.maker for each in roll.statements if each.callable}
@@ -137,7 +138,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         """The own vote, if nobody else who is there has one."""
         subject = Subject(self._means.manifest.swarm_id, "", round, before)
         box = Box(subject, [self._means.me])
-        box.add(Vote.cast(subject, after, self._means.me, self._means.key))
+        box.add(Vote.sign(subject, after, self._means.me, self._means.key))
         return box.certificate(after, self._electorate())
 
     async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
@@ -184,7 +185,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
         for vote in votes:
             box.add(vote)
         if liars := box.contradictions.keys() - exposed:
-            self._expose([Proof.of_votes(*box.contradictions[liar]) for liar in liars])
+            self._expose([Proof.of(*box.contradictions[liar]) for liar in liars])
         if len(box.all) == before:
             return False
         self._news.set()

@@ -8,29 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated
 
-from hivemind.utils.crypto import RSAPrivateKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from dupt_swarm.network.averaging.votes import Subject
-from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.replica.log_entry import Count, Digest
-
-KIND: Literal["receipt"] = "receipt"
-RECEIPT_BYTES_MAX = 2048
+from dupt_swarm.network.averaging.pledge import Content, Pledge, Subject
+from dupt_swarm.replica.log_entry import Digest
 
 
-class _Content(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    swarm: Annotated[str, Field(max_length=80)]
+class _Content(Content):
     roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
-    round: Count
-    before: Digest
-    share: Digest
+    digest: Digest = Field(alias="share")
 
 
 class ShareHash:
@@ -50,52 +38,13 @@ class ShareHash:
         return self._hash.hexdigest()
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """A reducer's word on its share of the average.
+class Receipt(Pledge):
+    """A reducer's word on its share of the average: the digest of what it has returned; see `ShareHash`.
 
-    Attributes:
-        subject: the attempt to end a round in which it was the reducer.
-        share: digest of what it has returned; see `ShareHash`.
-        reducer: its peer id.
-        data: as it was signed.
+    It signs one on each roll, never two.
     """
 
-    subject: Subject
-    share: str
-    reducer: str
-    data: bytes
-
-    @cached_property
-    def id(self) -> str:
-        """What it says, and who says it: signatures of it may differ."""
-        return hashlib.sha256(f"{self.reducer} {self.share}".encode()).hexdigest()
-
-    @classmethod
-    def sign(cls, subject: Subject, share: str, me: str, key: RSAPrivateKey) -> Receipt:
-        """The receipt of the owner of ``key``, whose peer id is ``me``: one on each roll, never two."""
-        content = _Content(
-            swarm=subject.swarm_id,
-            roll=subject.roll,
-            round=subject.round,
-            before=subject.before,
-            share=share,
-        )
-        return cls(subject, share, me, sign(key, KIND, content.model_dump()))
-
-    @classmethod
-    def read(cls, data: bytes) -> Receipt:
-        """Read another peer's.
-
-        Raises:
-            ValueError: it is malformed, or its signature is wrong.
-        """
-        if len(data) > RECEIPT_BYTES_MAX:
-            raise ValueError("a receipt is too long")
-        reducer, fields = read_signed(data, KIND)
-        content = _Content.model_validate(fields)
-        subject = Subject(content.swarm, content.roll, content.round, content.before)
-        return cls(subject, content.share, reducer, data)
+    kind, content = "receipt", _Content
 
     def check(self, subject: Subject, share: str, reducer: str) -> None:
         """Whether it is of what ``reducer`` has returned here.
@@ -103,9 +52,9 @@ class Receipt:
         Raises:
             ValueError: it is somebody else's, about something else, or of other averages.
         """
-        if self.reducer != reducer:
+        if self.maker != reducer:
             raise ValueError("a receipt of another reducer")
         if self.subject != subject:
             raise ValueError("a receipt of another group")
-        if self.share != share:
+        if self.digest != share:
             raise ValueError("a receipt of other averages")

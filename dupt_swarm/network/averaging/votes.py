@@ -6,97 +6,23 @@ replica state, however it has come about.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Literal
 
-from hivemind.utils.crypto import RSAPrivateKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from dupt_swarm.network.averaging.pledge import Content, Pledge, Subject
 from dupt_swarm.network.members.electorate import Electorate
-from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.replica.log_entry import Count, Digest
-
-KIND: Literal["vote"] = "vote"
-VOTE_BYTES_MAX = 2048
+from dupt_swarm.replica.log_entry import Digest
 
 
-class _Content(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    swarm: Annotated[str, Field(max_length=80)]
-    roll: Annotated[str, Field(pattern="^[0-9a-f]{0,80}$")]
-    round: Count
-    before: Digest
-    after: Digest
+class _Content(Content):
+    digest: Digest = Field(alias="after")
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is voted on: one attempt to end one round.
+class Vote(Pledge):
+    """For the digest of the state that follows, as computed; of the one before, if it is not to be taken."""
 
-    Attributes:
-        swarm_id: of the swarm.
-        roll: id of the roll; empty: the voter was alone.
-        round: rounds completed before.
-        before: digest of the state that it begins with.
-    """
-
-    swarm_id: str
-    roll: str
-    round: int
-    before: str
-
-
-@dataclass(frozen=True)
-class Vote:
-    """A member's vote.
-
-    Attributes:
-        subject: what it is about.
-        after: digest of the state that follows, as the voter has computed it; of the one before, if it is not
-            to be taken.
-        voter: its peer id.
-        data: as it was signed.
-    """
-
-    subject: Subject
-    after: str
-    voter: str
-    data: bytes
-
-    @cached_property
-    def id(self) -> str:
-        """What it says, and who says it: signatures of it may differ."""
-        return hashlib.sha256(f"{self.voter} {self.after}".encode()).hexdigest()
-
-    @classmethod
-    def cast(cls, subject: Subject, after: str, me: str, key: RSAPrivateKey) -> Vote:
-        """The vote of the owner of ``key``, whose peer id is ``me``."""
-        content = _Content(
-            swarm=subject.swarm_id,
-            roll=subject.roll,
-            round=subject.round,
-            before=subject.before,
-            after=after,
-        )
-        return cls(subject, after, me, sign(key, KIND, content.model_dump()))
-
-    @classmethod
-    def read(cls, data: bytes) -> Vote:
-        """Read another peer's.
-
-        Raises:
-            ValueError: it is malformed, or its signature is wrong.
-        """
-        if len(data) > VOTE_BYTES_MAX:
-            raise ValueError("a vote is too long")
-        voter, fields = read_signed(data, KIND)
-        content = _Content.model_validate(fields)
-        subject = Subject(content.swarm, content.roll, content.round, content.before)
-        return cls(subject, content.after, voter, data)
+    kind, content = "vote", _Content
 
 
 Contradiction = tuple[Vote, Vote]
@@ -123,11 +49,11 @@ class Box:
         Raises:
             ValueError: it is about something else, or of nobody in the group.
         """
-        if vote.subject != self.subject or vote.voter not in self.members:
+        if vote.subject != self.subject or vote.maker not in self.members:
             raise ValueError("a vote of another group")
-        first = self.votes.setdefault(vote.voter, vote)
-        if first.after != vote.after:
-            self.contradictions.setdefault(vote.voter, (first, vote))
+        first = self.votes.setdefault(vote.maker, vote)
+        if first.digest != vote.digest:
+            self.contradictions.setdefault(vote.maker, (first, vote))
 
     @property
     def all(self) -> dict[str, Vote]:
@@ -140,7 +66,7 @@ class Box:
         found = {
             voter: vote
             for voter, vote in self.votes.items()
-            if vote.after == after and voter not in self.contradictions
+            if vote.digest == after and voter not in self.contradictions
         }
         if not electorate.is_quorum(found, self.members):
             return ()
@@ -148,7 +74,7 @@ class Box:
 
     def is_lost(self, after: str, electorate: Electorate) -> bool:
         """Whether ``after`` will not get a quorum, whoever still votes for it."""
-        against = {voter for voter, vote in self.votes.items() if vote.after != after}
+        against = {voter for voter, vote in self.votes.items() if vote.digest != after}
         possible = (self.members - against) - self.contradictions.keys()
         return not electorate.is_quorum(possible, self.members)
 
@@ -156,9 +82,9 @@ class Box:
         """Those whose vote counts, and is for yet another state: neither ``after`` nor the one before."""
         counted = electorate.of(self.members) - self.contradictions.keys()
         known = (after, self.subject.before)
-        return tuple(who for who, vote in self.votes.items() if who in counted and vote.after not in known)
+        return tuple(who for who, vote in self.votes.items() if who in counted and vote.digest not in known)
 
     def rejects(self, electorate: Electorate) -> bool:
         """Whether somebody whose vote counts wants the swarm to stay at the state before."""
         voters = electorate.of(self.members) - self.contradictions.keys()
-        return any(vote.after == self.subject.before for who, vote in self.votes.items() if who in voters)
+        return any(vote.digest == self.subject.before for who, vote in self.votes.items() if who in voters)

@@ -14,8 +14,9 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, Message
 from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences, name_of
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly
@@ -83,7 +84,7 @@ def proof_against(manifest, keys, place: int = 0) -> Proof:
     """Of a peer that has voted for two states."""
     peer, key = list(keys.items())[place]
     subject = Subject(manifest.swarm_id, "ab" * 20, 3, STATE)
-    return Proof.of_votes(*(Vote.cast(subject, after, peer, key) for after in (ONE, OTHER)))
+    return Proof.of(*(Vote.sign(subject, after, peer, key) for after in (ONE, OTHER)))
 
 
 def run(scenario) -> None:

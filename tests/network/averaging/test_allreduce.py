@@ -10,7 +10,8 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.network.averaging import reduce as reduce_module
 from dupt_swarm.network.averaging.allreduce import RECEIPT, ScreeningRunner
 from dupt_swarm.network.averaging.comparing import Comparing
-from dupt_swarm.network.averaging.receipt import RECEIPT_BYTES_MAX, Receipt
+from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX
+from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
@@ -405,7 +406,7 @@ class ReturnsNoReceipt(ReturnsJunk):
 class ReturnsALongReceipt(ReturnsJunk):
     def junk(self, message) -> None:
         if message.code == RECEIPT:
-            message.tensor_part.buffer += bytes(RECEIPT_BYTES_MAX)
+            message.tensor_part.buffer += bytes(PLEDGE_BYTES_MAX)
 
 
 class SignsAnotherShare(ReturnsJunk):

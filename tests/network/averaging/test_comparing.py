@@ -21,11 +21,11 @@ from dupt_swarm.network.averaging.comparing import (
     Comparing,
     ReceiptsMessage,
 )
+from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.receipt import RECEIPT_BYTES_MAX, Receipt
+from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Subject
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.replica.contribution import Claim
@@ -153,7 +153,7 @@ def test_nobody_is_named_by_others_words(stations, manifest, reducers) -> None:
                 valid[:-1] + bytes([valid[-1] ^ 1]),
                 Receipt.sign(elsewhere, OTHER, liar, key).data,
                 Receipt.sign(group.subject, ONE, liar, key).data,
-                bytes(RECEIPT_BYTES_MAX + 1),
+                bytes(PLEDGE_BYTES_MAX + 1),
                 b"",
             )
             Lying.told = (*bad, Receipt.sign(group.subject, OTHER, outsider, outsiders).data)
@@ -258,6 +258,6 @@ def test_a_few_are_asked_and_rolls_before_are_forgotten(manifest) -> None:
 def test_full_messages_fit() -> None:
     """The method's lengths have room for all that a message may have."""
     asking = CompareMessage(roll="ab" * 40, known=[ONE] * MEMBERS_MAX)
-    told = ReceiptsMessage(receipts=[as_text(bytes(RECEIPT_BYTES_MAX))] * RECEIPTS_MAX)
+    told = ReceiptsMessage(receipts=[as_text(bytes(PLEDGE_BYTES_MAX))] * RECEIPTS_MAX)
     assert len(asking.model_dump_json()) < METHODS["rpc_receipts"].request - 64
     assert len(told.model_dump_json()) < METHODS["rpc_receipts"].reply - 64

@@ -12,9 +12,10 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import offences
 from dupt_swarm.network.averaging.offences import Offences, name_of
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.network.averaging.receipt import Receipt
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.attendance import Attendance
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 
@@ -54,7 +55,7 @@ class Circle:
 def votes_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Vote, Vote]:
     """A peer's votes for two states."""
     peer, key = list(keys.items())[place]
-    return Vote.cast(subject, ONE, peer, key), Vote.cast(subject, OTHER, peer, key)
+    return Vote.sign(subject, ONE, peer, key), Vote.sign(subject, OTHER, peer, key)
 
 
 def receipts_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Receipt, Receipt]:
@@ -67,14 +68,14 @@ def proofs_of(keys) -> list[Proof]:
     """One against each of the peers, of both kinds."""
     places = range(len(keys))
     return [
-        Proof.of_receipts(*receipts_of(keys, place)) if place % 2 else Proof.of_votes(*votes_of(keys, place))
+        Proof.of(*receipts_of(keys, place)) if place % 2 else Proof.of(*votes_of(keys, place))
         for place in places
     ]
 
 
 def test_two_votes_are_proof(keys) -> None:
     """Whoever reads it knows who has signed both."""
-    proof = Proof.of_votes(*votes_of(keys))
+    proof = Proof.of(*votes_of(keys))
     assert Proof.read(proof.data, SWARM) == proof
     assert proof.offender == next(iter(keys))
     assert len(proof.data) < PROOF_BYTES_MAX
@@ -82,7 +83,7 @@ def test_two_votes_are_proof(keys) -> None:
 
 def test_two_receipts_are_proof(keys) -> None:
     """Likewise, of a reducer that has returned two averages of one share."""
-    proof = Proof.of_receipts(*receipts_of(keys))
+    proof = Proof.of(*receipts_of(keys))
     assert Proof.read(proof.data, SWARM) == proof
     assert proof.offender == next(iter(keys))
     assert len(proof.data) < PROOF_BYTES_MAX
@@ -142,7 +143,7 @@ def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
     first, second, *_ = keys
     circle = Circle(voters=[first, second])
     known = Offences(SWARM, circle)
-    known.expose([Proof.of_votes(*votes_of(keys, 0))])
+    known.expose([Proof.of(*votes_of(keys, 0))])
     for _ in range(2):
         known.take(proofs_of(keys)[:2])
     assert circle.exposed == {first, second} == set(known.proofs)
@@ -186,7 +187,7 @@ def test_proofs_are_kept(keys, tmp_path: Path) -> None:
     """After a restart offenders are left out from the beginning, before anybody else is known."""
     path, circle = tmp_path / "offences.json", Circle(voters=list(keys)[:2])
     Offences(SWARM, circle, path).take(proofs_of(keys)[:1])
-    Offences(SWARM, circle, path).expose([Proof.of_votes(*votes_of(keys, 5))])
+    Offences(SWARM, circle, path).expose([Proof.of(*votes_of(keys, 5))])
     restarted = Circle()
     known = Offences(SWARM, restarted, path)
     first, *_, last = keys

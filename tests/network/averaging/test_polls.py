@@ -12,10 +12,11 @@ from hivemind.p2p import P2PContext
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
 from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.replica.contribution import Claim
@@ -78,7 +79,7 @@ def test_all_get_the_votes_of_a_quorum(stations, manifest) -> None:
             await group.open()
             for votes in await group.certify(ONE, ONE, ONE):
                 assert len(votes) >= 2
-                assert {Vote.read(vote.data).after for vote in votes} == {ONE}
+                assert {Vote.read(vote.data).digest for vote in votes} == {ONE}
                 assert {vote.subject for vote in votes} == {group.subject}
 
     run(scenario)
@@ -174,7 +175,7 @@ def test_alone(stations, manifest) -> None:
         async with stations(1, manifest) as peers:
             group = Group(manifest, peers)
             [vote] = group.polls[0].alone(3, STATE, ONE)
-            assert (vote.voter, vote.after, vote.subject.roll) == (peers[0].peer_id, ONE, "")
+            assert (vote.maker, vote.digest, vote.subject.roll) == (peers[0].peer_id, ONE, "")
             group.electorate = Electorate(frozenset({peers[0].peer_id, "QmOther"}))
             assert group.polls[0].alone(3, STATE, ONE) == ()
 
@@ -193,7 +194,7 @@ def test_strangers_and_nonsense(stations, manifest, identities) -> None:
             group = Group(manifest, peers)
             await group.open()
             group.polls[0].begin(group.roll)
-            vote = Vote.cast(group.subject, OTHER, str(p2p.peer_id), key)
+            vote = Vote.sign(group.subject, OTHER, str(p2p.peer_id), key)
             good = {"roll": group.roll.id, "vote": base64.b64encode(vote.data).decode(), "known": []}
             stub = Polls.get_stub(p2p, peer_id_in(peers[0].address), namespace=manifest.swarm_id)
             for change in ({}, {"roll": "ab" * 20}, {"vote": "?"}, {"known": ["?"]}, {"more": 1}):
@@ -211,7 +212,7 @@ class Lying(Polls):
         del request, context
         means = self._means
         [box] = self._boxes.values()
-        forged = [Vote.cast(box.subject, OTHER, means.me, means.key).data[:-1] + b"\0"]
+        forged = [Vote.sign(box.subject, OTHER, means.me, means.key).data[:-1] + b"\0"]
         votes = [base64.b64encode(data).decode() for data in forged]
         return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
 
@@ -284,7 +285,7 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
             voting = asyncio.create_task(group.certify(ONE, ONE))
             await asyncio.sleep(0)
             for peer, after in zip(peers[:2], (ONE, OTHER), strict=True):
-                vote = Vote.cast(group.subject, after, liar.me, liar.key)
+                vote = Vote.sign(group.subject, after, liar.me, liar.key)
                 stub = Polls.get_stub(peers[2].p2p, peer_id_in(peer.address), namespace=manifest.swarm_id)
                 text = base64.b64encode(vote.data).decode()
                 await stub.rpc_vote(
@@ -293,7 +294,7 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
             assert [len(votes) >= 2 for votes in await voting] == [True, True]
             for number, other in ((0, 1), (1, 0)):
                 box, mine = group.polls[number]._boxes[group.roll.id], group.means[number]
-                vote = Vote.cast(group.subject, ONE, mine.me, mine.key)
+                vote = Vote.sign(group.subject, ONE, mine.me, mine.key)
                 await group.polls[number]._ask(peers[other].peer_id, box, vote)
             assert exposed == [liar.me, liar.me]
 

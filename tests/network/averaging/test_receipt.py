@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dupt_swarm.network.averaging.receipt import RECEIPT_BYTES_MAX, Receipt, ShareHash
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject
+from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
+from dupt_swarm.network.averaging.votes import Vote
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 
 SUBJECT, SHARE = Subject(SWARM, "ab" * 20, 3, STATE), "1" * 64
@@ -29,8 +30,8 @@ def test_it_is_read_as_it_was_signed(keys) -> None:
     """Whoever reads it knows who has signed for what; no two signatures are equal."""
     receipt = receipt_of(keys)
     assert Receipt.read(receipt.data) == receipt
-    assert receipt.reducer == next(iter(keys))
-    assert len(receipt.data) < RECEIPT_BYTES_MAX
+    assert receipt.maker == next(iter(keys))
+    assert len(receipt.data) < PLEDGE_BYTES_MAX
     again = receipt_of(keys)
     assert again.data != receipt.data
     assert again.id == receipt.id != receipt_of(keys, "2" * 64).id
@@ -40,12 +41,12 @@ def test_others_are_refused(keys) -> None:
     """Forged, of another kind, or too long."""
     data = receipt_of(keys).data
     peer, key = next(iter(keys.items()))
-    vote = Vote.cast(SUBJECT, SHARE, peer, key).data
+    vote = Vote.sign(SUBJECT, SHARE, peer, key).data
     for other in (data[:-1] + bytes([data[-1] ^ 1]), data.replace(b'"1111', b'"2111'), vote):
         with pytest.raises(ValueError, match="malformed"):
             Receipt.read(other)
     with pytest.raises(ValueError, match="too long"):
-        Receipt.read(bytes(RECEIPT_BYTES_MAX + 1))
+        Receipt.read(bytes(PLEDGE_BYTES_MAX + 1))
 
 
 def test_it_counts_for_one_share(keys) -> None:

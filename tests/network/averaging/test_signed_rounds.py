@@ -12,8 +12,9 @@ from dupt_swarm.network.averaging.agreement import Acceptance, Answer, Decision,
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Subject, Vote
+from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
 from dupt_swarm.replica.log_entry import Input, LogEntry
 from dupt_swarm.replica.voters import Voters
@@ -64,7 +65,7 @@ def votes_of(keys: dict[str, RSAPrivateKey], **changes: Any) -> list[Vote]:
     """Of all, for the state that follows."""
     about: dict[str, Any] = {"swarm_id": SWARM, "roll": "ab" * 20, "round": 3, "before": STATE}
     after = changes.pop("after", NEXT)
-    return [Vote.cast(Subject(**about | changes), after, peer, key) for peer, key in keys.items()]
+    return [Vote.sign(Subject(**about | changes), after, peer, key) for peer, key in keys.items()]
 
 
 DECISION = Decision(1, (0, 1), (0, 2))
@@ -198,7 +199,7 @@ def test_only_voters_decide_on_the_list(group, keys) -> None:
 def test_the_votes_of_voters_count(group, keys) -> None:
     """Where members vote who are known, it is they of whom more than half must have signed."""
     first, *others = votes_of(keys)
-    founder = Voters().after(1, [first.voter])
+    founder = Voters().after(1, [first.maker])
     check_evidence(entry_of(group, [first]), SWARM, founder)
     with pytest.raises(ValueError, match="not more than half"):
         check_evidence(entry_of(group, others), SWARM, founder)

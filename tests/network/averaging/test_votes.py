@@ -5,7 +5,8 @@ import itertools
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.votes import VOTE_BYTES_MAX, Box, Subject, Vote
+from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject
+from dupt_swarm.network.averaging.votes import Box, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import sign
 from tests.support.sharing_groups import STATE, SWARM, member_keys
@@ -25,7 +26,7 @@ def box_of(keys: dict[str, RSAPrivateKey], *states: str) -> Box:
     """The first members have voted for these states."""
     box = Box(SUBJECT, keys)
     for (peer, key), after in zip(keys.items(), states, strict=False):
-        box.add(Vote.cast(SUBJECT, after, peer, key))
+        box.add(Vote.sign(SUBJECT, after, peer, key))
     return box
 
 
@@ -33,7 +34,7 @@ def test_more_than_half_is_a_quorum(keys) -> None:
     """Of a group in which nobody votes yet, all count."""
     assert box_of(keys, ONE, ONE).certificate(ONE, EVERYBODY) == ()
     votes = box_of(keys, ONE, ONE, OTHER, ONE).certificate(ONE, EVERYBODY)
-    assert [vote.voter for vote in votes] == [list(keys)[place] for place in (0, 1, 3)]
+    assert [vote.maker for vote in votes] == [list(keys)[place] for place in (0, 1, 3)]
     assert box_of(keys, ONE, ONE, OTHER, ONE).certificate(OTHER, EVERYBODY) == ()
 
 
@@ -59,11 +60,11 @@ def test_who_votes_for_two_states_counts_for_none(keys) -> None:
     """And both votes are kept: they prove it."""
     box = box_of(keys, ONE, ONE, ONE)
     peer, key = next(iter(keys.items()))
-    box.add(Vote.cast(SUBJECT, OTHER, peer, key))
+    box.add(Vote.sign(SUBJECT, OTHER, peer, key))
     first, second = box.contradictions[peer]
-    assert (first.after, second.after) == (ONE, OTHER)
+    assert (first.digest, second.digest) == (ONE, OTHER)
     assert box.certificate(ONE, EVERYBODY) == ()
-    box.add(Vote.cast(SUBJECT, ONE, peer, key))
+    box.add(Vote.sign(SUBJECT, ONE, peer, key))
     assert len(box.contradictions) == 1
 
 
@@ -71,7 +72,7 @@ def test_who_has_come_to_yet_another_state(keys) -> None:
     """Of those whose votes count: not who wants to stay at the state before, nor who contradicts itself."""
     peers = list(keys)
     box = box_of(keys, ONE, OTHER, STATE, OTHER, OTHER)
-    box.add(Vote.cast(SUBJECT, ONE, peers[4], keys[peers[4]]))
+    box.add(Vote.sign(SUBJECT, ONE, peers[4], keys[peers[4]]))
     assert set(box.others(ONE, EVERYBODY)) == {peers[1], peers[3]}
     assert box.others(OTHER, EVERYBODY) == (peers[0],)
     assert box.others(ONE, Electorate(frozenset(peers[:2]))) == (peers[1],)
@@ -87,8 +88,8 @@ def test_votes_about_something_else_are_refused(keys) -> None:
         Subject(SWARM, "ab" * 20, 3, ONE),
     ]
     stranger, stranger_key = next(iter(member_keys(1).items()))
-    votes = [Vote.cast(subject, ONE, peer, key) for subject in others]
-    for vote in (*votes, Vote.cast(SUBJECT, ONE, stranger, stranger_key)):
+    votes = [Vote.sign(subject, ONE, peer, key) for subject in others]
+    for vote in (*votes, Vote.sign(SUBJECT, ONE, stranger, stranger_key)):
         with pytest.raises(ValueError, match="another group"):
             box.add(vote)
 
@@ -96,7 +97,7 @@ def test_votes_about_something_else_are_refused(keys) -> None:
 def test_votes_are_read_back(keys) -> None:
     """As they were signed, and no others."""
     peer, key = next(iter(keys.items()))
-    vote = Vote.cast(SUBJECT, ONE, peer, key)
+    vote = Vote.sign(SUBJECT, ONE, peer, key)
     assert Vote.read(vote.data) == vote
     good = {"swarm": SWARM, "roll": "ab", "round": 3, "before": STATE, "after": ONE}
     changes = ({"roll": "xy"}, {"round": -1}, {"after": "x"}, {"before": ""}, {"more": 1}, {"round": True})
@@ -106,7 +107,7 @@ def test_votes_are_read_back(keys) -> None:
     with pytest.raises(ValueError, match="another kind"):
         Vote.read(sign(key, "contribution", good))
     with pytest.raises(ValueError, match="too long"):
-        Vote.read(bytes(VOTE_BYTES_MAX + 1))
+        Vote.read(bytes(PLEDGE_BYTES_MAX + 1))
 
 
 def test_two_quorums_share_a_voter() -> None:

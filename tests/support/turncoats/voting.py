@@ -31,7 +31,7 @@ def prepare(orders: Orders) -> None:
 
 def _votes(polls: Polls, box: Box, true: str) -> list[Vote]:
     means = polls._means
-    return [Vote.cast(box.subject, after, means.me, means.key) for after in (true, NOBODYS)]
+    return [Vote.sign(box.subject, after, means.me, means.key) for after in (true, NOBODYS)]
 
 
 def _one_of(votes: Sequence[Vote], box: Box, peer: str) -> Vote:
@@ -40,14 +40,14 @@ def _one_of(votes: Sequence[Vote], box: Box, peer: str) -> Vote:
 
 
 async def _tell_one(real: Callable[..., Any], polls: Polls, peer: str, box: Box, mine: Vote) -> bool:
-    found: bool = await real(polls, peer, box, _one_of(_votes(polls, box, mine.after), box, peer))
+    found: bool = await real(polls, peer, box, _one_of(_votes(polls, box, mine.digest), box, peer))
     return found
 
 
 async def _answer_one(_: object, polls: Polls, request: BytesValue, context: P2PContext) -> BytesValue:
     message = VoteMessage.model_validate_json(request.value)
     box, theirs = polls._boxes[message.roll], Vote.read(from_text(message.vote))
-    vote = _one_of(_votes(polls, box, theirs.after), box, str(context.remote_id))
+    vote = _one_of(_votes(polls, box, theirs.digest), box, str(context.remote_id))
     new = [] if vote.id in message.known else [as_text(vote.data)]
     return BytesValue(value=VotesMessage(votes=new).model_dump_json().encode())
 

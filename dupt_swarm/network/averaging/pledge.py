@@ -1,0 +1,96 @@
+"""What a member signs of an attempt to end a round, a vote or a receipt; two that differ are proof."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Self
+
+from hivemind.utils.crypto import RSAPrivateKey
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.network.members.signed import read_signed, sign
+from dupt_swarm.replica.log_entry import Count, Digest
+
+PLEDGE_BYTES_MAX = 2048
+
+
+class Content(BaseModel):
+    """What is signed."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", populate_by_name=True)
+
+    swarm: Annotated[str, Field(max_length=80)]
+    roll: Annotated[str, Field(pattern="^[0-9a-f]{0,80}$")]
+    round: Count
+    before: Digest
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is voted on: one attempt to end one round.
+
+    Attributes:
+        swarm_id: of the swarm.
+        roll: id of the roll; empty: the voter was alone.
+        round: rounds completed before.
+        before: digest of the state that it begins with.
+    """
+
+    swarm_id: str
+    roll: str
+    round: int
+    before: str
+
+
+@dataclass(frozen=True)
+class Pledge:
+    """A member's word, signed.
+
+    Attributes:
+        subject: what it is about.
+        digest: what is signed for; see the kinds.
+        maker: peer id of who has signed.
+        data: as it was signed.
+    """
+
+    kind: ClassVar[str]
+    content: ClassVar[type[Content]]
+
+    subject: Subject
+    digest: str
+    maker: str
+    data: bytes
+
+    @cached_property
+    def id(self) -> str:
+        """What it says, and who says it: signatures of it may differ."""
+        return hashlib.sha256(f"{self.maker} {self.digest}".encode()).hexdigest()
+
+    @classmethod
+    def sign(cls, subject: Subject, digest: str, me: str, key: RSAPrivateKey) -> Self:
+        """That of the owner of ``key``, whose peer id is ``me``."""
+        content = cls.content(
+            swarm=subject.swarm_id,
+            roll=subject.roll,
+            round=subject.round,
+            before=subject.before,
+            digest=digest,
+        )
+        return cls(subject, digest, me, sign(key, cls.kind, content.model_dump(by_alias=True)))
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is malformed, or its signature is wrong.
+        """
+        if len(data) > PLEDGE_BYTES_MAX:
+            raise ValueError(f"a {cls.kind} is too long")
+        maker, fields = read_signed(data, cls.kind)
+        content = cls.content.model_validate(fields, by_alias=True, by_name=False)
+        subject = Subject(content.swarm, content.roll, content.round, content.before)
+        return cls(subject, content.digest, maker, data)
