@@ -34,7 +34,7 @@ class Proof:
 
     @classmethod
     def of(cls, one: Pledge, other: Pledge) -> Proof:
-        """What two votes prove: one member, two states; or two receipts: one reducer, two averages of a share.
+        """What two votes prove: one member, two states; or two receipts: one share, two averages.
 
         Raises:
             ValueError: nothing.
