@@ -43,6 +43,7 @@ class Gathering:
 
     def __init__(
         self,
+        me: str,
         call: Call,
         known: Callable[[], Collection[str]],
         electorate: Callable[[], Electorate],
@@ -52,6 +53,7 @@ class Gathering:
         """Begin.
 
         Args:
+            me: the id of this peer.
             call: signs a roll.
             known: gives the ids of those who are at this state, as records show.
             electorate: gives whose votes on the round count.
@@ -60,7 +62,7 @@ class Gathering:
         """
         self.roll: Roll | None = None
         self.awaited: Collection[str] | None = None
-        self._call, self._known, self._rounds = call, known, rounds
+        self._me, self._call, self._known, self._rounds = me, call, known, rounds
         self._electorate, self._admits = electorate, admits
         self._here: dict[str, _Arrival] = {}
         self._called_at = -math.inf
@@ -137,10 +139,18 @@ class Gathering:
         }
 
     def _due(self) -> float:
-        """When those who are here have waited long enough; strangers do not make the others' time run."""
+        """When those who are here have waited long enough.
+
+        Their time runs from when our own oracle has come, or a quorum: a few that come early, and stay, would
+        make all others late.
+        """
         known = {*self._known(), *(self.awaited or ())} or self._here.keys()
-        came = [arrival.came for peer_id, arrival in self._here.items() if peer_id in known]
-        return min(came, default=math.inf) + self._rounds.matchmaking_seconds
+        electorate, came = self._electorate(), list[str]()
+        for peer_id, arrival in sorted(self._here.items(), key=lambda item: item[1].came):
+            came.append(peer_id)
+            if peer_id == self._me or electorate.is_quorum(came, {self._me, *known}):
+                return arrival.came + self._rounds.matchmaking_seconds
+        return math.inf
 
     def _until_answer(self) -> float:
         """Seconds."""

@@ -36,7 +36,7 @@ RETRY_SECONDS = 0.1
 # one is enough, as a record may name the address of a bystander.
 FAILURES_MAX = 3
 # Of `matchmaking_seconds`: longer than a coordinator may wait for the last members, and all of a search.
-STALL_RATIO, SEARCH_RATIO = 1.25, 2.0
+STALL_RATIO, SEARCH_RATIO = 1.5, 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -212,6 +212,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
         if state not in self._gatherings:
             self._gatherings[state] = Gathering(
+                self._me,
                 call,
                 lambda: self._present(state),
                 lambda: self._companions.electorate,

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -237,6 +237,7 @@ def gathering_of(
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
     return Gathering(
+        me,
         lambda those: Roll.call(me, key, those),
         lambda: known,
         Electorate,
@@ -282,26 +283,57 @@ def test_a_member_that_fell_silent(make_manifest) -> None:
     asyncio.run(scenario())
 
 
-def test_a_stranger_that_came_early(make_manifest) -> None:
-    """Those who are known to be at the state have their own time, however long a stranger has been there."""
-    keys, manifest = member_keys(3), make_manifest(rounds={"matchmaking_seconds": 2})
-    stranger, one, two = stated(keys)
+@contextlib.asynccontextmanager
+async def asking(gathering: Gathering, early: Sequence[Statement]) -> AsyncIterator[None]:
+    """These come, and ask again and again."""
 
-    async def ask_forever(gathering: Gathering) -> None:
+    async def ask(statement: Statement) -> None:
         while True:
-            await gathering.answer(stranger)
+            await gathering.answer(statement)
+            await asyncio.sleep(0.05)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for each in early:
+            await stack.enter_async_context(background(ask(each)))
+        yield
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["stranger", "known"])
+def test_who_came_early(make_manifest, known) -> None:
+    """All others have their own time, however long a few have been there."""
+    keys, manifest = member_keys(3), make_manifest(rounds={"matchmaking_seconds": 2})
+    mine, other, early = stated(keys)
+    seen = [other.maker, early.maker] if known else [other.maker]
 
     async def scenario() -> None:
-        gathering, loop = gathering_of(keys, manifest, [one.maker, two.maker]), asyncio.get_running_loop()
-        asking = asyncio.create_task(ask_forever(gathering))
-        await asyncio.sleep(2.5)
-        began = loop.time()
-        gathering.awaited = [one.maker, two.maker]
-        assert await gathering.answer(one) is None
-        found = await gathering.answer(two)
-        assert found is not None and {one.maker, two.maker} <= set(found.members)
-        assert loop.time() - began < 1
-        asking.cancel()
+        gathering, loop = gathering_of(keys, manifest, seen), asyncio.get_running_loop()
+        async with asking(gathering, [early]):
+            await asyncio.sleep(2.5)
+            began = loop.time()
+            gathering.awaited = [mine.maker, *seen]
+            assert await gathering.answer(mine) is None
+            found = await gathering.answer(other)
+            assert found is not None and {mine.maker, other.maker} <= set(found.members)
+            assert loop.time() - began < 1
+
+    asyncio.run(scenario())
+
+
+def test_a_quorum_that_waits(make_manifest) -> None:
+    """It is given a roll after its time without our own oracle; fewer are not."""
+    keys, manifest = member_keys(4), make_manifest(rounds={"matchmaking_seconds": 2})
+    _, *others = stated(keys)
+
+    async def scenario() -> None:
+        gathering, loop = gathering_of(keys, manifest, [*keys][1:]), asyncio.get_running_loop()
+        async with asking(gathering, others[:2]):
+            await asyncio.sleep(2.5)
+            assert gathering.roll is None
+            began, found = loop.time(), None
+            while found is None:
+                found = await gathering.answer(others[2])
+            assert found.members == sorted([*keys][1:])
+            assert loop.time() - began > 1.5
 
     asyncio.run(scenario())
 
