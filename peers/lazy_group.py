@@ -25,10 +25,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, from the module of that name."""
-        del ctx
         if cmd_name not in self._first_lines:
             return None
         command: click.Command = import_module(f"{self._package}.{cmd_name}").command
+        _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name.upper()}")
         return with_verbosity(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -36,3 +36,11 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(self._first_lines.items()))
+
+
+def _name_variables(command: click.Command, prefix: str) -> None:
+    """Have each option set by a variable named like it: click names it like the parameter."""
+    for option in command.params:
+        flag = max(option.opts, key=len).lstrip("-").replace("-", "_")
+        if isinstance(option, click.Option) and flag != option.name:
+            option.envvar = f"{prefix}_{flag.upper()}"
