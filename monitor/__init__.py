@@ -12,7 +12,6 @@ server          HTTP: `/metrics`, `/healthz`, and the site
 history         the points of the loss curve
 summary         the swarm in public: what page and JSON show
 health          is the swarm well? a verdict and a sentence per check
-join_line       the command that joins the swarm
 site            the page, its files, and the JSON
 chart           the loss curve as an SVG's numbers
 formats         numbers, times and texts for people

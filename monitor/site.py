@@ -13,11 +13,11 @@ from urllib.parse import parse_qs
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.join_line import join_addresses, join_line
 from dupt_swarm.version import VERSION
 from monitor import chart, formats
 from monitor.health import Level, worst
 from monitor.history import History
-from monitor.join_line import join_addresses, join_line
 from monitor.server import Answer
 from monitor.summary import Summary, summarise
 from monitor.watcher import REFRESH_SECONDS, Snapshot

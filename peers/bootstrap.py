@@ -87,20 +87,11 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     interruption.exit_if_received()
 
 
-def join_address(addresses: tuple[str, ...]) -> str:
-    """The address to hand out: one that others can reach, TCP first, loopback only if there is no other."""
-    from dupt_swarm.node.addresses import Address
-
-    own = map(Address.parse, addresses)
-    return str(min(own, key=lambda address: (address.loopback, address.transport == "udp")))
-
-
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
-    address = join_address(swarm.addresses)
-    by_invitation = swarm.manifest.admission.kind == "invite"
-    invitation = "--invitation TOKEN " if by_invitation else ""
-    swarm_id = swarm.manifest.swarm_id
-    line = f"dupt-peer join --initial-peers {address} --swarm {swarm_id} {invitation}--corpus PATH"
+    from dupt_swarm.node.join_line import join_line, own_address
+
+    by_invitation, address = swarm.manifest.admission.kind == "invite", own_address(swarm.addresses)
+    line = join_line([address], swarm.manifest.swarm_id, by_invitation=by_invitation)
     if as_json:
         click.echo(
             json.dumps(

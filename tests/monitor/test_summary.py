@@ -11,7 +11,6 @@ from dupt_swarm.node.record import AT_WORK, EvaluationRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
-from monitor.join_line import join_addresses, join_line
 from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
 from monitor.watcher import Snapshot
 from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
@@ -273,28 +272,3 @@ def test_worst() -> None:
     assert [worst(checks), worst(checks[:1]), worst([*checks[:1], *checks[2:]])] == [
         *("critical", "good", "warning")
     ]
-
-
-def test_addresses_to_join_by() -> None:
-    """Addresses that only work on this machine are given out only if there are no others."""
-    nobody = View(NOW, ())
-    assert join_addresses([LOCAL, ADDRESS], nobody) == [ADDRESS]
-    assert join_addresses([LOCAL], nobody) == [LOCAL]
-    assert join_addresses(["somewhere", ADDRESS], nobody) == [ADDRESS]
-
-
-def test_records_add_addresses_of_initial_peers_only() -> None:
-    """What an initial peer says of its own address helps; a stranger cannot put itself into the line."""
-    known = peer(PEER_ID, role="bootstrap", addresses=("/ip4/198.51.100.1/tcp/31330",))
-    stranger = peer("QmStranger", role="bootstrap", addresses=("/ip4/198.51.100.66/tcp/1",))
-    view = View(NOW, (known, stranger))
-    assert join_addresses([LOCAL], view) == [f"/ip4/198.51.100.1/tcp/31330/p2p/{PEER_ID}"]
-    assert join_addresses([ADDRESS], view) == [ADDRESS]
-
-
-def test_join_line() -> None:
-    """The line names each address, and is safe to paste into a shell."""
-    line = f"dupt-peer join --initial-peers {ADDRESS} --swarm run-0 --corpus PATH"
-    assert join_line([ADDRESS], "run-0") == line
-    assert "--initial-peers a --initial-peers 'b;rm' --swarm" in join_line(["a", "b;rm"], "run-0")
-    assert "--swarm run-0 --invitation TOKEN --corpus" in join_line(["a"], "run-0", by_invitation=True)

@@ -16,7 +16,6 @@ from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.view import View
 from dupt_swarm.privacy.accountant import PrivacySpent
-from peers.bootstrap import join_address
 from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
 from peers.screen.frame import frame
@@ -360,15 +359,3 @@ def test_the_bar_has_a_fixed_width() -> None:
     """Empty, half and full bars are equally wide."""
     assert [bar(0.0).count("█"), bar(0.5).count("█"), bar(1.0).count("█")] == [0, 12, 24]
     assert {len(bar(ratio / 10)) for ratio in range(11)} == {24}
-
-
-def test_the_join_line_has_an_address_that_others_can_reach() -> None:
-    """Loopback is handed out only if there is nothing else, and TCP before QUIC."""
-    loopback, quic, tcp = (
-        "/ip4/127.0.0.1/tcp/1/p2p/Q",
-        "/ip4/10.0.0.2/udp/1/quic-v1/p2p/Q",
-        "/ip4/10.0.0.2/tcp/1/p2p/Q",
-    )
-    assert join_address((loopback, quic, tcp)) == tcp
-    assert join_address((loopback, quic)) == quic
-    assert join_address((loopback,)) == loopback

@@ -1,14 +1,20 @@
-"""The command that joins the swarm, from the addresses that the monitor was given."""
+"""The command that joins a swarm: from a peer's own addresses, or from those that a monitor was given."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dupt_swarm.node.addresses import Address, worth_telling
 from dupt_swarm.node.view import View
 
 ADDRESSES_MAX = 3
+
+
+def own_address(addresses: Iterable[str]) -> str:
+    """Of a peer's own addresses, each with its id, the one that most others can reach."""
+    every = list(addresses)
+    return str(Address(worth_telling(every)[0], Address.parse(every[0]).peer_id))
 
 
 def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
