@@ -14,7 +14,9 @@ from rich.text import Text
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
+from dupt_swarm.node.reasons import FAILURES
 from dupt_swarm.node.view import View
+from dupt_swarm.optimizer.contribution import REJECTED, Contribution, Order
 from dupt_swarm.privacy.accountant import PrivacySpent
 from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
@@ -86,10 +88,23 @@ def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> N
     assert [state.split()[1] for state in states] == ["training", "paused", "training"]
 
 
-def test_a_failed_round_says_why_and_that_nothing_is_lost() -> None:
-    """The reason is words, and the contribution is kept."""
-    failed = RoundResult(None, "peer_lost", 0, ("other",), 2.0)
-    assert last_round(status(failed)) == "failed: peer lost (the contribution is kept)"
+@pytest.mark.parametrize("reason", [*FAILURES, "behind", "stale"])
+def test_a_failed_round_says_why_and_what_becomes_of_the_progress(reason: str) -> None:
+    """The reason is words, and what is said of the contribution is what becomes of it."""
+    failed = RoundResult(None, reason, 0, ("other",), 2.0)
+    after, order = Contribution(tokens=9).send()[0].end(failed, 0.0)
+    if order is Order.DISCARD:
+        kept = "the progress is given up"
+    elif reason == REJECTED:
+        kept = "the contribution is made anew"
+    else:
+        kept = "the contribution is kept"
+    assert (after.tokens == 0) == (order is Order.DISCARD)
+    assert last_round(status(failed)) == f"failed: {reason.replace('_', ' ')} ({kept})"
+
+
+def test_no_round_yet() -> None:
+    """Nothing has failed."""
     assert last_round(status()) == "none yet"
 
 
