@@ -13,12 +13,15 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
 from peers import options
+from peers.control.actions import PeerControl
+from peers.control.socket import serve_control
 from peers.interruption import Interruption
 from peers.left_out import sentences
 from peers.screen import words
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator.evaluator import Measurement
+    from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
+    from dupt_swarm.swarm import Swarm
 
 
 @click.command("evaluate")
@@ -90,18 +93,29 @@ def command(
         log.say("joining the swarm …")
         with Swarm.join(initial_peers, state_dir, settings, check=partial(check_data, own)) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
-            evaluator = Evaluator(swarm, own, log.tokenising)
-            for sentence in (*sentences(evaluator.objective.left_out), *evaluator.objective.notes):
-                log.say(sentence)
-            interruption.on_stop(evaluator.stop)
-            if once:
-                found = evaluator.measure()
-                if found is not None:
-                    _print(found, as_json)
-            else:
-                evaluator.run(lambda found: _print(found, as_json))
+            control = PeerControl(swarm, "evaluator", settings.name)
+            with serve_control(swarm.folder.path, control.actions):
+                progress = control.beaten_by(log.tokenising)
+                evaluator = Evaluator(
+                    swarm, own, progress, lambda doing: control.beat(doing, swarm.state.round)
+                )
+                for sentence in (*sentences(evaluator.objective.left_out), *evaluator.objective.notes):
+                    log.say(sentence)
+                interruption.on_stop(evaluator.stop)
+                _measure(evaluator, once, as_json)
         log.say("left the swarm")
     interruption.exit_if_received()
+
+
+def _beat(control: PeerControl, swarm: Swarm, doing: str) -> None:
+    control.beat(doing, swarm.state.round)
+
+
+def _measure(evaluator: Evaluator, once: bool, as_json: bool) -> None:
+    if not once:
+        evaluator.run(lambda found: _print(found, as_json))
+    elif (found := evaluator.measure()) is not None:
+        _print(found, as_json)
 
 
 def _print(found: Measurement, as_json: bool) -> None:

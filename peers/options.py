@@ -142,7 +142,7 @@ columns = click.option(
 local_name = click.option("--name", default="", help="The peer of this machine with this name.")
 local_role = click.option(
     "--role",
-    type=click.Choice(("oracle", "bootstrap")),
+    type=click.Choice(("oracle", "bootstrap", "evaluator")),
     default=None,
     help="The peer of this machine with this role. [default: any]",
 )

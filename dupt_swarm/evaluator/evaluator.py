@@ -55,13 +55,20 @@ class Measurement:
 class Evaluator:
     """Measures states until told to stop."""
 
-    def __init__(self, swarm: Swarm, settings: EvaluatorSettings, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        swarm: Swarm,
+        settings: EvaluatorSettings,
+        progress: Progress | None = None,
+        alive: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Read the data, and build the model.
 
         Args:
             swarm: an open membership as evaluator.
             settings: data and device.
             progress: called with (bytes done, bytes in all) while a corpus is tokenised.
+            alive: called again and again with what it does: ``measuring`` or ``waiting``.
 
         Raises:
             CorpusError: the data are not usable.
@@ -71,7 +78,7 @@ class Evaluator:
         """
         manifest = swarm.manifest
         self.dataset = dataset_name(settings)
-        self._swarm, self._settings = swarm, settings
+        self._swarm, self._settings, self._alive = swarm, settings, alive
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.of(manifest, swarm.tokenizer)
         self.objective = open_objective(manifest, tokenizer, settings, swarm.folder.tokens, progress)
@@ -104,6 +111,7 @@ class Evaluator:
         """
         self._measure_and_publish(report)
         while not self._stopping.wait(LOOK_SECONDS):
+            self._alive("waiting")
             if self._swarm.catching_up.newer is None:
                 continue
             before = self._swarm.state
@@ -153,6 +161,7 @@ class Evaluator:
         del done, total
         if self._stopping.is_set():
             raise Abandoned
+        self._alive("measuring")
         self._threads.adapt()
 
 

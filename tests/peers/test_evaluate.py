@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import threading
 import time
@@ -148,8 +147,12 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     assert once.wait(DEADLINE_SECONDS) == 0
     assert {**found, "time": 0, "seconds": 0} == {**after, "time": 0, "seconds": 0}
 
-    evaluator.send_signal(signal.SIGINT)
-    assert evaluator.wait(DEADLINE_SECONDS) == 130
+    here = ("--state-dir", str(tmp_path / "state-1"), "--role", "evaluator")
+    about = json.loads(dupt_peer("status", "--health", *here, "--json").stdout)
+    assert (about["healthy"], about["state"], about["round"]) == (True, "waiting", after["round"])
+    assert dupt_peer("pause", *here[:2]).returncode == 1  # it trains nothing
+    assert dupt_peer("stop", *here).stderr == f"{manifest.swarm_id} stops\n"
+    assert evaluator.wait(DEADLINE_SECONDS) == 0
     first.terminate()
     assert first.wait(DEADLINE_SECONDS) == 0
     [checkpoint] = sorted((tmp_path / "state-0" / f"{manifest.swarm_id}.bootstrap").glob("checkpoint-*"))[-1:]
