@@ -16,19 +16,10 @@ from dupt_swarm.node.view import Peer, View
 from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
 from monitor.tally import Floor, Totals
 
-LABEL_LENGTH_MAX = 64
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
 DATASETS_MAX = 9  # the same of evaluators
 
 Samples = tuple[MetricSpec, list[Sample]]
-
-
-def clean(text: str) -> str:
-    """``text`` from a stranger, fit for a label: short, and without control characters or surrogates."""
-    short = text[:LABEL_LENGTH_MAX]
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short
-    )
 
 
 def one(value: float | None) -> list[Sample]:
@@ -90,7 +81,7 @@ def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
     yield metrics.HELDOUT_BPB, one(_mean(_known(view, lambda record: record.heldout_bits_per_byte)))
     yield metrics.HELDOUT_ACCURACY, one(_mean(_known(view, lambda record: record.heldout_accuracy)))
     found = [
-        ((clean(name),), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]
+        ((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]
     ]
     yield metrics.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
     yield metrics.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
@@ -117,11 +108,11 @@ def of_peers(view: View) -> Iterator[Samples]:
 
 def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:
     """The series of single peers."""
-    known = [((clean(peer.peer_id),), peer.record, floors.get(peer.peer_id, Floor())) for peer in peers]
+    known = [((peer.peer_id,), peer.record, floors.get(peer.peer_id, Floor())) for peer in peers]
     yield (
         metrics.PEER_INFO,
         [
-            ((*peer_id, record.role, clean(record.name), clean(record.version), clean(record.device)), 1.0)
+            ((*peer_id, record.role, record.name, record.version, record.device), 1.0)
             for peer_id, record, _ in known
         ],
     )
@@ -160,7 +151,7 @@ def _of_checkpoints(view: View) -> Iterator[Samples]:
 
 
 def _versions(view: View) -> list[Sample]:
-    counts = Counter(clean(peer.record.version) or "unknown" for peer in view.peers)
+    counts = Counter(peer.record.version or "unknown" for peer in view.peers)
     common = counts.most_common(VERSIONS_MAX)
     rest = counts.total() - sum(count for _, count in common)
     shown = Counter(dict(common)) + Counter({"other": rest})  # a peer may call its version `other`

@@ -1,7 +1,7 @@
 """The swarm in public: what ``/api/v1/swarm`` answers and the page shows, from one snapshot.
 
-Whatever a peer says about itself is untrusted: bounded by the record's schema, cleaned of
-control characters here, and escaped by whoever puts it into a page.
+Whatever a peer says about itself is untrusted: bounded by the record's schema, which cleans
+it of control characters, and escaped by whoever puts it into a page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dupt_swarm.node.view import Peer, View
 from monitor.chart import thinned
 from monitor.health import Check, check_health
 from monitor.history import History, Point
-from monitor.samples import clean
 from monitor.tally import Totals
 from monitor.watcher import Snapshot
 
@@ -247,7 +246,7 @@ def _sample(view: View) -> SampleSummary | None:
         prompt=printable(found.sample.prompt),
         text=printable(found.sample.text),
         round=found.round,
-        evaluator=clean(peer.record.name) or peer.peer_id,
+        evaluator=peer.record.name or peer.peer_id,
         time=found.time,
     )
 
@@ -274,7 +273,7 @@ def _peer(peer: Peer, speeds: dict[str, float], total: float, newest_round: int)
     record, speed = peer.record, speeds.get(peer.peer_id)
     return PeerSummary(
         peer_id=peer.peer_id,
-        name=clean(record.name),
+        name=record.name,
         role=record.role,
         state=record.state,
         reach=record.reach,
@@ -291,7 +290,7 @@ def _peer(peer: Peer, speeds: dict[str, float], total: float, newest_round: int)
         utilization=record.utilization,
         round_waiting_seconds=record.round_waiting_seconds,
         waiting_seconds=record.waiting_seconds,
-        version=clean(record.version),
-        device=clean(record.device),
+        version=record.version,
+        device=record.device,
         last_seen=record.time,
     )

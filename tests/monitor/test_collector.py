@@ -10,7 +10,6 @@ from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
-from monitor.samples import LABEL_LENGTH_MAX, clean
 from monitor.watcher import Snapshot
 
 NOW = 1_000_000.0
@@ -336,10 +335,3 @@ def test_hostile_names(scrapes: Scrapes) -> None:
     assert set("\r\x1b\u202e\x00") & set(text) == set()
     (name,) = scrapes.values("dupt_swarm_peer_info", "name")
     assert name == 'x"} 1�dupt_monitor_up 7�\\�[2J��'
-
-
-def test_clean() -> None:
-    """A label is cut, and has no surrogates, which could not be encoded."""
-    assert len(clean("é" * 10_000)) == LABEL_LENGTH_MAX
-    assert clean("a\ud800b") == "a�b"
-    assert clean("Zoë's GPU 🦊") == "Zoë's GPU 🦊"
