@@ -41,6 +41,7 @@ def full_snapshot() -> Snapshot:
         heldout_accuracy=0.5,
         group_size=3,
         checkpoint_round=2,
+        exposed=("QmLiar",),
         name='"\\\n',
         **cost_fields(),
     )
