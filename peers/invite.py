@@ -1,4 +1,4 @@
-"""``dupt-peer invite``: a token for somebody to join a swarm with that admits by invitation."""
+"""``dupt-peer invite``: a token with which to join a swarm that admits by invitation."""
 
 from __future__ import annotations
 
