@@ -21,7 +21,6 @@ from tests.support.averages import DIGEST, Averaging, Received, open_averaging, 
 from tests.support.contributions import encoded
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
-WEIGHT_LIMIT = 4.0 * 20480  # see `manifest`
 
 
 @pytest.fixture
