@@ -40,8 +40,8 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
-	$(BIN)/python benchmarks/contribution_codecs.py
-	$(BIN)/python benchmarks/allreduce.py
+	PYTHONPATH=. $(BIN)/python benchmarks/contribution_codecs.py
+	PYTHONPATH=. $(BIN)/python benchmarks/allreduce.py
 	$(BIN)/python benchmarks/convergence.py run alone,alone-muon,adamw,tiny,tiny-palm
 	$(BIN)/python benchmarks/convergence.py table convergence.jsonl
 	$(BIN)/python benchmarks/monitor.py

@@ -30,9 +30,10 @@ from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
-from dupt_swarm.replica.codec import build_codec, encode_parts, part_sizes
+from dupt_swarm.replica.codec import build_codec, part_sizes
 from dupt_swarm.replica.voters import Voters
 from dupt_swarm.settings import NodeSettings
+from tests.support.vectors import encode_parts
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 SECONDS, CHUNK_SECONDS = 120.0, 30.0

@@ -12,8 +12,9 @@ from torch import Tensor
 from dupt_swarm.manifest import Aggregation, Encoding
 from dupt_swarm.replica.aggregation import Bounded, build_rule, weighted_mean
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec import build_codec, encode_parts
+from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
+from tests.support.vectors import encode_parts
 
 
 def print_costs(values: int, members: int, turns: int, codec: str) -> None:

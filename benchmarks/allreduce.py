@@ -19,7 +19,7 @@ faster; median, minimum and maximum over the turns. ``with encoding`` adds the t
 Nanoseconds are CPU time of all peers ÷ peers ÷ values, medians: of the peer's processes without p2pd, of the
 encoding, and of p2pd. On a machine with fewer cores than peers, time is CPU time of all of them.
 
-    python benchmarks/allreduce.py [--values 10000000] [--peers 2 --peers 4] [--turns 5]
+    PYTHONPATH=. python benchmarks/allreduce.py [--values 10000000] [--peers 2 --peers 4] [--turns 5]
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ arithmetic is the product's, without a network: see `_besieged`, and `_attacks` 
 
 Each run is a line of JSON. A run that FILE has already is not repeated, so that a series can be stopped:
 
-    python benchmarks/byzantine.py run --file siege.jsonl
-    python benchmarks/byzantine.py run --rules mean --members 16 --attackers 7 --vote --file siege.jsonl
-    python benchmarks/byzantine.py table siege.jsonl
-    python benchmarks/byzantine.py cost
+    PYTHONPATH=. python benchmarks/byzantine.py run --file siege.jsonl
+    PYTHONPATH=. python benchmarks/byzantine.py run --rules mean --members 16 --attackers 7 --vote
+        --file siege.jsonl
+    PYTHONPATH=. python benchmarks/byzantine.py table siege.jsonl
+    PYTHONPATH=. python benchmarks/byzantine.py cost
 
 How to read the table: the loss on held-out documents of all corpora ÷ that of the honest members alone with
 the plain mean. 1.00 means that the attack did nothing; in brackets the rounds that the vote rejected. `cost`

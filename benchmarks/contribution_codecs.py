@@ -9,7 +9,8 @@ How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``
 1 means faster. ``loss`` is the norm of what one encoding loses ÷ the norm of the values. The copy's own rate
 is printed above the table, once, since the targets are in bytes per second.
 
-    python benchmarks/contribution_codecs.py [--values 16777216] [--turns 9] [--kept 64] [--device cpu|cuda]
+    PYTHONPATH=. python benchmarks/contribution_codecs.py [--values 16777216] [--turns 9] [--kept 64]
+        [--device cpu|cuda]
 """
 
 from __future__ import annotations
@@ -24,15 +25,9 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
-from dupt_swarm.replica.codec import (
-    Codec,
-    build_codec,
-    decode_parts,
-    encode_parts,
-    part_sizes,
-    part_slices,
-)
+from dupt_swarm.replica.codec import Codec, build_codec, part_sizes, part_slices
 from dupt_swarm.replica.codec.codec import CODECS
+from tests.support.vectors import decode_parts, encode_parts
 
 REFERENCE = "scaled_fp16"
 HEADER = ["codec", "bytes per value"]

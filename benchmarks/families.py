@@ -36,6 +36,7 @@ from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.manifest import Inner, Model
 from dupt_swarm.presets import load_preset
 
@@ -52,7 +53,7 @@ def shape_of(family: str) -> dict[str, Any]:
     preset = load_preset(family, None if family == "gpt1" else "tiny")["model"]
     tables: dict[str, Any] = {**preset, **SHAPE, "dropout": 0.0}
     with torch.device("meta"):
-        counts = [GPT(Model(**(tables | {"hidden_width": width}))).parameter_count() for width in (256, 512)]
+        counts = [parameter_count(GPT(Model(**(tables | {"hidden_width": width})))) for width in (256, 512)]
     slope = (counts[1] - counts[0]) / 256
     return tables | {"hidden_width": 8 * round((256 + (WEIGHTS - counts[0]) / slope) / 8)}
 

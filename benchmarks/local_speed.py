@@ -42,6 +42,7 @@ from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer
@@ -235,7 +236,7 @@ def ratio(over: list[float], under: list[float]) -> str:
 def flops_per_token(manifest: Manifest) -> int:
     """FLOPs per token, forward and backward (PaLM, appendix B)."""
     model = manifest.model
-    weights = GPT(model).parameter_count() - model.context_length * model.width
+    weights = parameter_count(GPT(model)) - model.context_length * model.width
     return 6 * weights + 12 * model.layers * model.width * model.context_length
 
 

@@ -6,10 +6,11 @@ What a private oracle does to its contribution, and ε, are the product's (`dupt
 
 Each run is a line of JSON. A run that FILE has already is not repeated, so that a series can be stopped:
 
-    OMP_NUM_THREADS=1 python benchmarks/private.py run --private 0,1,4 --noise 0.001,0.01,0.1,1,10
-    OMP_NUM_THREADS=1 python benchmarks/private.py table private.jsonl
-    OMP_NUM_THREADS=1 python benchmarks/private.py norms
-    OMP_NUM_THREADS=1 python benchmarks/private.py cost
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/private.py run --private 0,1,4
+        --noise 0.001,0.01,0.1,1,10
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/private.py table private.jsonl
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/private.py norms
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/private.py cost
 
 How to read the table: the loss on held-out documents of all corpora ÷ that of the same oracles when none is
 private, after as many steps of each; and ε of one private oracle after all rounds. `norms` has the norms of
@@ -44,10 +45,11 @@ from dupt_swarm.privacy.accountant import epsilon
 from dupt_swarm.privacy.gaussian import privatize
 from dupt_swarm.privacy.mechanism import Mechanism, Open, Private
 from dupt_swarm.privacy.scale import scale
-from dupt_swarm.replica.codec import build_codec, encode_parts
+from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import PrivacySettings
+from tests.support.vectors import encode_parts
 
 NAMED = ("members", "private", "absent", "rule", "noise", "clip", "steps", "seed")  # what makes a run another
 PEACE = Siege("none", 0, plain=False, vote=False)

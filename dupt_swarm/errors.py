@@ -17,6 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def install(extra: str) -> str:
+    """The remedy where a package is missing that comes with ``extra``: no package index has this one."""
+    return f"`pip install -c constraints.txt -e '.[{extra}]'` in the folder of the sources"
+
+
 class DuptError(Exception):
     """Base of all errors meant for users: one clear sentence that names the remedy.
 

@@ -9,9 +9,9 @@ from dupt_swarm.version import VERSION
 from peers.lazy_group import LazyGroup
 
 COMMANDS = {
-    "new": "Write a manifest: with a new tokenizer, or for a task from a pretrained model.",
+    "new": "Write a manifest: with a new tokenizer, or from a model that exists.",
     "bootstrap": "Start the first peer of a swarm, and print the command to join it.",
-    "invite": "Print a token to join a swarm with that admits by invitation.",
+    "invite": "Print a token with which to join a swarm that admits by invitation.",
     "revoke": "Revoke invitations, and cut off who came by them.",
     "join": "Train on your own corpus as an oracle of a swarm.",
     "evaluate": "Measure each new state of a swarm on a corpus of your own.",

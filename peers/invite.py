@@ -1,4 +1,4 @@
-"""``dupt-peer invite``: a token for somebody to join a swarm with that admits by invitation."""
+"""``dupt-peer invite``: a token with which to join a swarm that admits by invitation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.organiser.invitation import USES_MAX, Token
 from peers import options
 from peers.organising import open_organisers
 
 DAY_SECONDS = 86400
-USES_MAX = 10_000
 
 
 @click.command("invite")
@@ -40,8 +40,6 @@ def command(manifest: Path, uses: int, days: float, as_json: bool) -> None:
 
     Whoever has the token can use it: hand it over as you would a password.
     """
-    from dupt_swarm.organiser.invitation import Token
-
     run, key = open_organisers(manifest)
     token = Token.new(key, run.swarm_id, uses, days * DAY_SECONDS)
     invitation = token.invitation

@@ -139,6 +139,9 @@ columns = click.option(
     metavar="NAME=COLUMN",
     help="What one of the task's columns is called in the files, such as text=review. Repeatable.",
 )
+local_swarm = click.option(
+    "--swarm", "swarm_id", default="", metavar="ID", help="The peer of this machine in this swarm."
+)
 local_name = click.option("--name", default="", help="The peer of this machine with this name.")
 local_role = click.option(
     "--role",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm import errors
-from dupt_swarm.errors import DuptError, UnreachableError
+from dupt_swarm.errors import DuptError, UnreachableError, install
 
 EXIT_CODES = {
     "UsageError": 2,
@@ -67,6 +67,13 @@ def test_settings_cross_the_pipe() -> None:
     """What the remedy is about arrives with the error."""
     copy = pickle.loads(pickle.dumps(errors.UsageError("what", setting=("swarm_id", "state_dir"))))
     assert copy.settings == ("swarm_id", "state_dir")
+
+
+def test_what_to_install() -> None:
+    """The command is the one that README has."""
+    command = "`pip install -c constraints.txt -e '.[private]'`"
+    assert install("private").startswith(command)
+    assert command in (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def _messages(tree: ast.AST) -> set[str]:

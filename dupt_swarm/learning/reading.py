@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, install
 
 PARQUET_ROWS = 256
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2"}
@@ -91,9 +91,7 @@ def read_parquet_rows(
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise MissingLibraryError(
-            f"{path}: reading Parquet needs pyarrow; `pip install dupt_swarm[parquet]`"
-        ) from error
+        raise MissingLibraryError(f"{path}: reading Parquet needs pyarrow; {install('parquet')}") from error
     try:
         with path.open("rb") as raw, parquet.ParquetFile(raw) as file:
             check(file.schema_arrow.names)

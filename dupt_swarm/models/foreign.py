@@ -8,11 +8,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.importing.hugging_face import is_hugging_face, read_hugging_face
+from dupt_swarm.learning.importing.hugging_face import CONFIG, is_hugging_face, read_hugging_face
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
-from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.models.saved_model import REMEDY, SavedModel
 from dupt_swarm.presets import load_continuing
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -26,7 +26,9 @@ def load_model(path: Path) -> SavedModel:
         CheckpointError: there is no model, or it is damaged.
         ManifestError: it cannot be represented here, or its files do not belong together.
     """
-    return load_foreign(path) if is_hugging_face(path) else SavedModel.load(path)
+    if is_hugging_face(path):
+        return load_foreign(path)
+    return SavedModel.load(path, remedy=f"{REMEDY}, or a folder in Hugging Face's format ({CONFIG})")
 
 
 def load_foreign(folder: Path) -> SavedModel:

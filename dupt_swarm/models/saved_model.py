@@ -25,6 +25,7 @@ from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.swarm import REPLICA_FILE
 
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
+REMEDY = "give a folder that `dupt-model pull` wrote, or a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,19 @@ class SavedModel:
     origin: Origin | None = None
 
     @classmethod
-    def load(cls, path: Path) -> SavedModel:
+    def load(cls, path: Path, *, remedy: str = REMEDY) -> SavedModel:
         """Read a model folder, a checkpoint, or a peer's folder with checkpoints, of which the newest counts.
+
+        Args:
+            path: the folder.
+            remedy: what to say where there is no model.
 
         Raises:
             CheckpointError: there is no model, or it is damaged.
             ManifestError: its manifest or its tokenizer is not valid, or they do not belong together.
         """
+        if not _is_folder(path):
+            raise CheckpointError(f"{path}: no folder there; {remedy}")
         newest = find_model(path)
         shared = newest if (newest / MANIFEST_FILE).exists() else newest.absolute().parent
         try:
@@ -57,14 +64,11 @@ class SavedModel:
             data = (shared / TOKENIZER_FILE).read_bytes()
         except OSError as error:
             raise CheckpointError(
-                f"{path}: no model there ({error.strerror}: {error.filename}); "
-                "give a folder that `dupt-model pull` wrote, or a checkpoint"
+                f"{path}: no model there ({Path(error.filename).name}: {error.strerror}; one has "
+                f"{MANIFEST_FILE}, {TOKENIZER_FILE} and {REPLICA_FILE}); {remedy}"
             ) from error
         if not (newest / REPLICA_FILE).exists():
-            raise CheckpointError(
-                f"{path}: no model there yet (no {REPLICA_FILE}); "
-                "give a folder that `dupt-model pull` wrote, or a checkpoint"
-            )
+            raise CheckpointError(f"{path}: no model there yet (no {REPLICA_FILE}); {remedy}")
         found = hashlib.sha256(data).hexdigest()
         if found != manifest.tokenizer.sha256:
             raise ManifestError(
@@ -117,6 +121,13 @@ class SavedModel:
 
 def _layout(model: nn.Module) -> Layout:
     return tuple(tuple(parameter.shape) for parameter in model.parameters())
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # as of a name that is too long
+        return False
 
 
 def find_model(path: Path) -> Path:

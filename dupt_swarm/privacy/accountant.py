@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import UsageError, install
 
 SENSITIVITY = 2.0  # ÷ the norm that contributions are clipped to
 # Rényi orders to choose the best bound from: less than a thousandth is lost for noise from 1e-3 to 1e4.
@@ -49,7 +49,7 @@ def load_accountant() -> Any:
         from opacus.accountants import RDPAccountant
     except ImportError as error:
         raise UsageError(
-            "privacy is accounted for by Opacus; `pip install dupt_swarm[private]`", setting="private"
+            f"privacy is accounted for by Opacus; {install('private')}", setting="private"
         ) from error
     return RDPAccountant
 

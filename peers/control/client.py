@@ -95,7 +95,7 @@ def control_command(command: str, help: str) -> click.Command:
 
     @click.command(command, help=help)
     @options.state_dir
-    @options.swarm_id
+    @options.local_swarm
     @options.local_name
     @command_errors
     def send_oracle(state_dir: Path | None, swarm_id: str, name: str) -> None:

@@ -28,6 +28,7 @@ COMMANDS = {
 def main() -> None:
     """Take the model of a swarm away: evaluate it, let it write, export and fine-tune it.
 
-    MODEL is a folder that `dupt-model pull` or `finetune` wrote, or an oracle's checkpoint.
+    MODEL is a folder that `dupt-model pull` or `finetune` wrote, or an oracle's checkpoint; for `inspect`,
+    `eval`, `generate` and `finetune` also a folder in Hugging Face's format.
     Every option can also be set by DUPT_MODEL_<COMMAND>_<OPTION>.
     """

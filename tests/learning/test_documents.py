@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning import documents as documents_module
 from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -199,7 +200,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Without pyarrow the message names what to install."""
     path = write_parquet(tmp_path / "a.parquet", {"text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CorpusError, match=r"pip install dupt_swarm\[parquet\]"):
+    with pytest.raises(CorpusError, match=re.escape(install("parquet"))):
         read_documents(path)
 
 

@@ -56,5 +56,5 @@ def test_weights_are_counted_once() -> None:
     manifest = manifest_from_preset(
         "tiny", name="count", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=size
     )
-    model = GPT(manifest.model)
-    assert parameter_count(model) == model.parameter_count()
+    block = 256 + (2 * 256 + 2 * 64) * 256 + 3 * 256 * 832  # norm; query, key, value, output; SwiGLU
+    assert parameter_count(GPT(manifest.model)) == 4096 * 256 + 4 * block + 256 == 4_261_120

@@ -1,6 +1,7 @@
 """A corpus is read in spite of files that cannot be."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning import corpus as corpus_module
 from dupt_swarm.learning import left_out as left_out_module
 from dupt_swarm.learning.corpus import Corpus
@@ -97,7 +98,7 @@ def test_a_missing_library_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     parquet.write_table(arrow.table({"text": ["a"]}), tmp_path / "a.parquet")
     (tmp_path / "b.txt").write_text("text")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CorpusError, match=r"pip install dupt_swarm\[parquet\]"):
+    with pytest.raises(CorpusError, match=re.escape(install("parquet"))):
         read(tmp_path)
 
 

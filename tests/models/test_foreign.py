@@ -57,5 +57,6 @@ def test_absurd_sizes_take_no_memory(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     """It is named, with what may be given."""
-    with pytest.raises(DuptError, match="no model there"):
-        load_model(tmp_path)
+    for path, said in ((tmp_path, "no model there"), (tmp_path / "nowhere", "no folder there")):
+        with pytest.raises(DuptError, match=rf"{said}.*or a folder in Hugging Face's format \(config.json\)"):
+            load_model(path)

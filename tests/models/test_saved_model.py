@@ -128,6 +128,24 @@ def test_damage_is_said(model: SavedModel) -> None:
         SavedModel.load(model.folder)
 
 
+def test_where_there_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no folder is called so; of a folder the files that it lacks are named, and no other place."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    remedy = "give a folder that `dupt-model pull` wrote, or a checkpoint"
+    wanted = "manifest.json, tokenizer.json and replica.safetensors"
+    for path, said in (
+        ("nowhere", "no folder there"),
+        ("x" * 300, "no folder there"),
+        ("file", "no folder there"),
+        ("empty", f"no model there (manifest.json: No such file or directory; one has {wanted})"),
+    ):
+        with pytest.raises(CheckpointError) as raised:
+            SavedModel.load(Path(path))
+        assert str(raised.value) == f"{path}: {said}; {remedy}"
+
+
 def test_a_model_of_ones_own_cannot_be_built(tmp_path: Path) -> None:
     """A swarm may train any module: its state can be taken away, and is not forced into a GPT."""
     tokenizer = small_tokenizer()

@@ -1,18 +1,14 @@
 import math
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import METRICS, SwarmCollector
 from monitor.watcher import Snapshot
+from tests.support.invented import MANIFEST, NOW, peer
 
-NOW = 1_000_000.0
 EVERYTHING = {
     "loss": 4.0,
     "exposed": ("QmLiar",),
@@ -32,23 +28,12 @@ EVALUATION = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 3.0, "round"
 OF_A_TASK = {"dataset": "reviews", "accuracy": 0.9, "loss_nats": 0.3, "round": 2, "time": NOW - 5}
 
 
-@pytest.fixture
-def manifest() -> Manifest:
-    return manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
-
-
-def peer(peer_id: str, **fields: Any) -> Peer:
-    """A training oracle that was heard of just now."""
-    known = {"role": "oracle", "state": "training", "time": NOW, "round": 3, "swarm_tokens": 900}
-    return Peer(peer_id, PeerRecord(**{"state_digest": "a" * 64, "version": "0.1.0", **known, **fields}))
-
-
 class Scrapes:
     """A collector whose snapshot and clock the test moves."""
 
-    def __init__(self, manifest: Manifest, max_peer_series: int = 50) -> None:
+    def __init__(self, max_peer_series: int = 50) -> None:
         self.now = NOW
-        self.snapshot = Snapshot(manifest, View(NOW, ()))
+        self.snapshot = Snapshot(MANIFEST, View(NOW, ()))
         self.registry = CollectorRegistry()
         self.registry.register(SwarmCollector(lambda: self.snapshot, max_peer_series, lambda: self.now))
 
@@ -67,8 +52,8 @@ class Scrapes:
 
 
 @pytest.fixture
-def scrapes(manifest: Manifest) -> Scrapes:
-    return Scrapes(manifest)
+def scrapes() -> Scrapes:
+    return Scrapes()
 
 
 def test_all_metrics(scrapes: Scrapes) -> None:
@@ -89,7 +74,7 @@ def test_all_metrics(scrapes: Scrapes) -> None:
     }
 
 
-def test_every_swarm_metric_names_the_run(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_every_swarm_metric_names_the_run(scrapes: Scrapes) -> None:
     """Metrics of the swarm carry the swarm's id as `run`; those of the monitor carry no label."""
     scrapes.see(peer("a", loss=4.0, heldout_loss=4.5))
 
@@ -98,7 +83,7 @@ def test_every_swarm_metric_names_the_run(scrapes: Scrapes, manifest: Manifest) 
             if family.name.startswith("dupt_monitor_"):
                 assert sample.labels.keys() <= {"version"}
             else:
-                assert sample.labels["run"] == manifest.swarm_id
+                assert sample.labels["run"] == MANIFEST.swarm_id
 
 
 def test_peers_by_state(scrapes: Scrapes) -> None:
@@ -114,7 +99,7 @@ def test_peers_by_state(scrapes: Scrapes) -> None:
     }
 
 
-def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_losses(scrapes: Scrapes) -> None:
     """The swarm's loss weighs oracles by their speed, and lies between the least and the greatest."""
     scrapes.see(
         peer("a", loss=2.0, tokens_per_second=300.0, heldout_loss=3.0),
@@ -122,14 +107,14 @@ def test_losses(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("c"),
     )
 
-    run = manifest.swarm_id
+    run = MANIFEST.swarm_id
     assert scrapes.values("dupt_swarm_loss_nats")[run] == pytest.approx(3.0)
     assert scrapes.values("dupt_swarm_loss_min_nats") == {run: 2.0}
     assert scrapes.values("dupt_swarm_loss_max_nats") == {run: 6.0}
     assert scrapes.values("dupt_swarm_heldout_loss_nats") == {run: 4.0}
 
 
-def test_accuracy_of_a_task(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_accuracy_of_a_task(scrapes: Scrapes) -> None:
     """The mean of the oracles that know theirs, and each evaluator's, without any bits per byte."""
     scrapes.see(
         peer("a", heldout_accuracy=0.5),
@@ -138,7 +123,7 @@ def test_accuracy_of_a_task(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("e", role="evaluator", evaluation=OF_A_TASK),
     )
 
-    assert scrapes.values("dupt_swarm_heldout_accuracy") == {manifest.swarm_id: 0.625}
+    assert scrapes.values("dupt_swarm_heldout_accuracy") == {MANIFEST.swarm_id: 0.625}
     assert scrapes.values("dupt_swarm_eval_accuracy", "dataset") == {"reviews": 0.9}
     assert scrapes.values("dupt_swarm_eval_bpb", "dataset") == {}
     assert scrapes.values("dupt_swarm_eval_round", "dataset") == {"reviews": 2.0}
@@ -160,14 +145,14 @@ def test_evaluations(scrapes: Scrapes) -> None:
     assert scrapes.values("dupt_swarm_eval_timestamp_seconds", "dataset")["set-00"] == NOW - 5
 
 
-def test_averaging(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_averaging(scrapes: Scrapes) -> None:
     """How the oracles' last rounds went: medians, the slowest, the smallest and the largest group."""
     for name, seconds, size in (("a", 1.0, 3), ("b", 2.0, 3), ("c", 9.0, 2)):
         fields = {"group_size": size, "averaging_seconds": seconds, "round_seconds": 60 * seconds}
         scrapes.see(*scrapes.snapshot.view.peers, peer(name, **fields))
     scrapes.see(*scrapes.snapshot.view.peers, peer("new"), peer("first", role="bootstrap"))
 
-    run = manifest.swarm_id
+    run = MANIFEST.swarm_id
     assert scrapes.values("dupt_swarm_averaging_duration_seconds") == {run: 2.0}
     assert scrapes.values("dupt_swarm_averaging_duration_max_seconds") == {run: 9.0}
     assert scrapes.values("dupt_swarm_round_duration_seconds") == {run: 120.0}
@@ -175,7 +160,7 @@ def test_averaging(scrapes: Scrapes, manifest: Manifest) -> None:
     assert scrapes.values("dupt_swarm_group_size_max") == {run: 3.0}
 
 
-def test_what_rounds_cost(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_what_rounds_cost(scrapes: Scrapes) -> None:
     """Of each oracle as far as it says so, and the median utilization; nothing of those who do not train."""
     scrapes.see(
         peer("a", **EVERYTHING),
@@ -185,7 +170,7 @@ def test_what_rounds_cost(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("first", **EVERYTHING | {"role": "bootstrap"}),
     )
 
-    assert scrapes.values("dupt_swarm_utilization_ratio") == {manifest.swarm_id: 0.5}
+    assert scrapes.values("dupt_swarm_utilization_ratio") == {MANIFEST.swarm_id: 0.5}
     expected = {
         "utilization_ratio": {"a": 0.9, "b": 0.5, "c": 0.1},
         "round_transmit_bytes": {"a": 7_000.0, "c": 7_000.0},
@@ -197,7 +182,7 @@ def test_what_rounds_cost(scrapes: Scrapes, manifest: Manifest) -> None:
         assert scrapes.values(f"dupt_swarm_peer_{name}", "peer_id") == values
 
 
-def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_newest_checkpoint(scrapes: Scrapes) -> None:
     """The checkpoint of the highest round counts, whoever has it on disk."""
     scrapes.see(
         peer("a", checkpoint_round=7, checkpoint_time=50.0),
@@ -205,21 +190,21 @@ def test_newest_checkpoint(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("c"),
     )
 
-    assert scrapes.values("dupt_swarm_checkpoint_round") == {manifest.swarm_id: 7.0}
-    assert scrapes.values("dupt_swarm_checkpoint_timestamp_seconds") == {manifest.swarm_id: 50.0}
+    assert scrapes.values("dupt_swarm_checkpoint_round") == {MANIFEST.swarm_id: 7.0}
+    assert scrapes.values("dupt_swarm_checkpoint_timestamp_seconds") == {MANIFEST.swarm_id: 50.0}
 
 
-def test_learning_rate(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_learning_rate(scrapes: Scrapes) -> None:
     """The learning rate is the schedule's at the swarm's round."""
     scrapes.see(peer("a", round=3))
-    expected = manifest.inner.learning_rate * manifest.schedule.factor(manifest.first_update(3))
-    assert scrapes.values("dupt_swarm_learning_rate") == {manifest.swarm_id: pytest.approx(expected)}
+    expected = MANIFEST.inner.learning_rate * MANIFEST.schedule.factor(MANIFEST.first_update(3))
+    assert scrapes.values("dupt_swarm_learning_rate") == {MANIFEST.swarm_id: pytest.approx(expected)}
 
 
-def test_unreachable_peers(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_unreachable_peers(scrapes: Scrapes) -> None:
     """Who can be called through a relay is reachable; who can only call is not."""
     scrapes.see(peer("a"), peer("b", reach="relayed"), peer("c", reach="client"))
-    assert scrapes.values("dupt_swarm_peers_unreachable") == {manifest.swarm_id: 1.0}
+    assert scrapes.values("dupt_swarm_peers_unreachable") == {MANIFEST.swarm_id: 1.0}
 
 
 def test_a_peers_counters_do_not_fall(scrapes: Scrapes) -> None:
@@ -230,7 +215,7 @@ def test_a_peers_counters_do_not_fall(scrapes: Scrapes) -> None:
     assert scrapes.values("dupt_swarm_peer_failed_rounds_total", "peer_id") == {"a": 3.0}
 
 
-def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_progress_of_the_round(scrapes: Scrapes) -> None:
     """The target counts the oracles that work on the newest state, and no others."""
     scrapes.see(
         peer("a", round_tokens=30),
@@ -239,10 +224,10 @@ def test_progress_of_the_round(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("first", role="bootstrap"),
     )
 
-    run = manifest.swarm_id
+    run = MANIFEST.swarm_id
     assert scrapes.values("dupt_swarm_round") == {run: 3.0}
     assert scrapes.values("dupt_swarm_round_tokens") == {run: 42.0}
-    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * manifest.tokens_per_round(3)}
+    assert scrapes.values("dupt_swarm_round_target_tokens") == {run: 2.0 * MANIFEST.tokens_per_round(3)}
 
 
 def test_unknown_is_absent(scrapes: Scrapes) -> None:
@@ -256,14 +241,14 @@ def test_unknown_is_absent(scrapes: Scrapes) -> None:
     assert not [name for name in swarm if any(word in name for word in unknown)]
 
 
-def test_counter_never_falls(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_counter_never_falls(scrapes: Scrapes) -> None:
     """The swarm's tokens stay when the peers that held the newest state are lost."""
     scrapes.see(peer("a", swarm_tokens=900), peer("b", swarm_tokens=600))
     scrapes.see(peer("b", swarm_tokens=600))
-    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 900.0}
+    assert scrapes.values("dupt_swarm_tokens_total") == {MANIFEST.swarm_id: 900.0}
 
     scrapes.see(peer("b", swarm_tokens=1200))
-    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 1200.0}
+    assert scrapes.values("dupt_swarm_tokens_total") == {MANIFEST.swarm_id: 1200.0}
 
 
 def test_departed_peers_vanish(scrapes: Scrapes) -> None:
@@ -275,7 +260,7 @@ def test_departed_peers_vanish(scrapes: Scrapes) -> None:
         assert list(scrapes.values(f"dupt_swarm_peer_{name}", "peer_id")) == ["b"]
 
 
-def test_unreachable_swarm(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_unreachable_swarm(scrapes: Scrapes) -> None:
     """While refreshes fail the monitor is not up, and peers go as their records expire."""
     scrapes.see(peer("a"))
     scrapes.snapshot = scrapes.snapshot.failed(30.0).failed(20.0)
@@ -285,13 +270,13 @@ def test_unreachable_swarm(scrapes: Scrapes, manifest: Manifest) -> None:
     assert scrapes.values("dupt_monitor_last_refresh_timestamp_seconds") == {"": NOW}
     assert list(scrapes.values("dupt_swarm_peer_round", "peer_id")) == ["a"]
 
-    scrapes.now += manifest.limits.record_seconds
+    scrapes.now += MANIFEST.limits.record_seconds
     assert scrapes.values("dupt_swarm_peer_round", "peer_id") == {}
     assert sum(scrapes.labelled("dupt_swarm_peers", "role", "state").values()) == 0
-    assert scrapes.values("dupt_swarm_tokens_total") == {manifest.swarm_id: 900.0}
+    assert scrapes.values("dupt_swarm_tokens_total") == {MANIFEST.swarm_id: 900.0}
 
 
-def test_disagreement(scrapes: Scrapes, manifest: Manifest) -> None:
+def test_disagreement(scrapes: Scrapes) -> None:
     """Peers disagree that hold different states of one round; who is a round behind is only late."""
     scrapes.see(
         peer("a"),
@@ -300,12 +285,12 @@ def test_disagreement(scrapes: Scrapes, manifest: Manifest) -> None:
         peer("late", round=2, state_digest="b" * 64),
     )
 
-    assert scrapes.values("dupt_swarm_digests_disagreeing") == {manifest.swarm_id: 1.0}
+    assert scrapes.values("dupt_swarm_digests_disagreeing") == {MANIFEST.swarm_id: 1.0}
 
 
-def test_busiest_peers_only(manifest: Manifest) -> None:
+def test_busiest_peers_only() -> None:
     """Only the peers with the most tokens get series of their own, as many as allowed."""
-    scrapes = Scrapes(manifest, max_peer_series=2)
+    scrapes = Scrapes(max_peer_series=2)
     scrapes.see(*(peer(f"p{tokens}", tokens_total=tokens) for tokens in (5, 30, 20, 10)))
 
     assert scrapes.values("dupt_swarm_peer_tokens_total", "peer_id") == {"p30": 30.0, "p20": 20.0}

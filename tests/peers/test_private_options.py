@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.errors import install
 from dupt_swarm.settings import PrivacySettings
 from peers.private_options import private_options, take_private
 
@@ -63,4 +64,4 @@ def test_without_the_accountant_nobody_is_private(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     result = CliRunner().invoke(program, ["--private"])
     assert result.exit_code == 2
-    assert "pip install dupt_swarm[private]" in result.output
+    assert install("private") in result.output

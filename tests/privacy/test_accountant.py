@@ -1,13 +1,14 @@
 """ε of many contributions, beside what is exact for Gaussian noise."""
 
 import math
+import re
 import sys
 from collections import Counter
 from statistics import NormalDist
 
 import pytest
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import UsageError, install
 from dupt_swarm.privacy.accountant import epsilon
 
 
@@ -53,5 +54,5 @@ def test_epsilon_grows_with_each_contribution() -> None:
 def test_a_missing_accountant_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody counts by guesses."""
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
-    with pytest.raises(UsageError, match=r"pip install dupt_swarm\[private\]"):
+    with pytest.raises(UsageError, match=re.escape(install("private"))):
         epsilon(Counter({1.0: 1}), 1e-5)

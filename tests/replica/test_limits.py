@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.replica.limits import gpt_numel, numel_max
 from tests.support.tiny import tiny_manifest
 
@@ -20,7 +21,7 @@ PARTS = [
 def test_the_count_is_hardly_more_than_the_models(parts: dict[str, Any]) -> None:
     """It bounds the weights of a GPT of any parts, by a few percent."""
     config = tiny_manifest(model={**parts, "layers": 3}).model
-    weights = GPT(config).parameter_count()
+    weights = parameter_count(GPT(config))
     assert weights <= gpt_numel(config) <= 1.05 * weights
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.codec import PART_VALUES, encode_parts, encoded_size
+from dupt_swarm.replica.codec import PART_VALUES, encoded_size
 from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
@@ -17,6 +17,7 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, average_form, average_of_shared, contribution_form, replay
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Collected
+from tests.support.vectors import encode_parts
 
 NUMEL = 2 * PART_VALUES + 77
 TOKENS = (3, 2, 3)

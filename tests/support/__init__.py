@@ -9,6 +9,7 @@ dumps            small dumps of wikis
 tiny             manifests and settings of very small swarms
 smaller          manifest files of smaller models
 contributions    contributions as an oracle sends them
+vectors          vectors that are encoded or decoded as a whole
 averages         the average of a round, put together from its parts
 foreign_tokenizers  such as well-known models have
 saved_models     model folders with very small models

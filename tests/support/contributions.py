@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.codec import build_codec, encode_parts
+from dupt_swarm.replica.codec import build_codec
+from tests.support.vectors import encode_parts
 
 
 def encoded(values: Tensor, manifest: Manifest) -> bytes:

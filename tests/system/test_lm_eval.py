@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dupt_swarm.errors import install
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.learned import Learned
@@ -55,7 +56,7 @@ def lm_eval() -> list[str]:
     """The harness as a command; without it the tests are skipped, but not in CI."""
     missing = [name for name in ("lm_eval", "accelerate") if find_spec(name) is None]
     if missing:
-        reason = f"{', '.join(missing)}: not installed; `pip install dupt_swarm[model]` does it"
+        reason = f"{', '.join(missing)}: not installed; {install('model')} does it"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)

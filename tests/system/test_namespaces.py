@@ -1,13 +1,11 @@
-import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.namespaces import Host, Net, missing, run
+from tests.support.namespaces import Host, Net, run
 
 pytestmark = pytest.mark.system
 
@@ -29,17 +27,6 @@ with socket.create_connection((sys.argv[1], 4001), timeout=float(sys.argv[2])) a
         pass
 print(time.monotonic() - start)
 """
-
-
-@pytest.fixture
-def net() -> Iterator[Net]:
-    """An empty network."""
-    if reason := missing():
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with Net() as net:
-        yield net
 
 
 def call(caller: Host, address: str, server: Host, size: int = 1, patience: float = 20) -> tuple[float, str]:

@@ -14,7 +14,7 @@ import pytest
 
 from dupt_swarm import SavedModel
 from tests.support import swarm_program
-from tests.support.namespaces import Host, Net, missing
+from tests.support.namespaces import Host, Net
 from tests.support.programs import BIN
 from tests.support.smaller import make_smaller
 from tests.support.texts import library
@@ -135,17 +135,6 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     programs = Programs(tmp_path)
     yield programs
     programs.close()
-
-
-@pytest.fixture
-def net() -> Iterator[Net]:
-    """An empty network."""
-    if reason := missing():
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with Net() as net:
-        yield net
 
 
 def together(programs: Programs, manifest: Path, server: Host, homes: list[Host]) -> Statuses:

@@ -113,7 +113,3 @@ class GPT(nn.Module):
         for block, layer in zip(self.h, layers, strict=True):
             x = block(x, turn, layer)
         return self.ln_f(x)  # type: ignore[no-any-return]
-
-    def parameter_count(self) -> int:
-        """How many weights are trained; a tied embedding counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import UsageError, install
 
 _PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}  # what computes scores, and who provides it
 
@@ -33,4 +33,4 @@ def import_for_scores(module: str) -> ModuleType:
 
 def _require(name: str) -> None:
     if find_spec(name) is None:
-        raise UsageError(f"scores need {_PACKAGES[name]}; `pip install dupt_swarm[model]`")
+        raise UsageError(f"scores need {_PACKAGES[name]}; {install('model')}")

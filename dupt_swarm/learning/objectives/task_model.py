@@ -84,7 +84,3 @@ class TaskModel(nn.Module):
         )
         with torch.autocast(h.device.type, enabled=False):  # small, and its rounding would show in ties
             return self.task.logits(self.head, extracted.float() * kept, lengths > 0)
-
-    def parameter_count(self) -> int:
-        """How many weights are trained; the tied embedding counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())

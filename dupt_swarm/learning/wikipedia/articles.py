@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning.reading import MissingLibraryError
 from dupt_swarm.learning.wikipedia.export import Page, read_pages
 from dupt_swarm.learning.wikipedia.workers import Workers
@@ -76,5 +76,5 @@ def _need_library(path: Path) -> None:
         import mwparserfromhell  # noqa: F401
     except ImportError as error:
         raise MissingLibraryError(
-            f"{path}: reading a dump of Wikipedia needs mwparserfromhell; `pip install dupt_swarm[wikipedia]`"
+            f"{path}: reading a dump of Wikipedia needs mwparserfromhell; {install('wikipedia')}"
         ) from error

@@ -19,8 +19,6 @@ from dupt_swarm.replica.codec.codec import Codec, build_codec
 from dupt_swarm.replica.codec.parts import (
     PART_VALUES,
     check_size,
-    decode_parts,
-    encode_parts,
     encoded_size,
     part_sizes,
     part_slices,
@@ -31,8 +29,6 @@ __all__ = [
     "Codec",
     "build_codec",
     "check_size",
-    "decode_parts",
-    "encode_parts",
     "encoded_size",
     "part_sizes",
     "part_slices",

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-import torch
-from torch import Tensor
-
 from dupt_swarm.replica.blob import CHUNK_BYTES
 from dupt_swarm.replica.codec.codec import Codec
 
@@ -27,24 +24,6 @@ def part_slices(codec: Codec, numel: int) -> list[slice]:
 def encoded_size(codec: Codec, numel: int) -> int:
     """How many bytes an encoded vector of ``numel`` values has."""
     return sum(map(codec.encoded_bytes, part_sizes(numel)))
-
-
-def encode_parts(codec: Codec, values: Tensor) -> bytes:
-    """The bytes of ``values`` (fp32, ``[n]``, finite, on any device): those of its parts, in order."""
-    return b"".join(map(codec.encode, torch.split(values, part_sizes(values.numel()))))
-
-
-def decode_parts(codec: Codec, data: bytes | memoryview, numel: int) -> Tensor:
-    """The values of a vector that `encode_parts` encoded: fp32 ``[numel]`` on the CPU.
-
-    Raises:
-        ValueError: ``data`` is not an encoding of ``numel`` values.
-    """
-    check_size(codec, data, numel)
-    values = torch.empty(numel)
-    for place, part in zip(part_slices(codec, numel), torch.split(values, part_sizes(numel)), strict=True):
-        part.copy_(codec.decode(data[place], part.numel()))
-    return values
 
 
 def check_size(codec: Codec, data: bytes | memoryview, numel: int) -> None:

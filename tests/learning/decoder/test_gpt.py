@@ -14,6 +14,7 @@ from dupt_swarm.learning.decoder.attention import causal_attention
 from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.decoder.positions import unturned
+from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.manifest import Model
 from dupt_swarm.presets import load_preset
 
@@ -57,7 +58,7 @@ def test_the_gpt1_preset_has_the_papers_size() -> None:
     with torch.device("meta"):
         model = GPT(Model(**load_preset("gpt1")["model"]))
     blocks = 12 * (12 * 768**2 + 13 * 768)
-    assert 40257 * 768 + 512 * 768 + blocks == model.parameter_count() == 116_365_056
+    assert 40257 * 768 + 512 * 768 + blocks == parameter_count(model) == 116_365_056
 
 
 @each_arrangement

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 
 import pytest
 import torch
 
-from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.errors import CorpusError, UsageError, install
 from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.objectives.answers import build_answer
 from dupt_swarm.learning.objectives.scores import TaskEvaluation, ask, evaluate_task, score
@@ -101,7 +102,7 @@ def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
     evaluation = TaskEvaluation(TWO, 0.5, one_hot([1, 0], 2), torch.tensor([1, 1]))
     assert evaluation.accuracy == 0.5
-    with pytest.raises(UsageError, match=r"pip install dupt_swarm\[model\]"):
+    with pytest.raises(UsageError, match=re.escape(install("model"))):
         _ = evaluation.scores
-    with pytest.raises(UsageError, match=r"pip install dupt_swarm\[model\]"):
+    with pytest.raises(UsageError, match=re.escape(install("model"))):
         score(NUMBER, torch.zeros(2, 1), torch.zeros(2))

@@ -2,13 +2,14 @@
 
 import bz2
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -145,8 +146,8 @@ def test_a_machine_that_removes_no_markup_is_told_at_once(
 def test_a_dump_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what to install; the dump is not left out, for it is in order."""
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
-    with pytest.raises(CorpusError, match=r"pip install dupt_swarm\[wikipedia\]"):
+    with pytest.raises(CorpusError, match=re.escape(install("wikipedia"))):
         documents(folder)
-    with pytest.raises(CorpusError, match=r"pip install dupt_swarm\[wikipedia\]"):
+    with pytest.raises(CorpusError, match=re.escape(install("wikipedia"))):
         TextFiles(folder / DE).check()
     assert markup  # imported before, as by a worker

@@ -15,13 +15,13 @@ from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
-from dupt_swarm.replica.codec import build_codec, decode_parts, encode_parts
+from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import DIGEST, Averaging, Received, open_averaging, start_round
 from tests.support.contributions import encoded
+from tests.support.vectors import decode_parts, encode_parts
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
-WEIGHT_LIMIT = 4.0 * 20480  # see `manifest`
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dupt_swarm.manifest import Encoding
 from dupt_swarm.network.averaging.parts import Parts, average_alone
-from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec, decode_parts, encode_parts
+from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec
 from tests.support.averages import Collected
+from tests.support.vectors import decode_parts, encode_parts
 
 ENCODING = Encoding(contribution="two_bit", average="int4")
 NUMEL = 2 * PART_VALUES + 1000

@@ -131,7 +131,7 @@ def test_damage(model: SavedModel, tmp_path: Path) -> None:
     for path, code, said in (
         (model.folder, 1, "not a valid replica state"),
         (tmp_path, 1, "no model there"),
-        (tmp_path / "nowhere", 1, "no model there"),
+        (tmp_path / "nowhere", 1, "no folder there"),
         (state, 10, "cannot be read"),
         (tmp_path / "binary", 10, "`dupt-peer new` writes one"),
         (model.folder / "tokenizer.json", 10, "unknown key"),
