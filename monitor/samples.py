@@ -80,9 +80,7 @@ def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
     yield metrics.HELDOUT_LOSS_NATS, one(_mean(_known(view, lambda record: record.heldout_loss)))
     yield metrics.HELDOUT_BPB, one(_mean(_known(view, lambda record: record.heldout_bits_per_byte)))
     yield metrics.HELDOUT_ACCURACY, one(_mean(_known(view, lambda record: record.heldout_accuracy)))
-    found = [
-        ((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]
-    ]
+    found = [((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]]
     yield metrics.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
     yield metrics.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
     yield metrics.EVAL_TIMESTAMP, [(name, evaluation.time) for name, evaluation in found]
