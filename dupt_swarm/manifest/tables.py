@@ -212,8 +212,8 @@ class Rounds(Table):
 
     @property
     def ending_seconds(self) -> float:
-        """How long the end of a round may take: finding a group, twice its time at most, averaging, votes."""
-        return 2 * self.matchmaking_seconds + self.allreduce_seconds + self.voting_seconds
+        """How long the end of a round may take: finding a group (2.5 times its time), averaging, votes."""
+        return 2.5 * self.matchmaking_seconds + self.allreduce_seconds + self.voting_seconds
 
     @property
     def voting_seconds(self) -> float:

@@ -43,12 +43,14 @@ class Peer:
 class View:
     """The live peers as the DHT shows them at ``time``, sorted by peer id.
 
-    ``refused`` counts, by reason, the records that were not believed since the node started.
+    ``refused`` counts, by reason, the records that were not believed since the node started. ``voters`` are
+    the ids of those who vote on the state that this peer is at; nobody, if it only looks on.
     """
 
     time: float
     peers: tuple[Peer, ...]
     refused: Mapping[str, int] = field(default_factory=dict)
+    voters: frozenset[str] = frozenset()
 
     @property
     def oracles(self) -> tuple[Peer, ...]:

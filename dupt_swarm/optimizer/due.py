@@ -36,9 +36,14 @@ class Due:
         return time.monotonic() - self._training_since
 
     def progress(self, contribution: Contribution) -> RoundProgress:
-        """How full the round is, with our ``contribution``."""
-        companions = self.companions(contribution)
-        round = self._swarm.state.round
+        """How full the round is, with our ``contribution``, as those say who vote on what follows.
+
+        What newcomers claim costs nothing: it neither ends a round for the others nor keeps them from it.
+        """
+        voters, round = self._swarm.view.voters, self._swarm.state.round
+        companions = tuple(
+            peer for peer in self.companions(contribution) if not voters or peer.peer_id in voters
+        )
         return round_progress(self._manifest, round, companions, time.time(), contribution.tokens)
 
     def companions(self, contribution: Contribution) -> tuple[Peer, ...]:

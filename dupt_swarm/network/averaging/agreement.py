@@ -160,6 +160,8 @@ class Agreement:
     def note(self, member: int, report: Report) -> None:
         """The report of ``member`` has come, to us as the coordinator of its ballot.
 
+        Who is no elector says what it holds, and no more: anybody may be on the roll.
+
         Raises:
             ValueError: that ballot has another coordinator, or is none.
         """
@@ -167,6 +169,8 @@ class Agreement:
             raise ValueError(f"ballot {report.ballot} is not ours")
         for place in report.held:
             self.holders[place].add(member)
+        if member not in self.electors:
+            return
         if report.ballot > self.ballot:
             self._go_to(report.ballot)
         if report.ballot == self.ballot:
@@ -187,7 +191,8 @@ class Agreement:
         """As the coordinator of the present ballot: propose if it is time, decide if enough have accepted.
 
         Args:
-            live: the places of those who are expected to report, and to fetch what they miss.
+            live: the places of those who are expected to bring what they have, and the electors among them
+                to report and to fetch what they miss.
             time_up: whether nobody is waited for any more.
         """
         if self.decision is not None or self.coordinator != self.me:
@@ -209,16 +214,20 @@ class Agreement:
         if not self._decide(reports):
             return None
         accepted = [each.accepted for each in reports.values() if each.accepted is not None]
-        if accepted:  # it may have been decided
-            return max(accepted, key=lambda each: each.ballot).choice
-        if not time_up:
-            if not reports.keys() >= set(live):
-                return None
-            all_there = frozenset[int]().union(*(reports[place].held for place in live))
-            if any(reports[place].held != all_there for place in live):
-                return None
+        earlier = [each for each in accepted if each.ballot < self.ballot]  # else somebody lies
+        if earlier:  # it may have been decided
+            return max(earlier, key=lambda each: each.ballot).choice
+        if not time_up and not self._all_hold(self.electors.intersection(live), live):
+            return None
         choice = tuple(place for place in range(self.size) if self._decide(self.holders[place]))
         return choice or None
+
+    def _all_hold(self, electors: Collection[int], live: Collection[int]) -> bool:
+        """Whether these electors hold what any of them does, and what the ``live`` have brought."""
+        if not self._reports.keys() >= set(electors):
+            return False
+        held = [self._reports[place].held for place in electors]
+        return all(each >= set(live).union(*held) for each in held)
 
     def _decide(self, places: Collection[int]) -> bool:
         """Whether these are more than half of those who decide."""

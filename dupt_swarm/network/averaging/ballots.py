@@ -83,7 +83,7 @@ class _Content(_Message):
     round: Count
     state: Digest
     ballot: Count
-    contributions: Annotated[list[Digest], Field(min_length=1, max_length=MEMBERS_MAX)]
+    makers: Annotated[list[PeerId], Field(min_length=1, max_length=MEMBERS_MAX)]
     accepted: Annotated[list[PeerId], Field(min_length=1, max_length=MEMBERS_MAX)]
 
 
@@ -97,7 +97,8 @@ class SignedList:
         round: rounds completed before.
         state: digest of the state before.
         ballot: in which it was decided.
-        contributions: digests of those that count, in the order in which they are added.
+        makers: peer ids of those whose contributions count, in the order in which they are added. (Digests
+            would not do: anybody may state that of another's.)
         accepted: peer ids of members that are known to have accepted it.
     """
 
@@ -106,7 +107,7 @@ class SignedList:
     round: int
     state: str
     ballot: int
-    contributions: tuple[str, ...]
+    makers: tuple[str, ...]
     accepted: tuple[str, ...]
 
     def sign(self, key: RSAPrivateKey) -> bytes:
@@ -116,7 +117,7 @@ class SignedList:
             round=self.round,
             state=self.state,
             ballot=self.ballot,
-            contributions=list(self.contributions),
+            makers=list(self.makers),
             accepted=list(self.accepted),
         )
         return sign(key, KIND, content.model_dump())
@@ -136,20 +137,20 @@ class SignedList:
             round=content.round,
             state=content.state,
             ballot=content.ballot,
-            contributions=tuple(content.contributions),
+            makers=tuple(content.makers),
             accepted=tuple(content.accepted),
         )
 
-    def decision(self, digests: list[str], members: list[str]) -> Decision:
-        """What it says in the terms of the group with these contributions and members, by place.
+    def decision(self, members: list[str]) -> Decision:
+        """What it says in the terms of the group with these members, by place.
 
         Raises:
             ValueError: it names others.
         """
-        if not set(self.contributions) <= set(digests) or not set(self.accepted) <= set(members):
+        if not {*self.makers, *self.accepted} <= set(members):
             raise ValueError("a list that names others than the group's")
-        choice = tuple(sorted(digests.index(each) for each in set(self.contributions)))
-        if [digests[place] for place in choice] != list(self.contributions):
+        choice = tuple(sorted(members.index(each) for each in set(self.makers)))
+        if [members[place] for place in choice] != list(self.makers):
             raise ValueError("a list in another order")
         accepted = tuple(sorted(members.index(each) for each in set(self.accepted)))
         return Decision(self.ballot, choice, accepted)

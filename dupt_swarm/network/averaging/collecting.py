@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from hivemind.p2p import PeerID
@@ -33,6 +34,7 @@ class Collection:
         self._session, self._form, self._blobs, self._shelf = session, form, blobs, shelf
         self._under_way: set[int] = set()
         self._hopeless: set[int] = set()
+        self._failures: Counter[int] = Counter()
         self._arrived = asyncio.Event()
         self._measuring: dict[int, asyncio.Task[Measure]] = {}
         self._hold(session.agreement.me)
@@ -66,18 +68,27 @@ class Collection:
                 self._hopeless.add(place)
             except Exception as error:
                 # A donor may fail in any way that libp2p knows; the next time there may be others.
+                self._failures[place] += 1
                 logger.debug("a contribution could not be fetched: %r", error)
             finally:
                 self._under_way.discard(place)
             await asyncio.sleep(RETRY_SECONDS)
 
     def _rarest(self) -> int | None:
-        """The place of a contribution to fetch now: one that few members hold, so that they soon are more."""
+        """The place of a contribution to fetch now: one that few members hold, so that they soon are more.
+
+        Those of voters come first, and what could not be had last: who has nothing delays nobody else.
+        """
         agreement = self._session.agreement
         wanted = set(range(agreement.size)) - agreement.held - self._under_way - self._hopeless
         if agreement.decision is not None:
             wanted &= set(agreement.decision.choice)
-        return min(wanted, key=lambda place: (len(agreement.holders[place]), random.random()), default=None)
+
+        def key(place: int) -> tuple[bool, int, int, float]:
+            stranger = place not in agreement.electors
+            return stranger, self._failures[place], len(agreement.holders[place]), random.random()
+
+        return min(wanted, key=key, default=None)
 
     async def _fetch(self, place: int) -> None:
         statement = self._session.group.statements[place]

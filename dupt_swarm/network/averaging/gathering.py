@@ -16,6 +16,7 @@ from dupt_swarm.replica.log_entry import MEMBERS_MAX
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for the roll
 GAP_SECONDS = 1.0  # between two questions of a member that is still there
+KEPT_SECONDS = 30.0  # for so long is it known when a member came that asks no more, or is slow to ask
 LEAST_MEMBERS = 2
 HERE_MAX = 2 * MEMBERS_MAX
 
@@ -30,6 +31,10 @@ class _Arrival:
     came: float
     heard: float
     waiting: int = 0  # questions that are not answered yet
+
+    def is_here(self, now: float) -> bool:
+        """Whether it asks on; else it is elsewhere by now."""
+        return self.waiting > 0 or now - self.heard <= GAP_SECONDS
 
 
 class Gathering:
@@ -64,7 +69,7 @@ class Gathering:
         self.awaited: Collection[str] | None = None
         self._me, self._call, self._known, self._rounds = me, call, known, rounds
         self._electorate, self._admits = electorate, admits
-        self._here: dict[str, _Arrival] = {}
+        self._arrivals: dict[str, _Arrival] = {}
         self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
 
@@ -95,14 +100,14 @@ class Gathering:
 
     def leave(self, peer_id: str) -> None:
         """Our own oracle ends the round elsewhere, or not at all: nobody is awaited in its name."""
-        self._here.pop(peer_id, None)
+        self._arrivals.pop(peer_id, None)
         self.awaited = None
 
     def consider(self) -> None:
         """Call the roll if all have come, or if nobody is waited for any longer."""
-        self._forget()
-        here = [arrival.statement for peer, arrival in self._here.items() if self._admits(peer)]
-        all_here = self.awaited is not None and self._here.keys() >= set(self.awaited)
+        arrived = self._here
+        here = [arrival.statement for peer, arrival in arrived.items() if self._admits(peer)]
+        all_here = self.awaited is not None and arrived.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
         if not (all_here or _now() >= self._due()) or self._is_under_way():
@@ -114,29 +119,31 @@ class Gathering:
         if not electorate.is_quorum(members, members):
             return  # they could end nothing
         self.roll, self._called_at = self._call(here[:MEMBERS_MAX]), _now()
-        self._here, self.awaited = {}, None
+        self._arrivals, self.awaited = {}, None
         called, self._called = self._called, asyncio.Event()
         called.set()
 
     def _arrive(self, statement: Statement) -> _Arrival:
         now = _now()
-        self._forget()
-        before = self._here.get(statement.maker)
-        if before is None and len(self._here) >= HERE_MAX and statement.maker not in self._known():
+        self._arrivals = {
+            peer: each
+            for peer, each in self._arrivals.items()
+            if each.waiting or now - each.heard < KEPT_SECONDS
+        }
+        arrival = self._arrivals.get(statement.maker)
+        if arrival is None and len(self._arrivals) >= HERE_MAX and statement.maker not in self._known():
             raise ValueError("too many have come to end this round")
-        arrival = before or _Arrival(statement, now, now)
+        if arrival is None or (arrival.statement != statement and not arrival.is_here(now)):
+            arrival = _Arrival(statement, now, now)
         arrival.statement, arrival.heard = statement, now
-        self._here[statement.maker] = arrival
+        self._arrivals[statement.maker] = arrival
         return arrival
 
-    def _forget(self) -> None:
-        """Who asks no more is elsewhere by now."""
+    @property
+    def _here(self) -> dict[str, _Arrival]:
+        """Those who ask."""
         now = _now()
-        self._here = {
-            peer_id: arrival
-            for peer_id, arrival in self._here.items()
-            if arrival.waiting or now - arrival.heard <= GAP_SECONDS
-        }
+        return {peer: each for peer, each in self._arrivals.items() if each.is_here(now)}
 
     def _due(self) -> float:
         """When those who are here have waited long enough.
@@ -144,9 +151,10 @@ class Gathering:
         Their time runs from when our own oracle has come, or a quorum: a few that come early, and stay, would
         make all others late.
         """
-        known = {*self._known(), *(self.awaited or ())} or self._here.keys()
+        here = self._here
+        known = {*self._known(), *(self.awaited or ())} or here.keys()
         electorate, came = self._electorate(), list[str]()
-        for peer_id, arrival in sorted(self._here.items(), key=lambda item: item[1].came):
+        for peer_id, arrival in sorted(here.items(), key=lambda item: item[1].came):
             came.append(peer_id)
             if peer_id == self._me or electorate.is_quorum(came, {self._me, *known}):
                 return arrival.came + self._rounds.matchmaking_seconds

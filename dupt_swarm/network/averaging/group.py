@@ -72,7 +72,7 @@ class SharingGroup:
             round=self.roll.claim.round,
             state=self.roll.claim.state,
             ballot=decision.ballot,
-            contributions=tuple(self.digests[place] for place in decision.choice),
+            makers=tuple(self.members[place] for place in decision.choice),
             accepted=tuple(self.members[place] for place in decision.accepted),
         )
 
@@ -91,7 +91,7 @@ class SharingGroup:
             self.coordinator_of(found.ballot),
         ):
             raise ValueError("a list of another group, or of another coordinator")
-        decision = found.decision(self.digests, self.members)
+        decision = found.decision(self.members)
         if 2 * len(self.electors.intersection(decision.accepted)) <= len(self.electors):
             raise ValueError("a list that not more than half have accepted")
         return decision

@@ -35,8 +35,9 @@ RETRY_SECONDS = 0.1
 # Of one coordinator that was in a group with us: a connection may break, or be made just now. Of all others
 # one is enough, as a record may name the address of a bystander.
 FAILURES_MAX = 3
-# Of `matchmaking_seconds`: longer than a coordinator may wait for the last members, and all of a search.
-STALL_RATIO, SEARCH_RATIO = 1.5, 2.0
+# Of `matchmaking_seconds`: a coordinator may wait for the last members since it has come itself, which may be
+# as long after the first one; and all of a search.
+STALL_RATIO, SEARCH_RATIO = 2.0, 2.5
 
 logger = logging.getLogger(__name__)
 

@@ -63,10 +63,8 @@ class Attendance:
         return waited_for
 
     def admits(self, peer: str) -> bool:
-        """Whether it may be in the group of the next round: newcomers may, whatever others of them did."""
-        return peer not in self.exposed and (
-            self._missed.get(peer, 0) < self._tolerated(peer) or self._on_trial
-        )
+        """Whether it may be in the group of the next round."""
+        return peer not in self.exposed and (self.trusts(peer) or self._on_trial)
 
     def ended(self, expected: Collection[str], came: Collection[str]) -> None:
         """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
@@ -85,7 +83,9 @@ class Attendance:
             if peer not in came:
                 _put(self._missed, peer, self._missed.get(peer, 0) + 1)
         for peer in came:
-            self._missed.pop(peer, None)
+            # One by one, or coming now and then would have it waited for in all the rounds between.
+            if missed := self._missed.pop(peer, 0):
+                _put(self._missed, peer, min(missed, self._tolerated(peer)) - 1)
             _put(self._mates, peer, 0)
 
     @property

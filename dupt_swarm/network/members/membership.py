@@ -86,12 +86,12 @@ class Membership:
 
     def suspect(self, peer_ids: tuple[str, ...]) -> None:
         """Leave these peers out of the view until they publish a newer record."""
-        self._suspected |= dict.fromkeys(peer_ids, get_dht_time())
+        self._suspected = self._noted(self._suspected, peer_ids)
 
     def bury(self, peer_ids: tuple[str, ...]) -> None:
         """Nobody listens where these peers were: they are not there until they publish a newer record."""
         self.suspect(peer_ids)
-        self._dead |= dict.fromkeys(peer_ids, get_dht_time())
+        self._dead = self._noted(self._dead, peer_ids)
 
     def distrust(self, view: View, claim: Claim) -> None:
         """The state could not be had, or is another than those say who claimed in ``view`` to hold it.
@@ -147,7 +147,8 @@ class Membership:
         self.at_work = frozenset(peer.peer_id for peer in living.at_work)
         self.paused = frozenset(peer.peer_id for peer in living.oracles) - self.at_work
         alive = tuple(filter(self._is_believed, self.living))
-        self.view = View(get_dht_time(), alive, dict(self._node.protocol.record_validator.refused))
+        refused = dict(self._node.protocol.record_validator.refused)
+        self.view = View(get_dht_time(), alive, refused, frozenset(self.voters))
         return self.view
 
     def expected_at(self, digest: str) -> tuple[Peer, ...]:
@@ -272,6 +273,12 @@ class Membership:
         except Exception:
             # A malformed key raises in cryptography.
             return False
+
+    def _noted(self, when: dict[str, float], peer_ids: tuple[str, ...]) -> dict[str, float]:
+        """``when`` with these now, and without those whose records of that time have expired."""
+        now = get_dht_time()
+        kept = {peer: at for peer, at in when.items() if now - at < 2 * self._manifest.limits.record_seconds}
+        return kept | dict.fromkeys(peer_ids, now)
 
     def _lives(self, peer: Peer) -> bool:
         record = peer.record

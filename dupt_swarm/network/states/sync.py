@@ -64,6 +64,7 @@ class StateSync:
     def reached(self) -> None:
         """Our state is another one now."""
         self._claims.reach(self._mine)
+        self._far.clear()
 
     def hear(self) -> None:
         """Read what is known of the others now."""
@@ -129,11 +130,12 @@ class StateSync:
 
     async def _fetch(self, name: StateName, then: Callable[[], Awaitable[None]]) -> None:
         before = self._mine
+        agreed = self._claims.ahead(before, self._believed) is not None  # else it is one of equals
         try:
             state = await self._get(name)
             if self._mine != before:
                 return  # meanwhile we completed a round of our own
-            if self._is_stalemate and not is_near(state, self._store.current):
+            if self._is_stalemate and not agreed and not is_near(state, self._store.current):
                 self._far |= set(self._claims.claimants(name, self._believed))
                 raise NodeError(
                     f"state {name.digest[:8]} of other voters is too far from ours to be one of the swarm's"

@@ -137,8 +137,8 @@ def test_forged_lists_are_refused(group, keys) -> None:
         (_with(honest, state=NEXT).sign(own), "another group"),
         (_with(honest, accepted=honest.accepted[:1]).sign(own), "not more than half"),
         (_with(honest, accepted=(honest.accepted[0], "QmNobody")).sign(own), "names others"),
-        (_with(honest, contributions=("9" * 64,)).sign(own), "names others"),
-        (_with(honest, contributions=honest.contributions[::-1]).sign(own), "another order"),
+        (_with(honest, makers=("QmNobody",)).sign(own), "names others"),
+        (_with(honest, makers=honest.makers[::-1]).sign(own), "another order"),
     ]
     for data, reason in forged:
         with pytest.raises(ValueError, match=reason):
