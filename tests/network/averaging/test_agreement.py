@@ -141,6 +141,49 @@ def test_half_a_group_decides_nothing() -> None:
     assert [member.decision for member in members] == [None] * 4
 
 
+def voters_beside_a_newcomer(held: set[int]) -> list[Agreement]:
+    """Three electors that hold these contributions each; the newcomer is at place 3."""
+    members = [Agreement(4, place, range(3), frozenset(range(3))) for place in range(3)]
+    for member in members:
+        for place in held:
+            member.hold(place)
+    return members
+
+
+LIE = Acceptance(1 << 61, (3,))
+
+
+def test_a_newcomer_decides_nothing() -> None:
+    """What it says it has accepted binds nobody, and no later ballot that it names begins."""
+    members = voters_beside_a_newcomer({0, 1, 2, 3})
+    for ballot in (0, 3):
+        members[0].note(3, Report(ballot, frozenset({3}), LIE))
+    assert members[0].ballot == 0
+    exchange(members, 1, 2, live={0, 1, 2, 3})
+    assert members[0].answer().proposal == (0, 1, 2, 3)
+
+
+def test_an_acceptance_of_a_ballot_that_has_not_been() -> None:
+    """An elector that lies so does not choose for the others either."""
+    members = voters_beside_a_newcomer({0, 1, 2, 3})
+    members[0].note(2, Report(0, frozenset(range(4)), LIE))
+    exchange(members, 1, live={0, 1, 2, 3})
+    assert members[0].answer().proposal == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("held", "live", "choice"), [
+    ({0, 1, 2, 3}, {0, 1, 2, 3}, (0, 1, 2, 3)),  # whatever the newcomer says that it holds
+    ({0, 1, 2}, {0, 1, 2, 3}, None),  # what it brings may still arrive
+    ({0, 1, 2}, {0, 1, 2}, (0, 1, 2)),
+])  # fmt: skip
+def test_how_long_a_newcomer_is_waited_for(held, live, choice) -> None:
+    """As long as it lives and its contribution is not here; it need not have those of the others."""
+    members = voters_beside_a_newcomer(held)
+    members[0].note(3, Report(0, frozenset()))
+    exchange(members, 1, 2, live=live)
+    assert members[0].answer().proposal == choice
+
+
 @pytest.mark.parametrize("ballot", [-1, 1, 2, 3 * 8])
 def test_a_ballot_of_somebody_else_is_refused(ballot) -> None:
     """A report for a ballot that we do not coordinate, or that there is not, changes nothing."""

@@ -338,6 +338,28 @@ def test_a_quorum_that_waits(make_manifest) -> None:
     asyncio.run(scenario())
 
 
+def test_who_is_slow_to_ask(make_manifest) -> None:
+    """Their time goes on from when they came first: a roll is called although one never comes."""
+    keys, manifest = member_keys(3), make_manifest(rounds={"matchmaking_seconds": 2})
+    _, *others = stated(keys)
+
+    async def scenario() -> None:
+        gathering = gathering_of(keys, manifest, [each.maker for each in others])
+
+        async def ask(statement: Statement) -> None:
+            while gathering.roll is None:
+                await gathering.answer(statement)
+                await asyncio.sleep(GAP_SECONDS + 0.2)
+
+        first = asyncio.create_task(ask(others[0]))
+        await asyncio.sleep(0.7)
+        async with asyncio.timeout(10):
+            await asyncio.gather(first, ask(others[1]))
+        assert gathering.roll is not None and gathering.roll.members == [each.maker for each in others]
+
+    asyncio.run(scenario())
+
+
 def test_more_than_a_roll_has_room_for(make_manifest, monkeypatch) -> None:
     """Those who are known come first, and whoever else there is room for."""
     monkeypatch.setattr(gathering_module, "MEMBERS_MAX", 2)

@@ -13,9 +13,11 @@ from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, S
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
+from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
 from dupt_swarm.replica.voters import Voters
 from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
@@ -143,6 +145,17 @@ def test_forged_lists_are_refused(group, keys) -> None:
     for data, reason in forged:
         with pytest.raises(ValueError, match=reason):
             group.check_list(data)
+
+
+def test_two_that_state_one_contribution(keys) -> None:
+    """All read the same places from a list, whoever states the digest of another's contribution too."""
+    statements = [
+        Statement.make(SWARM, Claim(3, STATE, 10, peer), "1" * 64, key) for peer, key in keys.items()
+    ]
+    group = SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements), Voters())
+    for choice in ((0,), (1,), (1, 2)):
+        decision = Decision(1, choice, (0, 2))
+        assert group.check_list(signed(group, keys, decision)) == decision
 
 
 def _with(found: SignedList, **changes: Any) -> SignedList:

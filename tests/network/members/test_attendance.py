@@ -91,3 +91,23 @@ def test_memory_is_bounded(book, monkeypatch) -> None:
     for number in range(100):
         hold(book, [f"phantom{number}"], [f"mate{number}"])
     assert len(book._missed) == len(book._mates) == 10
+
+
+def test_who_comes_now_and_then(book) -> None:
+    """Is not waited for in all the rounds between: one that it comes to makes up for one that it missed."""
+    came = [number % 8 == 0 for number in range(800)]
+    waits = [hold(book, ["ada", "eve"], ["ada", "eve"] if here else ["ada"]) for here in came]
+    in_vain = sum(len(each) == 2 and not here for each, here in zip(waits, came, strict=True))
+    assert in_vain <= TOLERATED_OF_MATES + sum(came)
+
+
+def test_who_may_come(book, clock) -> None:
+    """New keys that spoilt round after round keep all newcomers out, until there is another chance."""
+    hold(book, ["ada"], ["ada"])
+    for number in range(TOLERATED_OF_NEWCOMERS):
+        assert book.admits("newcomer")
+        hold(book, ["ada", f"phantom{number}"], ["ada"])
+    assert (book.admits("ada"), book.admits("newcomer")) == (True, False)
+    book.expected(["ada", "newcomer"])
+    clock.now += FIRST_SECONDS
+    assert book.admits("newcomer")

@@ -211,6 +211,15 @@ def test_a_hostile_voter_in_a_stalemate(make_peer, ahead: int) -> None:
     assert run(make_peer, nodes, (claim_of(make_peer, "h", lie), lie)) == {one.digest}
 
 
+def test_far_behind_after_failed_rounds(make_peer) -> None:
+    """Where more than half of the voters are anybody goes, however far that is."""
+    mine, theirs = state_of(3, "abcd"), state_of(400, "abcd", 9.0)
+    nodes = oracles("abcd", mine, *[theirs] * 3)
+    for _ in range(STALEMATE_ROUNDS):
+        nodes[0].attempts += 1
+    assert run(make_peer, nodes) == {theirs.digest}
+
+
 def test_noise_is_not_near() -> None:
     """What some rounds may change is."""
     mine = state_of(1, "a")

@@ -1,0 +1,34 @@
+"""When a round is to be ended."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dupt_swarm.node.messages import StateName
+from dupt_swarm.node.view import View
+from dupt_swarm.optimizer.contribution import Contribution
+from dupt_swarm.optimizer.due import Due
+
+DIGEST = "ab" * 32
+
+
+def due_beside(make_manifest: Any, view: View) -> Due:
+    """Of an oracle ``me`` that sees this; nothing of a swarm but what it looks at."""
+    state = StateName(8, 900, DIGEST)
+    return Due(SimpleNamespace(manifest=make_manifest(), view=view, state=state, peer_id="me"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("claimed", [0, 1 << 61])
+def test_claims_of_newcomers(make_manifest, make_peer, claimed: int) -> None:
+    """They neither end a round of voters nor keep them from it; while nobody votes, all count."""
+    at = {"round": 8, "state_digest": DIGEST, "tokens_per_second": 0.0, "round_tokens": 100}
+    voter = make_peer("voter", **at)
+    newcomer = make_peer("newcomer", **at | {"round_tokens": claimed, "state": "averaging"})
+    contribution = Contribution(tokens=100)
+    peers = (newcomer, voter)
+    among_voters = due_beside(make_manifest, View(0.0, peers, {}, frozenset({"me", "voter"})))
+    progress = among_voters.progress(contribution)
+    assert (progress.tokens, progress.live, progress.others_averaging) == (200.0, 2, False)
+    among_all = due_beside(make_manifest, View(0.0, peers)).progress(contribution)
+    assert (among_all.live, among_all.others_averaging) == (3, True)
