@@ -54,6 +54,7 @@ class Liars(Publishing):
                 pass
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
 def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path) -> None:
     """They are three times as many as the oracles: no peer fetches it, and no round fails or waits."""

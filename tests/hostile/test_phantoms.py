@@ -5,6 +5,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 import torch
 from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
@@ -125,6 +126,7 @@ def test_phantom_companions(stations, make_manifest) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
+@pytest.mark.system
 def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
     """They come with statements, and give contributions to nobody: that costs three rounds, and no more."""
     manifest = manifest_of(make_manifest, "share")
