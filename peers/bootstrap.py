@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
@@ -88,7 +89,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
-    from dupt_swarm.node.join_line import join_line, own_address
+    from dupt_swarm.node.join_addresses import own_address
 
     by_invitation, address = swarm.manifest.admission.kind == "invite", own_address(swarm.addresses)
     line = join_line([address], swarm.manifest.swarm_id, by_invitation=by_invitation)

@@ -465,7 +465,7 @@ def test_what_follows_from_the_limits() -> None:
     changed["rounds"] |= {"max_round_seconds": 100.0, "matchmaking_seconds": 7.0, "allreduce_seconds": 30.0}
     manifest = Manifest.model_validate(changed)
     assert manifest.weight_limit(100) == 5120.0
-    assert (manifest.rounds.ending_seconds, manifest.rounds.limit_seconds) == (74.0, 174.0)
+    assert (manifest.rounds.ending_seconds, manifest.rounds.limit_seconds) == (77.5, 177.5)
 
 
 @pytest.mark.parametrize("final_ratio", [0.0, 0.1, 1.0])

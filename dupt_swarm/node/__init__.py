@@ -14,6 +14,6 @@ view            all live peers, and what their records add up to
 progress        how full the round is
 reasons         why rounds fail, and contributions and records are refused: the words of metrics
 addresses       multiaddrs: what they tell, and which of them are worth telling
-join_line       the command that joins a swarm
+join_addresses  the addresses to join a swarm by
 address_book    peers met before, on disk
 """

@@ -1,8 +1,7 @@
-"""The command that joins a swarm: from a peer's own addresses, or from those that a monitor was given."""
+"""The addresses to join a swarm by: of a peer's own, or of those that a monitor was given."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from dupt_swarm.node.addresses import Address, worth_telling
@@ -35,10 +34,3 @@ def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
         found += [Address(way, peer_id) for way in [*(way for way in ways if way in best), *best][:1]]
     others = [address for address in found if not address.loopback]
     return list(map(str, (others or found)[:ADDRESSES_MAX]))
-
-
-def join_line(addresses: Sequence[str], swarm_id: str, *, by_invitation: bool = False) -> str:
-    """The command with these addresses, fit for a shell; nobody can offer another swarm there."""
-    options = " ".join(f"--initial-peers {shlex.quote(address)}" for address in addresses)
-    invitation = " --invitation TOKEN" if by_invitation else ""
-    return f"dupt-peer join {options} --swarm {swarm_id}{invitation} --corpus PATH"
