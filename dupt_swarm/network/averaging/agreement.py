@@ -142,7 +142,11 @@ class Agreement:
             self.decision = answer.decision
         elif self.ballot < answer.ballot <= self.last_ballot:
             self._go_to(answer.ballot)
-        elif answer.ballot == self.ballot and answer.proposal is not None:
+        elif (
+            answer.ballot == self.ballot
+            and answer.proposal is not None
+            and suffices(answer.proposal, self.electors)
+        ):
             self.accepted = Acceptance(self.ballot, answer.proposal)
 
     def learn(self, holders: Sequence[Collection[int]]) -> None:
@@ -214,13 +218,16 @@ class Agreement:
         if not self._decide(reports):
             return None
         accepted = [each.accepted for each in reports.values() if each.accepted is not None]
-        earlier = [each for each in accepted if each.ballot < self.ballot]  # else somebody lies
+        # Else somebody lies.
+        earlier = [
+            each for each in accepted if each.ballot < self.ballot and suffices(each.choice, self.electors)
+        ]
         if earlier:  # it may have been decided
             return max(earlier, key=lambda each: each.ballot).choice
         if not time_up and not self._all_hold(self.electors.intersection(live), live):
             return None
         choice = tuple(place for place in range(self.size) if self._decide(self.holders[place]))
-        return choice or None
+        return choice if choice and suffices(choice, self.electors) else None
 
     def _all_hold(self, electors: Collection[int], live: Collection[int]) -> bool:
         """Whether these electors hold what any of them does, and what the ``live`` have brought."""
@@ -239,6 +246,11 @@ class Agreement:
     def _go_to(self, ballot: int) -> None:
         self.ballot = ballot
         self._reports, self._proposal = {}, None
+
+
+def suffices(choice: Collection[int], electors: frozenset[int]) -> bool:
+    """Whether at least half of the electors' contributions are on a list: of many, never only one."""
+    return 2 * len(electors.intersection(choice)) >= len(electors)
 
 
 def _later(before: Report | None, report: Report) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from dupt_swarm.network.averaging.agreement import Decision
+from dupt_swarm.network.averaging.agreement import Decision, suffices
 from dupt_swarm.network.averaging.ballots import SignedList
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
@@ -80,7 +80,7 @@ class SharingGroup:
         """The decision that ``data`` is.
 
         Raises:
-            ValueError: it is not this group's, or not signed by the coordinator of its ballot.
+            ValueError: it is not this group's, not signed by the coordinator of its ballot, or of few.
         """
         found = SignedList.read(data)
         about = (found.group, found.round, found.state, found.signer)
@@ -94,6 +94,8 @@ class SharingGroup:
         decision = found.decision(self.members)
         if 2 * len(self.electors.intersection(decision.accepted)) <= len(self.electors):
             raise ValueError("a list that not more than half have accepted")
+        if not suffices(decision.choice, self.electors):
+            raise ValueError("a list of few of the voters' contributions")
         return decision
 
     def coordinator_of(self, ballot: int) -> str:

@@ -140,6 +140,7 @@ def test_forged_lists_are_refused(group, keys) -> None:
         (_with(honest, accepted=honest.accepted[:1]).sign(own), "not more than half"),
         (_with(honest, accepted=(honest.accepted[0], "QmNobody")).sign(own), "names others"),
         (_with(honest, makers=("QmNobody",)).sign(own), "names others"),
+        (_with(honest, makers=honest.makers[:1]).sign(own), "of few"),
         (_with(honest, makers=honest.makers[::-1]).sign(own), "another order"),
     ]
     for data, reason in forged:
@@ -153,7 +154,7 @@ def test_two_that_state_one_contribution(keys) -> None:
         Statement.make(SWARM, Claim(3, STATE, 10, peer), "1" * 64, key) for peer, key in keys.items()
     ]
     group = SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements), Voters())
-    for choice in ((0,), (1,), (1, 2)):
+    for choice in ((0, 1), (0, 2), (1, 2)):
         decision = Decision(1, choice, (0, 2))
         assert group.check_list(signed(group, keys, decision)) == decision
 
