@@ -12,10 +12,11 @@ from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
 from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
-from tests.support.turncoats.sharing import FOR_SOME, GARBLED, TWO_LISTS, WITHHELD
+from tests.support.turncoats.sharing import FOR_SOME, GARBLED, OWN_LIST, TWO_LISTS, WITHHELD
 
 pytestmark = pytest.mark.system
 VALUES = 700_000  # three chunks
+ROUNDS = 12  # it coordinates one of four
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,14 @@ def test_who_gives_its_contribution_to_nobody(swarm: Betrayed) -> None:
     battle = swarm.battle()
     assert (battle.failures, battle.with_all) == (0, True), battle.attempts
     assert swarm.turncoat.peer_id not in battle.mates
+
+
+def test_who_signs_a_list_of_its_own_contribution(swarm: Betrayed) -> None:
+    """Nobody takes it, and the next one coordinates: no attempt is lost, and nobody's contribution."""
+    swarm.attack(OWN_LIST)
+    for _ in range(ROUNDS):
+        battle = swarm.battle()
+        assert (battle.failures, battle.with_all) == (0, True), battle.attempts
 
 
 def test_who_signs_another_list_for_some(swarm: Betrayed) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext
 
+from dupt_swarm.network.averaging.agreement import Decision
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.members.signed import as_text
@@ -18,14 +19,14 @@ from dupt_swarm.replica.contribution import CONTRIBUTION
 from tests.support.turncoats.orders import Orders
 
 WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
-TWO_LISTS = "two lists"
+TWO_LISTS, OWN_LIST = "two lists", "own list"
 
 
 def prepare(orders: Orders) -> None:
     """Be ready to do it."""
     attacks = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
     orders.change(Exchange, "rpc_chunks", {name: _of_contributions(each) for name, each in attacks.items()})
-    orders.change(Session, "answer", {TWO_LISTS: _tell_another})
+    orders.change(Session, "answer", {TWO_LISTS: _tell_another, OWN_LIST: _tell_own})
 
 
 def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Callable[..., Any]:
@@ -66,13 +67,32 @@ async def _tell_another(
 ) -> AnswerMessage:
     """As the coordinator of the agreement, sign a shorter list for every other member."""
     reply: AnswerMessage = await real(session, member, message)
-    decision, places = session.decision, session.group.members.index
-    if not reply.decided or decision is None or session.agreement.coordinator != session.agreement.me:
+    decision = _decided(session, reply)
+    if decision is None or session.group.members.index(member) % 2:
         return reply
-    if places(member) % 2:
+    return _with_list(session, reply, replace(decision, choice=decision.choice[1:]))
+
+
+async def _tell_own(
+    real: Callable[..., Any], session: Session, member: str, message: ReportMessage
+) -> AnswerMessage:
+    """As the coordinator of the agreement, sign a list of nothing but the own contribution."""
+    reply: AnswerMessage = await real(session, member, message)
+    decision = _decided(session, reply)
+    if decision is None:
         return reply
-    shorter = session.group.signed_list(replace(decision, choice=decision.choice[1:]))
-    return reply.model_copy(update={"decided": as_text(shorter.sign(session._key))})
+    return _with_list(session, reply, replace(decision, choice=(session.agreement.me,)))
+
+
+def _decided(session: Session, reply: AnswerMessage) -> Decision | None:
+    """What was decided under it as the coordinator, if that is told."""
+    coordinates = session.agreement.coordinator == session.agreement.me
+    return session.decision if reply.decided and coordinates else None
+
+
+def _with_list(session: Session, reply: AnswerMessage, decision: Decision) -> AnswerMessage:
+    signed = session.group.signed_list(decision).sign(session._key)
+    return reply.model_copy(update={"decided": as_text(signed)})
 
 
 def _is_chosen(peer: str) -> bool:
