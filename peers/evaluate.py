@@ -21,7 +21,6 @@ from peers.screen import words
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
-    from dupt_swarm.swarm import Swarm
 
 
 @click.command("evaluate")
@@ -105,10 +104,6 @@ def command(
                 _measure(evaluator, once, as_json)
         log.say("left the swarm")
     interruption.exit_if_received()
-
-
-def _beat(control: PeerControl, swarm: Swarm, doing: str) -> None:
-    control.beat(doing, swarm.state.round)
 
 
 def _measure(evaluator: Evaluator, once: bool, as_json: bool) -> None:

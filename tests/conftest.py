@@ -16,8 +16,10 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
+from tests.support.lacking import skip
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
+from tests.support.namespaces import Net, missing
 from tests.support.unpacked import unpack_for_tests
 from tests.support.warm import NODES, Program, start_by
 
@@ -110,3 +112,12 @@ def make_peer() -> Callable[..., Peer]:
         return Peer(peer_id, PeerRecord.model_validate(record | fields))
 
     return make
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    """An empty network."""
+    if reason := missing():
+        skip(reason)
+    with Net() as net:
+        yield net

@@ -211,9 +211,14 @@ class Rounds(Table):
         return self
 
     @property
+    def searching_seconds(self) -> float:
+        """How long finding a group may take, whoever of those that coordinate fails."""
+        return 2.5 * self.matchmaking_seconds
+
+    @property
     def ending_seconds(self) -> float:
-        """How long the end of a round may take: finding a group (2.5 times its time), averaging, votes."""
-        return 2.5 * self.matchmaking_seconds + self.allreduce_seconds + self.voting_seconds
+        """How long the end of a round may take: finding a group, averaging, votes."""
+        return self.searching_seconds + self.allreduce_seconds + self.voting_seconds
 
     @property
     def voting_seconds(self) -> float:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,11 @@ import pytest
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.chaos.swarm import PeerProcess, end
-from tests.support.namespaces import Host, Net, missing
+from tests.support.namespaces import Host, Net
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 LISTEN = "/ip4/0.0.0.0/tcp/31330"
-
-
-@pytest.fixture
-def net() -> Iterator[Net]:
-    """A network, if one can be built here."""
-    reason = missing()
-    if reason:
-        assert not os.environ.get("CI"), reason
-        pytest.skip(reason)
-    with Net() as net:
-        yield net
 
 
 class Half:

@@ -1,7 +1,6 @@
 """A swarm that is watched: real peers, the monitor and a real Prometheus, for system tests."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 import yaml
 
 import monitor
@@ -23,6 +21,7 @@ from dupt_swarm.learning.left_out import TextFiles
 from peers import new
 from peers.processes import LocalProcesses
 from tests.support import waiting
+from tests.support.lacking import skip
 from tests.support.loopback import free_port
 from tests.support.programs import LISTEN
 from tests.support.smaller import make_smaller
@@ -95,10 +94,7 @@ def prometheus(folder: Path, monitor_port: int, peers: list[str]) -> Iterator[Pr
     """Prometheus with the repository's rules, scraping every second."""
     program = shutil.which("prometheus")
     if program is None:
-        reason = "prometheus is not installed (Debian package prometheus)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip("prometheus is not installed (Debian package prometheus)")
     config = {
         "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],

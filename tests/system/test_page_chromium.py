@@ -16,6 +16,7 @@ from dupt_swarm.node.view import View
 from peers import new
 from peers.processes import LocalProcesses
 from tests.support.invented import ADDRESS, EVIL, NOW, TrainedSwarm, served
+from tests.support.lacking import skip
 from tests.support.smaller import make_smaller
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
@@ -68,10 +69,7 @@ def browser(nothing_left: None) -> Iterator[Browser]:  # noqa: ARG001 (its proce
     """Chromium, or a reason to skip."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        reason = "chromium is not installed (Debian package chromium)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip("chromium is not installed (Debian package chromium)")
     # Root may not use Chromium's sandbox; it only visits our own page here.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:

@@ -112,8 +112,7 @@ class Gathering:
             return
         if not (all_here or _now() >= self._due()) or self._is_under_way():
             return
-        known = {*self._known(), *(self.awaited or ())}
-        electorate = self._electorate()
+        known, electorate = self._expected, self._electorate()
         here.sort(key=lambda each: (each.maker not in electorate.voters, each.maker not in known))
         members = [each.maker for each in here[:MEMBERS_MAX]]
         if not electorate.is_quorum(members, members):
@@ -145,6 +144,11 @@ class Gathering:
         now = _now()
         return {peer: each for peer, each in self._arrivals.items() if each.is_here(now)}
 
+    @property
+    def _expected(self) -> set[str]:
+        """Those who are at this state, as far as anybody here knows."""
+        return {*self._known(), *(self.awaited or ())}
+
     def _due(self) -> float:
         """When those who are here have waited long enough.
 
@@ -152,7 +156,7 @@ class Gathering:
         make all others late.
         """
         here = self._here
-        known = {*self._known(), *(self.awaited or ())} or here.keys()
+        known = self._expected or here.keys()
         electorate, came = self._electorate(), list[str]()
         for peer_id, arrival in sorted(here.items(), key=lambda item: item[1].came):
             came.append(peer_id)

@@ -36,8 +36,8 @@ RETRY_SECONDS = 0.1
 # one is enough, as a record may name the address of a bystander.
 FAILURES_MAX = 3
 # Of `matchmaking_seconds`: a coordinator may wait for the last members since it has come itself, which may be
-# as long after the first one; and all of a search.
-STALL_RATIO, SEARCH_RATIO = 2.0, 2.5
+# as long after the first one.
+STALL_RATIO = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         search, gathering = Search(companions, self._unfit), self._gathering(state)
         me = {self._me} if self._means.callable else set()
         try:
-            while search.seconds < SEARCH_RATIO * self._patience:
+            while search.seconds < self._manifest.rounds.searching_seconds:
                 search.note(self._present(state))
                 candidates = await self._candidates(search) | me
                 # Strangers coordinate only where there is nobody else: a coordinator can waste a round.

@@ -10,6 +10,7 @@ short_names     of what peers tell each other they know
 gossip          records passed on directly, besides the DHT
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while
+outdated        whose records say too little until there are newer ones
 electorate      whose votes on a round count
 attendance      whom rounds wait for
 dialling        whom to dial at addresses that others told

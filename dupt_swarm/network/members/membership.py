@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
-import msgpack
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
@@ -19,8 +18,9 @@ from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import owner_tag, peer_id_of
+from dupt_swarm.network.members.outdated import Outdated
 from dupt_swarm.network.members.replicas import Replicas
-from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, parse_record, peers_key
+from dupt_swarm.network.members.validator import parse_record, peers_key, published
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
 from dupt_swarm.node.record_fields import RecordFields
@@ -64,8 +64,7 @@ class Membership:
         self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
         self._record: PeerRecord | None = None
         self._changed = asyncio.Event()
-        self._suspected: dict[str, float] = {}
-        self._dead: dict[str, float] = {}
+        self._suspected, self._dead = (Outdated(manifest.limits.record_seconds) for _ in range(2))
         self.attempts, self._wary = 0, 0
         self.living: tuple[Peer, ...] = ()
         self.at_work: frozenset[str] = frozenset()
@@ -86,12 +85,12 @@ class Membership:
 
     def suspect(self, peer_ids: tuple[str, ...]) -> None:
         """Leave these peers out of the view until they publish a newer record."""
-        self._suspected = self._noted(self._suspected, peer_ids)
+        self._suspected.note(peer_ids)
 
     def bury(self, peer_ids: tuple[str, ...]) -> None:
         """Nobody listens where these peers were: they are not there until they publish a newer record."""
         self.suspect(peer_ids)
-        self._dead = self._noted(self._dead, peer_ids)
+        self._dead.note(peer_ids)
 
     def distrust(self, view: View, claim: Claim) -> None:
         """The state could not be had, or is another than those say who claimed in ``view`` to hold it.
@@ -274,12 +273,6 @@ class Membership:
             # A malformed key raises in cryptography.
             return False
 
-    def _noted(self, when: dict[str, float], peer_ids: tuple[str, ...]) -> dict[str, float]:
-        """``when`` with these now, and without those whose records of that time have expired."""
-        now = get_dht_time()
-        kept = {peer: at for peer, at in when.items() if now - at < 2 * self._manifest.limits.record_seconds}
-        return kept | dict.fromkeys(peer_ids, now)
-
     def _lives(self, peer: Peer) -> bool:
         record = peer.record
         if peer.peer_id == self.peer_id:
@@ -287,23 +280,14 @@ class Membership:
         return (
             get_dht_time() - record.time < self._manifest.limits.record_seconds
             and record.state != "stopping"
-            and record.time > self._dead.get(peer.peer_id, 0.0)
+            and not self._dead.applies(peer.peer_id, record.time)
         )
 
     def _is_believed(self, peer: Peer) -> bool:
         return peer.peer_id == self.peer_id or (
-            peer.record.time > self._suspected.get(peer.peer_id, 0.0)
+            not self._suspected.applies(peer.peer_id, peer.record.time)
             and not self._distrust.applies(peer.peer_id, _claim_of(peer))
         )
-
-
-def published(record: PeerRecord) -> dict[str, Any]:
-    """What is stored: without the sample where it would make the record longer than others accept."""
-    value = record.published()
-    evaluation = value.get("evaluation", {})
-    if "sample" in evaluation and len(msgpack.packb(value)) > RECORD_BYTES_MAX:
-        del evaluation["sample"]
-    return value
 
 
 def _claim_of(peer: Peer) -> Claim:

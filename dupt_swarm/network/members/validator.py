@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, OrderedDict
 from dataclasses import replace
+from typing import Any
 
 import msgpack
 from hivemind.dht.crypto import RSASignatureValidator
@@ -156,3 +157,12 @@ def _without_signature(value: bytes) -> bytes | None:
 def build_validator(manifest: Manifest, key: RSAPrivateKey, admission: Admission = OPEN) -> SwarmValidator:
     """The validator that every DHT node of this swarm runs; ``admission`` says whose records it takes."""
     return SwarmValidator(manifest, key, admission)
+
+
+def published(record: PeerRecord) -> dict[str, Any]:
+    """What is stored: without the sample where it would make the record longer than others accept."""
+    value = record.published()
+    evaluation = value.get("evaluation", {})
+    if "sample" in evaluation and len(msgpack.packb(value)) > RECORD_BYTES_MAX:
+        del evaluation["sample"]
+    return value

@@ -12,9 +12,9 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.members import known
 from dupt_swarm.network.members.identity import KEY_BEGINNINGS, TAG_BEGIN, TAG_BYTES, TAG_END, load_identity
-from dupt_swarm.network.members.membership import Membership, published
+from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.replicas import Replicas
-from dupt_swarm.network.members.validator import peers_key
+from dupt_swarm.network.members.validator import peers_key, published
 from dupt_swarm.network.p2p.dht_messages import Row
 from tests.support.signed_records import fresh_key, signed_record
 

@@ -7,8 +7,13 @@ from hivemind.dht.routing import DHTID
 from hivemind.utils import MSGPackSerializer, get_dht_time
 
 from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
-from dupt_swarm.network.members.membership import published
-from dupt_swarm.network.members.validator import RECORD_BYTES_MAX, build_validator, parse_record, peers_key
+from dupt_swarm.network.members.validator import (
+    RECORD_BYTES_MAX,
+    build_validator,
+    parse_record,
+    peers_key,
+    published,
+)
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
 from tests.support.signed_records import fresh_key, signed_record
