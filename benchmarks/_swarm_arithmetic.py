@@ -172,19 +172,20 @@ def all_reduce(
     """The average that every peer gets of encoded contributions of ``numel`` values, part by part."""
     encoding = manifest.encoding
     given, returned = (build_codec(name, encoding) for name in (encoding.contribution, encoding.average))
-    averaged = []
+    averaged, usual = [], 0.0
     for place, size in zip(part_slices(given, numel), part_sizes(numel), strict=True):
         received = [given.decode(contribution[place], size) for contribution in contributions]
-        mean = _reduce_part(manifest, round, received, weights)
+        mean, median = _reduce_part(manifest, round, received, weights, usual)
+        usual = max(usual, median)
         averaged.append(returned.decode(returned.encode(mean), size))
     return averaged
 
 
 def _reduce_part(
-    manifest: Manifest, round: int, received: Sequence[Tensor], weights: Sequence[int]
-) -> Tensor:
+    manifest: Manifest, round: int, received: Sequence[Tensor], weights: Sequence[int], usual: float
+) -> tuple[Tensor, float]:
     limit = manifest.weight_limit(round)
     assert not any(screen_part(part, weight, limit) for part, weight in zip(received, weights, strict=True))
-    kept = screen_norms(received, weights, manifest.limits.max_norm_ratio)
+    kept, median = screen_norms(received, weights, manifest.limits.max_norm_ratio, usual)
     pairs = [pair for pair, keep in zip(zip(received, weights, strict=True), kept, strict=True) if keep]
-    return weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs])
+    return weighted_mean([part for part, _ in pairs], [float(weight) for _, weight in pairs]), median

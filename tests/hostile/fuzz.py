@@ -95,6 +95,7 @@ def report(name: str, profile: settings) -> bool:
     except Exception:
         problem = traceback.format_exc()
     print(json.dumps({"parser": name, "problem": problem}), flush=True)
+    gc.collect()  # what is frozen and thawed again and again is never collected by itself
     return not problem
 
 

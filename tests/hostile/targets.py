@@ -31,16 +31,18 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission.by_invitation import read_presented
 from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.accusing import Message
-from dupt_swarm.network.averaging.agreement import Acceptance, Decision, Report
-from dupt_swarm.network.averaging.agreement import Answer as AgreementAnswer
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
+from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.comparing import CompareMessage, ReceiptsMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.receipt import Receipt
+from dupt_swarm.network.averaging.reports import Acceptance, Decision, Report
+from dupt_swarm.network.averaging.reports import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
@@ -276,10 +278,19 @@ def _signed_contents() -> st.SearchStrategy[bytes]:
     )
 
 
-def _signed_list() -> bytes:
-    group = group_of(_keys())
-    decision = Decision(1, (0, 1), (0, 2))
-    return group.signed_list(decision).sign(_keys()[group.coordinator_of(1)])
+@functools.cache
+def _group() -> SharingGroup:
+    return group_of(_keys())
+
+
+def _acceptance(place: int, *choice: int) -> bytes:
+    peer = _group().members[place]
+    return _group().sign(peer, _keys()[peer], Acceptance(1, choice))
+
+
+@functools.cache
+def _decision() -> Decision:
+    return Decision(1, (0, 1), (0, 2), (_acceptance(0, 0, 1), _acceptance(2, 0, 1)))
 
 
 def _joins() -> st.SearchStrategy[bytes]:
@@ -327,9 +338,10 @@ def _proof_of_receipts() -> bytes:
 
 
 def _proofs() -> st.SearchStrategy[bytes]:
-    """Also of votes and receipts each of which is valid."""
+    """Also of votes, receipts and acceptances each of which is valid."""
     signed = [each.data for digit in "bcd" for each in (_vote(digit * 64), _receipt(digit * 64))]
-    kinds = st.sampled_from(["vote", "receipt", "statement", "", None])
+    signed += [_acceptance(0, 0, 1), _acceptance(0, 0, 1, 2)]
+    kinds = st.sampled_from(["vote", "receipt", "acceptance", "statement", "", None])
     mixed = st.tuples(kinds, st.lists(st.sampled_from(signed), max_size=3))
     return st.one_of(
         changed_bytes([_proof(), _proof_of_receipts()]),
@@ -361,20 +373,24 @@ def _read_receipts(data: bytes) -> None:
 
 
 def _read_report(data: bytes) -> None:
-    ReportMessage.model_validate_json(data).report(3)
+    report = ReportMessage.model_validate_json(data).report(3)
+    if report.accepted is not None:
+        _group().check_acceptance(0, report.accepted)
 
 
 def _read_answer(data: bytes) -> None:
-    AnswerMessage.model_validate_json(data).answer(3)
+    answer = AnswerMessage.model_validate_json(data).answer(3)
+    if answer.decision is not None:
+        _group().check_decision(answer.decision)
 
 
 def _answers() -> st.SearchStrategy[bytes]:
-    answer = AgreementAnswer(1, (0, 1), None, (frozenset({0}), frozenset({1}), frozenset({2})))
-    return json_of(AnswerMessage.of(answer, "abcd").model_dump())
+    answer = AgreementAnswer(1, (0, 1), _decision(), (frozenset({0}), frozenset({1}), frozenset({2})))
+    return json_of(AnswerMessage.of(answer).model_dump())
 
 
 def _reports() -> st.SearchStrategy[bytes]:
-    report = Report(1, frozenset({0, 1}), Acceptance(0, (0, 1)))
+    report = Report(1, frozenset({0, 1}), Acceptance(1, (0, 1), (0, (0,)), _acceptance(0, 0, 1)))
     return json_of(ReportMessage.of("ab" * 20, report).model_dump())
 
 
@@ -568,7 +584,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
     "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
     "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),
-    "signed lists": lambda: Target(changed_bytes([_signed_list()]), SignedList.read),
+    "acceptances": lambda: Target(changed_bytes([_acceptance(0, 0, 1)]), Accepting.read),
     "who comes to end a round": lambda: Target(_joins(), JoinMessage.model_validate_json),
     "rolls": lambda: Target(_rolls(), _read_roll),
     "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),

@@ -21,7 +21,7 @@ from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 KEYS, ROUNDS = 6, 4
-LATER = 1 << 50  # rounds and tokens cost nothing to claim
+LATER, LATEST = 1 << 50, (1 << 62) - 1  # rounds and tokens cost nothing to claim
 STATE_OF_SECONDS = 6.0  # in 0.2 every peer had adopted it within four
 
 
@@ -33,14 +33,17 @@ class Liars(Publishing):
         state: what they claim: noise, in which they are the voters.
     """
 
-    def __init__(self, manifest: Manifest, addresses: tuple[str, ...], identity: Path, numel: int) -> None:
+    def __init__(
+        self, manifest: Manifest, addresses: tuple[str, ...], identity: Path, claimed: int, served: int
+    ) -> None:
+        """They claim so many tokens in their records, and serve a state of so many."""
         keys = [load_identity(identity), *(fresh_key() for _ in range(KEYS - 1))]
         super().__init__(manifest, addresses, keys)
         self._identity = identity
         self.ids = {id_of(key) for key in self.keys}
-        noise = torch.randn(numel)
-        buffers = {"velocity": torch.zeros(numel)}
-        self.state = ReplicaState(LATER, LATER, ((20, 5),), noise, buffers, Voters().after(1, self.ids))
+        noise, buffers = torch.randn(100), {"velocity": torch.zeros(100)}
+        self.state = ReplicaState(LATER, served, ((20, 5),), noise, buffers, Voters().after(1, self.ids))
+        self._claimed = claimed
 
     async def attack(self) -> None:
         async with stranger_beside(*self.addresses, identity=self._identity) as p2p:
@@ -49,22 +52,24 @@ class Liars(Publishing):
                 Hello("0", self.manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
             )
             await exchange.start()
-            fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": LATER}
+            fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": self._claimed}
             while await self.publish(p2p, **fields):
                 pass
 
 
 @pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
-def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path) -> None:
-    """They are three times as many as the oracles: no peer fetches it, and no round fails or waits."""
+@pytest.mark.parametrize(("claimed", "served"), [(LATER, LATER), (LATEST, LATEST), (LATER, 5)])
+def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path, claimed: int, served: int) -> None:
+    """They are three times as many as the oracles: no peer fetches it, nor who joins then, and no round fails
+    or waits."""
     tokenizer = small_tokenizer()
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
         cluster.end_round()
         peers = (cluster.first, *cluster.oracles)
         addresses = tuple(peer.addresses[0] for peer in peers)
-        liars = Liars(manifest, addresses, tmp_path / "liar", 100)
+        liars = Liars(manifest, addresses, tmp_path / "liar", claimed, served)
         with liars.at_work():
             for peer in peers:
                 wait_until(lambda peer=peer: {each.peer_id for each in peer.view.oracles} >= liars.ids)  # type: ignore[misc]
@@ -74,6 +79,9 @@ def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path) -> None:
             assert {peer.catching_up.newer for peer in peers} == {None}
             assert not any(peer.catching_up.fetching for peer in peers)
             assert cluster.oracles[0].state.round == 1 + ROUNDS
+            newcomer = cluster.add("newcomer")
+            cluster.meet()
+            assert newcomer.state == cluster.oracles[0].state
             assert bool(torch.isfinite(cluster.oracles[0].anchor).all())
             assert float(cluster.oracles[0].anchor.abs().max()) < 1.0
         assert cluster.oracles[0].state == cluster.oracles[1].state

@@ -18,43 +18,47 @@ from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.host import background
 from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_internals import memory_of
 from dupt_swarm.network.p2p.lengths import METHODS, Lengths
+from dupt_swarm.network.states import upload_slots
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.upload_slots import SLOTS, STRANGERS_RATIO
 from dupt_swarm.replica.blob import Assembly, Blob
 from tests.support.signed_records import publish
 from tests.support.stranger import peer_id_in, stranger_beside
 
 STREAMS = 200
 GROWTH_BYTES_MAX = 64 << 20
-BLOB = Blob.build({}, [bytes(3000)])
+BLOB, LARGE = Blob.build({}, [bytes(3000)]), Blob.build({}, [bytes(40 << 20)])
+STRANGERS = int(STRANGERS_RATIO * SLOTS)  # that are served at once
 
 
 def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-async def served(peer) -> Exchange:
-    """``peer`` gives a blob to those who ask."""
-    exchange = Exchange(peer.p2p)
+async def served(peer, **who: Any) -> Exchange:
+    """``peer`` gives a blob to those who ask; ``who`` are members."""
+    exchange = Exchange(peer.p2p, **who)
     exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB])
     await exchange.start()
     return exchange
 
 
-async def downloads(caller, peer, seconds: float = 20.0) -> bool:
+async def downloads(caller, peer, seconds: float = 20.0, blob: Blob = BLOB) -> bool:
     """Whether ``caller`` gets the blob from ``peer``."""
 
     async def donors():
         return [peer.p2p.peer_id]
 
     exchange = Exchange(caller.p2p)
-    index = await exchange.fetch_index(BLOB.digest, await donors())
-    return (await exchange.fetch(Assembly(index), donors, seconds)).digest == BLOB.digest
+    index = await exchange.fetch_index(blob.digest, await donors())
+    return (await exchange.fetch(Assembly(index), donors, seconds)).digest == blob.digest
 
 
 async def keeps_records(manifest, peer, caller) -> bool:
@@ -306,22 +310,53 @@ def test_an_answer_that_takes_too_long(stations, monkeypatch) -> None:
     run(scenario)
 
 
+async def begin_download(p2p: P2P, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Ask for all of a large blob, and read nothing yet."""
+    _, reader, writer = await p2p.call_binary_stream_handler(peer_id_in(address), "Exchange.rpc_chunks")
+    request = {"digest": LARGE.digest, "numbers": list(range(40))}
+    await P2P.send_protobuf(BytesValue(value=json.dumps(request).encode()), writer)
+    await P2P.send_protobuf(P2P.END_OF_STREAM, writer)
+    return reader, writer
+
+
+@pytest.mark.system  # for its length
+def test_joiners_that_are_slow(stations, monkeypatch) -> None:
+    """They take all slots of a donor, and again whenever they lose one: who else joins gets the state."""
+    monkeypatch.setattr(upload_slots, "TURN_SECONDS", 1.0)
+
+    async def drip(address: str) -> None:
+        async with stranger_beside(address) as p2p:
+            while True:
+                reader, writer = await begin_download(p2p, address)
+                with contextlib.closing(writer):
+                    while await reader.read(1000):
+                        await asyncio.sleep(0.1)
+
+    async def scenario() -> None:
+        async with stations(2) as [peer, other]:
+            exchange = await served(peer, is_member=lambda _: False)
+            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, LARGE])
+            async with contextlib.AsyncExitStack() as slow:
+                for _ in range(SLOTS):
+                    await slow.enter_async_context(background(drip(peer.address)))
+                while len(exchange._slots._streams) < STRANGERS:
+                    await asyncio.sleep(0.1)
+                await connect(other.p2p, [peer.address])
+                assert await downloads(other, peer, 60.0, LARGE)
+
+    run(scenario)
+
+
 def test_a_download_that_drips(stations, monkeypatch) -> None:
     """Who reads each chunk just in time has its stream, and a slot, for so long and no longer."""
     lengths = dataclasses.replace(METHODS["rpc_chunks"], seconds=1.5)
     monkeypatch.setitem(METHODS, "rpc_chunks", lengths)
-    large = Blob.build({}, [bytes(40 << 20)])
 
     async def scenario() -> None:
         async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
             exchange = await served(peer)
-            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, large])
-            _, reader, writer = await p2p.call_binary_stream_handler(
-                peer_id_in(peer.address), "Exchange.rpc_chunks"
-            )
-            request = {"digest": large.digest, "numbers": list(range(40))}
-            await P2P.send_protobuf(BytesValue(value=json.dumps(request).encode()), writer)
-            await P2P.send_protobuf(P2P.END_OF_STREAM, writer)
+            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, LARGE])
+            reader, writer = await begin_download(p2p, peer.address)
             began = asyncio.get_running_loop().time()
             while exchange._slots._streams or not peer.p2p.refused:
                 await reader.read(1000)  # a drip: each chunk would take 100 s, and be in time again and again

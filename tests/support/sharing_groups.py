@@ -18,10 +18,14 @@ def member_keys(count: int) -> dict[str, RSAPrivateKey]:
     return dict(sorted((peer_id_of_key(key.get_public_key().to_bytes()), key) for key in made))
 
 
-def group_of(keys: dict[str, RSAPrivateKey]) -> SharingGroup:
-    """All of them, each with a contribution to round 4."""
+def group_of(keys: dict[str, RSAPrivateKey], hidden: int = 0) -> SharingGroup:
+    """All of them, each with a contribution to round 4; the last ``hidden`` cannot be called."""
     statements = [
-        Statement.make(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key)
+        Statement.make(
+            *(SWARM, Claim(3, STATE, 10 + place, peer), f"{place}" * 64, key),
+            callable=place < len(keys) - hidden,
+        )
         for place, (peer, key) in enumerate(keys.items())
     ]
-    return SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements), Voters())
+    roll = Roll.call(statements[0].maker, keys[statements[0].maker], statements)
+    return SharingGroup(SWARM, roll, Voters())

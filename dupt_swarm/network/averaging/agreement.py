@@ -8,84 +8,28 @@ the proposal and the decision::
 
     member                                    coordinator of its ballot
     Report(ballot, held, accepted)  ────────►  with those of more than half: proposes
-                   accepts it       ◄────────  Answer(ballot, proposal)
+     accepts it when it holds it    ◄────────  Answer(ballot, proposal)
     Report(ballot, held, accepted)  ────────►  accepted by more than half: decided
                                     ◄────────  Answer(decision)
 
 Two members never decide differently, whichever messages are lost, late or repeated, as long as members do
 not lie. With half of the electors gone nobody decides.
+
+Less than half of the electors that lie cannot keep the others from deciding: nobody follows one of them into
+a later ballot, accepts what it does not hold, or is bound by what cannot have been decided. A decision has
+the signatures of those who have accepted it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+from dupt_swarm.network.averaging.reports import Acceptance, Answer, Decision, Key, Places, Report, suffices
 
 # More than a group needs whose coordinators die one after another, and too few to keep a round busy for ever.
 BALLOTS_PER_COORDINATOR = 8
-
-Places = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """A list that a member has accepted.
-
-    Attributes:
-        ballot: in which it was proposed.
-        choice: the places in the group, ascending, of those whose contributions count.
-    """
-
-    ballot: int
-    choice: Places
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a member tells the coordinator of its ballot.
-
-    Attributes:
-        ballot: it will accept nothing of an earlier one.
-        held: the places of those whose contributions it holds.
-        accepted: the last list that it accepted; None: none so far.
-    """
-
-    ballot: int
-    held: frozenset[int]
-    accepted: Acceptance | None = None
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The list that counts.
-
-    Attributes:
-        ballot: in which it was decided.
-        choice: as in `Acceptance`.
-        accepted: the places of those who were known to have accepted it: more than half.
-    """
-
-    ballot: int
-    choice: Places
-    accepted: Places
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a coordinator answers.
-
-    Attributes:
-        ballot: the one that it has come to.
-        proposal: what it proposes in that one, if it does.
-        decision: what was decided, if it knows.
-        holders: for each contribution, who is known to hold it.
-    """
-
-    ballot: int
-    proposal: Places | None = None
-    decision: Decision | None = None
-    holders: tuple[frozenset[int], ...] = ()
 
 
 @dataclass
@@ -97,24 +41,30 @@ class Agreement:
         me: the own place.
         order: the places of those who coordinate, in turn.
         electors: the places of those of whom more than half decide.
+        sign: signs an acceptance of ours.
         ballot: the own one; it only grows.
         held: the places of those whose contributions are here.
+        proposal: of the present ballot, once we know it.
         accepted: as in `Report`.
         decision: what was decided, once it is known.
-        holders: for each contribution, who is known to hold it.
+        holders: for each contribution, who is said to hold it: whoever does can be asked for it.
     """
 
     size: int
     me: int
     order: Sequence[int]
     electors: frozenset[int]
+    sign: Callable[[Acceptance], bytes] = lambda _: b""
     ballot: int = 0
     held: set[int] = field(default_factory=set)
+    proposal: Places | None = None
     accepted: Acceptance | None = None
     decision: Decision | None = None
     holders: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    _reports: dict[int, Report] = field(default_factory=dict)  # of the present ballot, by member
-    _proposal: Places | None = None  # of the present ballot, which is ours then
+    _reports: dict[int, Report] = field(default_factory=dict)  # the last one of each elector
+    # What each had accepted when it came to the present ballot, as it said then.
+    _arrived: dict[int, Key | None] = field(default_factory=dict)
+    _ballots: dict[int, int] = field(default_factory=dict)  # how far each elector has come
 
     @property
     def coordinator(self) -> int:
@@ -126,33 +76,50 @@ class Agreement:
         """No member goes beyond this one."""
         return len(self.order) * BALLOTS_PER_COORDINATOR - 1
 
+    @property
+    def has_met(self) -> bool:
+        """Whether the coordinator says that it has come to the present ballot, or most have to us as such."""
+        if self.coordinator != self.me:
+            return self._ballots.get(self.coordinator, 0) >= self.ballot
+        here = [place for place, report in self._reports.items() if report.ballot == self.ballot]
+        return self._decide({*here, self.me})
+
+    def is_deserted(self, heard: Collection[int]) -> bool:
+        """Whether we coordinate a ballot that most electors have not come to, and will not.
+
+        Args:
+            heard: the places of those who have been heard lately.
+        """
+        farther = {place for place, ballot in self._ballots.items() if ballot > self.ballot}
+        may_come = {*heard, self.me} - farther
+        return self.coordinator == self.me and bool(farther) and not (self.has_met or self._decide(may_come))
+
     def hold(self, place: int) -> None:
         """The contribution of ``place`` is here now."""
         self.held.add(place)
         self.holders[place].add(self.me)
+        self._accept()
 
     def report(self) -> Report:
         """What to tell the coordinator now."""
         return Report(self.ballot, frozenset(self.held), self.accepted)
 
-    def hear(self, answer: Answer) -> None:
-        """The answer of the coordinator of a ballot that was ours when it was asked."""
-        self.learn(answer.holders)
-        if answer.decision is not None:
+    def hear(self, place: int, answer: Answer) -> None:
+        """The answer of the member at ``place``."""
+        for contribution, who in enumerate(answer.holders):
+            self.holders[contribution].update(who)
+        if answer.decision is not None and self.decision is None:
             self.decision = answer.decision
-        elif self.ballot < answer.ballot <= self.last_ballot:
-            self._go_to(answer.ballot)
-        elif (
-            answer.ballot == self.ballot
-            and answer.proposal is not None
-            and suffices(answer.proposal, self.electors)
-        ):
-            self.accepted = Acceptance(self.ballot, answer.proposal)
-
-    def learn(self, holders: Sequence[Collection[int]]) -> None:
-        """Any member's word on who holds which contribution: whoever has it can be asked for it."""
-        for place, who in enumerate(holders):
-            self.holders[place].update(who)
+            for contribution in answer.decision.choice:  # whoever accepts it holds it
+                self.holders[contribution].update(answer.decision.accepted)
+        self._see(place, answer.ballot)
+        if place != self.coordinator:
+            return
+        if answer.ballot > self.ballot:  # it has left this one
+            self.give_up()
+        elif answer.ballot == self.ballot and self.proposal is None and answer.proposal is not None:
+            self.proposal = answer.proposal if suffices(answer.proposal, self.electors) else None
+            self._accept()
 
     def give_up(self) -> bool:
         """The coordinator is silent: turn to the next one; False if there is none any more."""
@@ -162,79 +129,127 @@ class Agreement:
         return True
 
     def note(self, member: int, report: Report) -> None:
-        """The report of ``member`` has come, to us as the coordinator of its ballot.
+        """The report of ``member`` has come.
 
         Who is no elector says what it holds, and no more: anybody may be on the roll.
-
-        Raises:
-            ValueError: that ballot has another coordinator, or is none.
         """
-        if not 0 <= report.ballot <= self.last_ballot or self._coordinator_of(report.ballot) != self.me:
-            raise ValueError(f"ballot {report.ballot} is not ours")
         for place in report.held:
             self.holders[place].add(member)
-        if member not in self.electors:
-            return
-        if report.ballot > self.ballot:
-            self._go_to(report.ballot)
-        if report.ballot == self.ballot:
-            self._reports[member] = _later(self._reports.get(member), report)
+        if member in self.electors:
+            self._reports[member] = report.after(self._reports.get(member, report))
+            self._receive(member)
+            self._see(member, report.ballot)
 
     def answer(self) -> Answer:
         """What to answer to each member that has reported."""
         holders = tuple(frozenset(self.holders[place]) for place in range(self.size))
-        return Answer(self.ballot, self._proposal, self.decision, holders)
+        proposal = self.proposal if self.coordinator == self.me else None
+        return Answer(self.ballot, proposal, self.decision, holders)
 
-    def is_news_to(self, report: Report) -> bool:
+    def is_news_to(self, member: int, report: Report) -> bool:
         """Whether the answer says more than who holds what to a member that has reported this."""
         if self.decision is not None or self.ballot > report.ballot:
             return True
-        return self._proposal is not None and report.accepted != Acceptance(self.ballot, self._proposal)
+        if self.proposal is None or self.coordinator != self.me or member not in self.electors:
+            return False
+        can_accept = report.held.issuperset(self.proposal)
+        return can_accept and report.accepted != Acceptance(self.ballot, self.proposal)
 
-    def consider(self, live: Collection[int], *, time_up: bool) -> None:
+    def consider(self, live: Collection[int], *, time_up: bool, overdue: bool = False) -> None:
         """As the coordinator of the present ballot: propose if it is time, decide if enough have accepted.
 
         Args:
-            live: the places of those who are expected to bring what they have, and the electors among them
-                to report and to fetch what they miss.
-            time_up: whether nobody is waited for any more.
+            live: the places of those who are expected to bring what they have, and to report.
+            time_up: whether no contribution is waited for any more.
+            overdue: whether no elector's report is.
         """
         if self.decision is not None or self.coordinator != self.me:
             return
         self._reports[self.me] = self.report()
-        if self._proposal is None:
-            self._proposal = self._choose(live, time_up=time_up)
-        if self._proposal is None:
+        if self.proposal is None:
+            self.proposal = self._choose(live, time_up=time_up, overdue=overdue)
+        if self.proposal is None:
             return
-        self.accepted = Acceptance(self.ballot, self._proposal)
+        self._accept()
         self._reports[self.me] = self.report()
-        accepted = [place for place, report in self._reports.items() if report.accepted == self.accepted]
+        wanted = Acceptance(self.ballot, self.proposal)
+        accepted = {
+            place: found.signed
+            for place in sorted(self.electors & self._reports.keys())
+            if (found := self._reports[place].accepted) == wanted
+            and found is not None
+            and found.after == self._arrived.get(place, found.after)  # else it has denied one
+        }
         if self._decide(accepted):
-            self.decision = Decision(self.ballot, self._proposal, tuple(sorted(accepted)))
+            enough = tuple(accepted)[: len(self.electors) // 2 + 1]
+            signed = tuple(accepted[place] for place in enough)
+            self.decision = Decision(self.ballot, self.proposal, enough, signed)
 
-    def _choose(self, live: Collection[int], *, time_up: bool) -> Places | None:
+    def _choose(self, live: Collection[int], *, time_up: bool, overdue: bool) -> Places | None:
         """What to propose; None: nothing yet."""
-        reports = self._reports
+        reports = {
+            place: report
+            for place, report in self._reports.items()
+            if report.ballot == self.ballot and place in self.electors
+        }
         if not self._decide(reports):
             return None
-        accepted = [each.accepted for each in reports.values() if each.accepted is not None]
-        # Else somebody lies.
-        earlier = [
-            each for each in accepted if each.ballot < self.ballot and suffices(each.choice, self.electors)
-        ]
-        if earlier:  # it may have been decided
-            return max(earlier, key=lambda each: each.ballot).choice
-        if not time_up and not self._all_hold(self.electors.intersection(live), live):
-            return None
-        choice = tuple(place for place in range(self.size) if self._decide(self.holders[place]))
+        if (bound := self._bound(reports)) is not None:
+            complete = overdue or reports.keys() >= self.electors.intersection(live)
+            return bound if complete else None
+        if not time_up:
+            wanted = set(live).union(*(report.held for report in reports.values()))
+            if not all(map(self._is_held, wanted)):
+                return None
+        choice = tuple(filter(self._is_held, range(self.size)))
         return choice if choice and suffices(choice, self.electors) else None
 
-    def _all_hold(self, electors: Collection[int], live: Collection[int]) -> bool:
-        """Whether these electors hold what any of them does, and what the ``live`` have brought."""
-        if not self._reports.keys() >= set(electors):
-            return False
-        held = [self._reports[place].held for place in electors]
-        return all(each >= set(live).union(*held) for each in held)
+    def _bound(self, reports: Mapping[int, Report]) -> Places | None:
+        """The list that may have been decided in an earlier ballot, for all that the others could report."""
+        accepted = [
+            report.accepted
+            for report in reports.values()
+            if report.accepted is not None
+            and report.accepted.ballot < self.ballot  # else it lies
+            and suffices(report.accepted.choice, self.electors)
+        ]
+        supporters = Counter(each.choice for each in accepted)
+        unknown = len(self.electors) - len(reports)
+        possible = [each for each in accepted if 2 * (supporters[each.choice] + unknown) > len(self.electors)]
+        last = max(possible, key=lambda each: each.ballot, default=None)
+        return None if last is None else last.choice
+
+    def _is_held(self, contribution: int) -> bool:
+        """Whether more than half of the electors say that they hold this one themselves."""
+        return self._decide([place for place, report in self._reports.items() if contribution in report.held])
+
+    def _receive(self, place: int) -> None:
+        """Its last report may be the first one in the present ballot."""
+        report = self._reports[place]
+        if report.ballot == self.ballot and place not in self._arrived:
+            accepted = report.accepted
+            if accepted is not None and accepted.ballot == self.ballot:
+                self._arrived[place] = accepted.after
+            else:
+                self._arrived[place] = None if accepted is None else accepted.key
+
+    def _accept(self) -> None:
+        """Accept what is proposed, once we hold it all: what we miss may be nowhere."""
+        if self.me not in self.electors or self.proposal is None or not self.held.issuperset(self.proposal):
+            return
+        if self.accepted != Acceptance(self.ballot, self.proposal):
+            before = None if self.accepted is None else self.accepted.key
+            accepted = Acceptance(self.ballot, self.proposal, before)
+            self.accepted = replace(accepted, signed=self.sign(accepted))
+
+    def _see(self, member: int, ballot: int) -> None:
+        """An elector has come to ``ballot``; follow most of the others, of whom one at least is honest."""
+        if member not in self.electors:
+            return
+        self._ballots[member] = max(min(ballot, self.last_ballot), self._ballots.get(member, 0))
+        others = sorted((self._ballots.get(place, 0) for place in self.electors - {self.me}), reverse=True)
+        if others and others[len(others) // 2] > self.ballot:
+            self._go_to(others[len(others) // 2])
 
     def _decide(self, places: Collection[int]) -> bool:
         """Whether these are more than half of those who decide."""
@@ -244,22 +259,6 @@ class Agreement:
         return self.order[ballot % len(self.order)]
 
     def _go_to(self, ballot: int) -> None:
-        self.ballot = ballot
-        self._reports, self._proposal = {}, None
-
-
-def suffices(choice: Collection[int], electors: frozenset[int]) -> bool:
-    """Whether at least half of the electors' contributions are on a list: of many, never only one."""
-    return 2 * len(electors.intersection(choice)) >= len(electors)
-
-
-def _later(before: Report | None, report: Report) -> Report:
-    """Of two reports of one member in one ballot, what both say: messages may overtake one another."""
-    if before is None:
-        return report
-    accepted = [each for each in (before.accepted, report.accepted) if each is not None]
-    return replace(
-        report,
-        held=before.held | report.held,
-        accepted=max(accepted, key=lambda each: each.ballot, default=None),
-    )
+        self.ballot, self.proposal, self._arrived = ballot, None, {}
+        for place in self._reports:
+            self._receive(place)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 from hivemind.averaging.allreduce import AllreduceException
@@ -24,33 +22,18 @@ from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.averaging.streams import expect, then_set, timely
-from dupt_swarm.network.p2p.bandwidth import Bandwidth, paced
+from dupt_swarm.network.averaging.tally import Tally
+from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, Bandwidth, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
-from dupt_swarm.replica.aggregation import screen_part
+from dupt_swarm.replica.aggregation import norm_of, screen_part
 
+# A part that takes so much longer than a sender may be silent waits for one who does not read what we return.
+# The others would take us for silent after twice that.
+STALL_RATIO = 1.25
 # What follows the last average of a share; hivemind has no code of its own for it.
 RECEIPT = averaging_pb2.ACCEPTED
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Tally:
-    """What one all-reduce did, as this peer saw it.
-
-    Attributes:
-        weights: tokens × values of every averaged part received, for the mean of the tokens.
-        values: how many averaged values were received.
-        receipts: by reducer, of each share that arrived whole.
-        lost_reducers: peers whose share did not, or not as they have signed.
-        rejected: contributions left out here, by reason.
-    """
-
-    weights: list[float] = field(default_factory=list)
-    values: int = 0
-    receipts: dict[str, Receipt] = field(default_factory=dict)
-    lost_reducers: list[str] = field(default_factory=list)
-    rejected: Counter[str] = field(default_factory=Counter)
 
 
 class ScreeningRunner(OpenRunner):
@@ -78,40 +61,47 @@ class ScreeningRunner(OpenRunner):
         self._subject = Subject(manifest.swarm_id, self.group_id.hex(), offer.round, offer.state)
         self._key, self._signing = key, asyncio.Lock()
         self._signed: Receipt | None = None
-        self.tally = Tally()
         self._weight_limit = manifest.weight_limit(offer.round)
+        self._norm_ratio = manifest.limits.max_norm_ratio
+        self._patience = ROUND_RATIO * manifest.rounds.allreduce_seconds
         parts = Parts(offer.contribution, numel, self.peer_fractions, manifest.encoding)
         self.tensor_part_container = self._parts = parts
+        shares = {str(peer_id): parts.of(index) for index, peer_id in enumerate(self.ordered_peer_ids)}
+        numbers = {peer_id: [part.number for part in share] for peer_id, share in shares.items() if share}
+        self.tally = Tally(str(self.peer_id), numbers)
         self.parts_for_local_averaging = parts.of(self.ordered_peer_ids.index(self.peer_id))
         self.tensor_part_reducer = PartReducer(
             len(self.parts_for_local_averaging),
             len(self.sender_peer_ids),
             parts.average_codec,
-            manifest.limits.max_norm_ratio,
+            self._norm_ratio,
         )
 
     @property
-    def complete(self) -> bool:
-        """Whether every part of the average arrived; known once the run has ended."""
-        return not self.tally.lost_reducers
+    def implausible(self) -> tuple[str, ...]:
+        """Ids of the other reducers whose averages cannot be what they say, once all have arrived."""
+        return self.tally.implausible(self.weight, self._weight_limit, self._norm_ratio)
 
-    @property
-    def tokens(self) -> int:
-        """Tokens in the average: the mean over the values received, equal on all peers that got all."""
-        return round(math.fsum(self.tally.weights) / max(self.tally.values, 1))
+    def conclude(self) -> Counter[str]:
+        """The run has ended: note who never came or was not done, and log which contributions were left out.
 
-    @property
-    def rejected(self) -> Counter[str]:
-        """Contributions that this peer left out, by reason."""
-        return self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
-
-    def log_rejected(self) -> None:
-        """Log which contributions this peer left out."""
-        if self.rejected:
-            logger.warning("contributions left out of the average: %s", dict(self.rejected))
+        Returns:
+            How many were, by reason.
+        """
+        never_came = self.banned_senders - self.active_senders
+        self.tally.late_senders |= set(map(str, never_came))
+        awaited = self.tensor_part_reducer.awaited(self.sender_timeout)
+        self.tally.awaited_senders = {str(self.sender_peer_ids[sender]) for sender in awaited}
+        rejected = self.tally.rejected + Counter(norm=self.tensor_part_reducer.rejected_norms)
+        if rejected:
+            logger.warning("contributions left out of the average: %s", dict(rejected))
+        return rejected
 
     async def exchange_with(self, peer_id: PeerID) -> None:
-        """Send a peer its share of our contribution, and take the averages that it returns and signs for."""
+        """Send a peer its share of our contribution, and take the averages that it returns and signs for.
+
+        What cannot be one raises `ValueError`, whatever else fails another error.
+        """
         parts = self._parts.of(self.ordered_peer_ids.index(peer_id))
         try:
             await (self._average_own(parts) if peer_id == self.peer_id else self._exchange(peer_id, parts))
@@ -119,17 +109,37 @@ class ScreeningRunner(OpenRunner):
             # A peer may vanish once it has returned all of its share: the average is complete without it.
             if str(peer_id) not in self.tally.receipts:
                 logger.warning("%s did not return its share: %s", peer_id, repr(error))
-                self.tally.lost_reducers.append(str(peer_id))
+                self.tally.lost_reducers.add(str(peer_id))
+                if isinstance(error, ValueError) and peer_id != self.peer_id:
+                    self.tally.bad_reducers.add(str(peer_id))
                 self._parts.register_processed_parts(len(parts))
             raise
 
     async def _average_own(self, parts: Sequence[Part]) -> None:
-        sender = self.sender_peer_ids.index(self.peer_id)
-        for number, part in enumerate(parts):
-            values = await asyncio.to_thread(self._screen, number, part.data, self.weight)
-            averaged = await self.tensor_part_reducer.average(sender, number, values, self.weight)
-            await self._take(part, averaged.data, averaged.weight)
+        sender, leaving = self.sender_peer_ids.index(self.peer_id), asyncio.create_task(self._leave_late())
+        try:
+            for number, part in enumerate(parts):
+                values = await asyncio.to_thread(self._screen, number, part.data, self.weight)
+                averaged = await self.tensor_part_reducer.average(sender, number, values, self.weight)
+                await self._take(part, averaged.data, averaged.weight)
+        finally:
+            leaving.cancel()
         self._complete(parts, await self._sign())
+
+    async def _leave_late(self) -> None:
+        """Go on without those who send each part just in time, or do not read what we return.
+
+        Until cancelled.
+        """
+        while True:
+            await asyncio.sleep(self.sender_timeout / 8)
+            for sender in self.tensor_part_reducer.late(self._patience, STALL_RATIO * self.sender_timeout):
+                sender_id = self.sender_peer_ids[sender]
+                if sender_id == self.peer_id:
+                    continue
+                logger.warning("%s was left out: the others have waited for too long", sender_id)
+                self.tally.late_senders.add(str(sender_id))
+                await self.ban(sender_id)
 
     async def _exchange(self, peer_id: PeerID, parts: Sequence[Part]) -> None:
         """Send ``peer_id`` its share of our contribution, and take the averages of that share, in order.
@@ -182,7 +192,9 @@ class ScreeningRunner(OpenRunner):
         limit = self._weight_limit * len(self.sender_peer_ids)
         reason = screen_part(values, weight, limit)
         if reason:
-            raise AllreduceException(f"a reducer returned an average with a bad {reason}")
+            raise ValueError(f"a reducer returned an average with a bad {reason}")
+        own = norm_of(self._parts.contribution_codec.decode(part.data, part.numel))
+        self.tally.squares[part.number] = own**2, norm_of(values) ** 2
         part.encoded[:] = data
         self._give(part.number, values)
 
@@ -223,6 +235,8 @@ class ScreeningRunner(OpenRunner):
                         receipt = runtime_pb2.Tensor(buffer=(await self._sign()).data)
                         yield averaging_pb2.AveragingData(code=RECEIPT, tensor_part=receipt)
         except Exception as error:
+            if isinstance(error, TimeoutError):
+                self.tally.late_senders.add(str(sender_id))
             logger.warning("%s was left out: %s", sender_id, repr(error))
             yield averaging_pb2.AveragingData(code=averaging_pb2.INTERNAL_ERROR)
         finally:

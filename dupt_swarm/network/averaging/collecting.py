@@ -84,9 +84,12 @@ class Collection:
         if agreement.decision is not None:
             wanted &= set(agreement.decision.choice)
 
-        def key(place: int) -> tuple[bool, int, int, float]:
-            stranger = place not in agreement.electors
-            return stranger, self._failures[place], len(agreement.holders[place]), random.random()
+        def key(place: int) -> tuple[bool, int, bool, int, float]:
+            stranger, proposed = place not in agreement.electors, place in (agreement.proposal or ())
+            return (
+                *(stranger, self._failures[place], not proposed),
+                *(len(agreement.holders[place]), random.random()),
+            )
 
         return min(wanted, key=key, default=None)
 

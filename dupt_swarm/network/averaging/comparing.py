@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -43,6 +43,15 @@ class ReceiptsMessage(_Message):
     receipts: Annotated[list[Signed], Field(max_length=RECEIPTS_MAX)]
 
 
+async def ask_some(
+    roll: Roll, others: Container[str], ask: Callable[[str], Awaitable[list[Proof]]]
+) -> list[Proof]:
+    """What a few of ``others``, members of the group of ``roll``, prove: one proof against each offender."""
+    asked = [each.maker for each in roll.drawn if each.callable and each.maker in others][:ASKED_MAX]
+    found = await asyncio.gather(*map(ask, asked))
+    return list({proof.offender: proof for proofs in found for proof in proofs}.values())
+
+
 @dataclass(frozen=True)
 class _Kept:
     members: frozenset[str]
@@ -73,9 +82,7 @@ class Comparing(ServicerBase):  # type: ignore[misc]
             One proof against each reducer that has signed two receipts. Whoever is silent, or tells nonsense,
             is left out.
         """
-        asked = [each.maker for each in roll.drawn if each.callable and each.maker in others][:ASKED_MAX]
-        found = await asyncio.gather(*(self._ask(peer, roll.id) for peer in asked))
-        return list({proof.offender: proof for proofs in found for proof in proofs}.values())
+        return await ask_some(roll, others, lambda peer: self._ask(peer, roll.id))
 
     async def rpc_receipts(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """Those that a member of one of our groups has not."""

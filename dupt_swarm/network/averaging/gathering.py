@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from dupt_swarm.manifest.tables import Rounds
+from dupt_swarm.network.averaging.clock import loop_time
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.electorate import Electorate
@@ -95,7 +96,7 @@ class Gathering:
                 self.consider()
         finally:
             arrival.waiting -= 1
-            arrival.heard = _now()
+            arrival.heard = loop_time()
         return self.roll if self.roll is not None and statement in self.roll.statements else None
 
     def leave(self, peer_id: str) -> None:
@@ -110,20 +111,20 @@ class Gathering:
         all_here = self.awaited is not None and arrived.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
-        if not (all_here or _now() >= self._due()) or self._is_under_way():
+        if not (all_here or loop_time() >= self._due()) or self._is_under_way():
             return
         known, electorate = self._expected, self._electorate()
         here.sort(key=lambda each: (each.maker not in electorate.voters, each.maker not in known))
         members = [each.maker for each in here[:MEMBERS_MAX]]
         if not electorate.is_quorum(members, members):
             return  # they could end nothing
-        self.roll, self._called_at = self._call(here[:MEMBERS_MAX]), _now()
+        self.roll, self._called_at = self._call(here[:MEMBERS_MAX]), loop_time()
         self._arrivals, self.awaited = {}, None
         called, self._called = self._called, asyncio.Event()
         called.set()
 
     def _arrive(self, statement: Statement) -> _Arrival:
-        now = _now()
+        now = loop_time()
         self._arrivals = {
             peer: each
             for peer, each in self._arrivals.items()
@@ -141,7 +142,7 @@ class Gathering:
     @property
     def _here(self) -> dict[str, _Arrival]:
         """Those who ask."""
-        now = _now()
+        now = loop_time()
         return {peer: each for peer, each in self._arrivals.items() if each.is_here(now)}
 
     @property
@@ -167,15 +168,11 @@ class Gathering:
     def _until_answer(self) -> float:
         """Seconds."""
         patience = min(ANSWER_SECONDS, self._rounds.matchmaking_seconds / 6)
-        left = self._due() - _now()
+        left = self._due() - loop_time()
         return left if 0 < left < patience else patience
 
     def _is_under_way(self) -> bool:
         """Whether those on the last roll are ending the round: none of them has come again."""
-        if self.roll is None or _now() - self._called_at > self._rounds.allreduce_seconds:
+        if self.roll is None or loop_time() - self._called_at > self._rounds.allreduce_seconds:
             return False
         return self._here.keys().isdisjoint(self.roll.members)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""What a member signs of an attempt to end a round, a vote or a receipt; two that differ are proof."""
+"""What a member signs of an attempt to end a round: two that differ are proof."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Content(BaseModel):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is voted on: one attempt to end one round.
+    """What is signed for: one attempt to end one round.
 
     Attributes:
         swarm_id: of the swarm.
-        roll: id of the roll; empty: the voter was alone.
+        roll: id of the roll, and what of its group more; empty: the voter was alone.
         round: rounds completed before.
         before: digest of the state that it begins with.
     """

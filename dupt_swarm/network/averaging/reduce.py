@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from hivemind.p2p import PeerID
 
@@ -54,21 +54,34 @@ class Reduce:
         """See `RoundExchange`."""
         rounds, mates = self._manifest.rounds, roll.mates_of(self._me)
         runner = self._runner(roll, offer)
-        with self._reducers.reducing(runner):
+        tally, encoded = runner.tally, None
+        with self._reducers.reducing(runner), suppress(TimeoutError):
             try:
                 async with asyncio.timeout(rounds.allreduce_seconds), aclosing(runner.run()) as averages:
                     [encoded] = [average async for average in averages]
-            except TimeoutError:
-                return Average(roll.tokens, mates, reason="timeout")
             finally:
-                runner.log_rejected()
-                self.rejected += runner.rejected
-                self._comparing.keep(roll, runner.tally.receipts)
-        if not runner.complete:
-            lost = tuple(runner.tally.lost_reducers)
-            return Average(roll.tokens, mates, reason="peer_lost", lost=lost)
-        evidence = await self._evidence(encoded, runner.tokens, offer, tuple(roll.members))
-        return Average(runner.tokens, mates, contributors=tuple(roll.members), roll=roll, evidence=evidence)
+                self.rejected += runner.conclude()
+                self._comparing.keep(roll, tally.receipts)
+        if encoded is None or tally.lost_reducers:
+            reason, broke = ("timeout", tally.silent) if encoded is None else ("peer_lost", tally.failed)
+            return Average(
+                roll.tokens,
+                mates,
+                reason,
+                lost=tuple(sorted(tally.late_senders | broke)),
+                broke=tuple(sorted(broke)),
+                implausible=tuple(sorted(tally.bad_reducers)),
+            )
+        evidence = await self._evidence(encoded, tally.tokens, offer, tuple(roll.members))
+        return Average(
+            tally.tokens,
+            mates,
+            lost=tuple(sorted(tally.late_senders)),
+            contributors=tuple(roll.members),
+            implausible=runner.implausible,
+            roll=roll,
+            evidence=evidence,
+        )
 
     async def compare(self, roll: Roll, others: Collection[str]) -> Sequence[Proof]:
         """See `RoundExchange`."""

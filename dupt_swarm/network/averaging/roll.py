@@ -64,10 +64,20 @@ class Roll:
         return tuple(peer for peer in self.members if peer != me)
 
     @cached_property
+    def lot(self) -> str:
+        """What draws in the group are made with: of it the coordinator has chosen only whom it names.
+
+        Its own statement and its signature it could make anew until it is drawn first. (With somebody else's
+        help it still can: two who lie choose the order.)
+        """
+        others = " ".join(each.id for each in self.statements if each.maker != self.coordinator)
+        return hashlib.sha256(others.encode()).hexdigest()
+
+    @cached_property
     def drawn(self) -> list[Statement]:
         """Those of the members, in an order that nobody chooses, another one on each roll."""
         by_maker = {each.maker: each for each in self.statements}
-        return [by_maker[maker] for maker in drawn(by_maker, self.id)]
+        return [by_maker[maker] for maker in drawn(by_maker, self.lot)]
 
     @property
     def tokens(self) -> int:

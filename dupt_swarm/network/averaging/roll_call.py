@@ -18,6 +18,7 @@ from hivemind.p2p import P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.clock import loop_time
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.search import Search
@@ -177,7 +178,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
     async def _ask(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
-        asked, waited = _now(), search.waited_for(coordinator)
+        asked, waited = loop_time(), search.waited_for(coordinator)
         try:
             async with asyncio.timeout(self._silence):
                 roll = await self._call(coordinator, statement)
@@ -193,7 +194,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             # It may fail in any way that libp2p knows.
             logger.info("%s cannot be asked for the roll: %r", coordinator, error)
             search.failed(coordinator, FAILURES_MAX if coordinator in self._companions.mates else 1)
-        await asyncio.sleep(asked + RETRY_SECONDS - _now())
+        await asyncio.sleep(asked + RETRY_SECONDS - loop_time())
         return None
 
     async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
@@ -255,7 +256,3 @@ def _check_roll(roll: Roll, coordinator: str, mine: Statement) -> None:
 
 def _state_of(statement: Statement) -> State:
     return statement.claim.round, statement.claim.state
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

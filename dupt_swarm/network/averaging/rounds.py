@@ -115,11 +115,18 @@ class Rounds:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
-    def _note_attendance(self, expected: set[str], outcome: Average) -> None:
-        """Of a round that failed it is not known who brought what, but for those who brought nothing."""
-        lost, mates = set(outcome.lost), set(outcome.mates)
-        came = set[str]() if outcome.reason else mates - lost
-        self._member.attendance.ended((expected - mates) | lost | came, came)
+    def _note_attendance(self, expected: set[str], average: Average, *, failed: bool) -> None:
+        """Of an exchange that failed it is not known who brought what, but for those who brought nothing.
+
+        Where the others have voted for it all the same, its reducers are honest.
+        """
+        lost, mates = set(average.lost), set(average.mates)
+        came = set[str]() if average.reason else mates - lost
+        # If it failed for most of them, it is rather us.
+        broke = average.broke if 2 * len(average.broke) <= len(mates) + 1 else ()
+        self._member.attendance.ended((expected - mates) | lost | came, came, broke)
+        if failed:
+            self._member.attendance.exclude(average.implausible)
 
     async def _end(
         self,
@@ -130,9 +137,18 @@ class Rounds:
     ) -> tuple[Average, ReplicaState | None]:
         following = self._store.following()
         offer = self._offer(contribution, tokens, _unless_gone(following))
-        outcome, state = await self._average(offer, companions), None
-        if not outcome.reason:
-            outcome, state = await self._finish(offer, outcome, following, accepts)
+        expected = tuple(self._member.expected(companions))
+        average, state = await self._averager.average(offer, expected), None
+        # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
+        absent = set(expected).difference(average.mates) if average.mates else set()
+        self._member.suspect((*average.lost, *absent))
+        outcome = average  # unless what follows fails
+        try:
+            if not average.reason:
+                outcome, state = await self._finish(offer, average, following, accepts)
+        finally:
+            if average.mates or average.reason == "no_group":
+                self._note_attendance(set(expected), average, failed=state is None)
         self._member.note_attempt(
             found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
         )
@@ -149,8 +165,10 @@ class Rounds:
         try:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
-            return Average(reason="outer_overflow"), None
-        accepted = outcome.roll is None or await accepts(after)  # alone there is nobody who would do harm
+            reason = "rejected" if outcome.implausible else "outer_overflow"
+            return replace(outcome, reason=reason, evidence=None), None
+        # Alone there is nobody who would do harm.
+        accepted = outcome.roll is None or (not outcome.implausible and await accepts(after))
         result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
         if not result.votes:
             reason = "rejected" if result.rejected else "no_quorum"
@@ -176,16 +194,6 @@ class Rounds:
         state = self._store.current
         weight = max(1, int(min(tokens, self._manifest.weight_limit(state.round))))
         return Offer(contribution, weight, state.round, state.digest, state.voters, take)
-
-    async def _average(self, offer: Offer, companions: tuple[str, ...]) -> Average:
-        expected = tuple(self._member.expected(companions))
-        outcome = await self._averager.average(offer, expected)
-        if outcome.mates or outcome.reason == "no_group":
-            self._note_attendance(set(expected), outcome)
-        # A missing peer may be dead: the next rounds do not wait for it until it publishes a new record.
-        absent = set(expected).difference(outcome.mates) if outcome.mates else set()
-        self._member.suspect((*outcome.lost, *absent))
-        return outcome
 
 
 def _unless_gone(following: NextState) -> Take:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable
+
+from dupt_swarm.network.averaging.clock import loop_time
 
 
 class Search:
@@ -15,12 +16,12 @@ class Search:
         self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
         self._failures: Counter[str] = Counter()
         self._asked: dict[str, float] = {}
-        self._began = _now()
+        self._began = loop_time()
 
     @property
     def seconds(self) -> float:
         """How long it has taken."""
-        return _now() - self._began
+        return loop_time() - self._began
 
     @property
     def awaited(self) -> set[str]:
@@ -35,7 +36,7 @@ class Search:
 
     def waited_for(self, coordinator: str) -> float:
         """Seconds since this one was asked first."""
-        return _now() - self._asked.setdefault(coordinator, _now())
+        return loop_time() - self._asked.setdefault(coordinator, loop_time())
 
     def failed(self, coordinator: str, tolerated: int) -> None:
         """It could not be asked; so many times are too many."""
@@ -46,7 +47,3 @@ class Search:
     def give_up(self, coordinator: str) -> None:
         """It dies, stalls or lies."""
         self._unfit.add(coordinator)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

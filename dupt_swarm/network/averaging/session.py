@@ -8,14 +8,17 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest.tables import Rounds
-from dupt_swarm.network.averaging.agreement import Agreement, Decision, Report
+from dupt_swarm.network.averaging.agreement import Agreement
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.network.averaging.comparing import COMPARE_SECONDS
+from dupt_swarm.network.averaging.group import SharingGroup, contradictions
+from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.reports import Answer, Decision, Report
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 RETRY_SECONDS = 0.1  # at first, when there was no answer
@@ -33,18 +36,24 @@ class Session:
     Attributes:
         group: whose agreement it is.
         agreement: what has been said and heard.
-        signed: the list that was decided, as it was signed; empty before.
     """
 
     def __init__(self, group: SharingGroup, me: str, key: RSAPrivateKey, rounds: Rounds) -> None:
         """``me`` is the own peer id, ``key`` the own one; ``rounds`` has the time limits."""
         self.group = group
-        self.agreement = Agreement(len(group.members), group.members.index(me), group.order, group.electors)
-        self.signed = b""
-        self._key, self._silence = key, rounds.chunk_seconds
+        self.agreement = Agreement(
+            len(group.members),
+            group.members.index(me),
+            group.order,
+            group.electors,
+            sign=partial(group.sign, me, key),
+        )
+        self._silence = rounds.chunk_seconds
         self._time_up = time.monotonic() + COLLECTING_RATIO * rounds.allreduce_seconds
-        self._entered = time.monotonic()
+        self._ballot, self._entered = 0, time.monotonic()  # since when we are in it
+        self._met = math.inf  # since when its coordinator is, or those who come to us as such
         self._heard: dict[int, float] = {}
+        self._silent: set[int] = set()  # coordinators, until they are heard again
         self._patience = min(ANSWER_SECONDS, rounds.chunk_seconds / 3)
         self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
         self._reports: set[asyncio.Task[bool]] = set()
@@ -67,29 +76,31 @@ class Session:
         Raises:
             ValueError: it is no member, or its report is malformed.
         """
-        report = self._note(self.group.members.index(member), message)
+        place = self.group.members.index(member)
+        report = self._note(place, message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
-                while not self.agreement.is_news_to(report):
+                while not self.agreement.is_news_to(place, report):
                     await self._news.wait()
-        return AnswerMessage.of(self.agreement.answer(), as_text(self.signed))
+        return AnswerMessage.of(self.agreement.answer())
 
     async def decide(self, ask: Ask) -> Decision | None:
         """The list that counts; None: too many are gone. ``ask`` reports to a peer, and gives its answer."""
         retry, asking_around = RETRY_SECONDS, asyncio.create_task(asyncio.sleep(0))
-        asked_in, asked_at = 0, math.inf  # in the first ballot its coordinator is enough
+        asked_in, asked_at = 0, time.monotonic()
         try:
             while self.decision is None:
                 began, before = time.monotonic(), self.agreement.report()
                 coordinator = self.agreement.coordinator
                 answered = await self._confer(coordinator, before, ask)
-                if self.decision is None and self._is_lost(coordinator):
-                    logger.warning("no answer of the coordinator %s", self.group.members[coordinator])
-                    ballot = self.agreement.ballot
+                if self.decision is None and self.agreement.coordinator == coordinator and self._is_lost():
+                    logger.warning("no list of the coordinator %s", self.group.members[coordinator])
                     if not self.agreement.give_up():
                         return None
-                    self._moved_on(ballot)
-                if self.agreement.ballot != asked_in or time.monotonic() - asked_at > self._silence:
+                    self._look()
+                waited = time.monotonic() - asked_at
+                patience = self._silence if answered else self._patience
+                if self.agreement.ballot != asked_in or waited > patience:
                     asked_in, asked_at = self.agreement.ballot, time.monotonic()
                     asking_around.cancel()
                     asking_around = asyncio.create_task(self._ask_around(ask))
@@ -104,14 +115,21 @@ class Session:
             await asyncio.gather(asking_around, *self._reports, return_exceptions=True)
         return self.decision
 
+    async def compare(self, peer: str, ask: Ask) -> list[Proof]:
+        """What the list that ``peer`` knows proves, if it is another one than ours."""
+        answer = await self._answer_of(peer, ask, COMPARE_SECONDS)
+        if answer is None or answer.decision is None or self.decision is None:
+            return []
+        return contradictions(self.decision, answer.decision)
+
     def _note(self, place: int, message: ReportMessage) -> Report:
         """Take the report of another member."""
         report = message.report(len(self.group.members))
-        self._heard[place] = time.monotonic()
-        with contextlib.suppress(ValueError):  # who asks around may be in the ballot of somebody else
-            ballot = self.agreement.ballot
-            self.agreement.note(place, report)
-            self._moved_on(ballot)
+        if report.accepted is not None and place in self.group.electors:
+            self.group.check_acceptance(place, report.accepted)
+        self._hear_from(place)
+        self.agreement.note(place, report)
+        self._look()
         self._consider()
         return report
 
@@ -134,33 +152,33 @@ class Session:
 
     async def _report_to(self, place: int, ask: Ask) -> bool:
         """Tell one member where we stand, and hear what it answers; whether it did."""
-        report = self.agreement.report()
+        answer = await self._answer_of(self.group.members[place], ask, self._silence)
+        if answer is not None:
+            self._hear_from(place)
+            self.agreement.hear(place, answer)
+            self._look()
+        self._tell()
+        return answer is not None
+
+    async def _answer_of(self, peer: str, ask: Ask, seconds: float) -> Answer | None:
+        """What a member answers to our report within ``seconds``; None: nothing, or nonsense."""
         try:
-            async with asyncio.timeout(self._silence):
-                message = await ask(self.group.members[place], ReportMessage.of(self.group.group_id, report))
+            async with asyncio.timeout(seconds):
+                message = await ask(peer, ReportMessage.of(self.group.group_id, self.agreement.report()))
             answer = message.answer(len(self.group.members))
-            if message.decided:
-                signed = from_text(message.decided)
-                self.agreement.decision, self.signed = self.group.check_list(signed), signed
+            if answer.decision is not None:
+                self.group.check_decision(answer.decision)
         except Exception as error:
-            # A member may fail in any way that libp2p knows, or answer nonsense.
-            logger.debug("%s did not answer: %r", self.group.members[place], error)
-            return False
-        finally:
-            self._tell()
-        self._heard[place] = time.monotonic()
-        if self.group.order[report.ballot % len(self.group.order)] == place:
-            ballot = self.agreement.ballot
-            self.agreement.hear(answer)
-            self._moved_on(ballot)
-        else:
-            self.agreement.learn(answer.holders)
-        return True
+            # A member may fail in any way that libp2p knows.
+            logger.debug("%s did not answer: %r", peer, error)
+            return None
+        return answer
 
     async def _ask_around(self, ask: Ask) -> None:
         """Maybe somebody knows the decision: it may have been the last word of a coordinator that died.
 
-        Whoever knows has ended the round and reports no more, so in a later ballot nobody waits to be told.
+        Whoever knows has ended the round and reports no more, so nobody waits to be told. The others learn
+        that we are there, and in which ballot.
         """
         others = [place for place in self.group.order if place != self.agreement.me]
         await asyncio.gather(*(self._report_to(place, ask) for place in others))
@@ -168,36 +186,52 @@ class Session:
     def _consider(self) -> None:
         if self.decision is not None:
             return
-        now, before = time.monotonic(), (self.agreement.accepted, self.decision)
-        live = [
-            place for place in range(self.agreement.size) if now - self._last_heard(place) < self._silence
-        ]
-        self.agreement.consider({*live, self.agreement.me}, time_up=now > self._time_up)
-        if self.decision is not None:
-            self.signed = self.group.signed_list(self.decision).sign(self._key)
-        if (self.agreement.accepted, self.decision) != before:
+        now, before = time.monotonic(), (self.agreement.proposal, self.agreement.accepted)
+        live = {
+            place
+            for place in range(self.agreement.size)
+            if place not in self._silent and now - self._last_heard(place) < self._silence
+        }
+        self.agreement.consider(
+            {*live, self.agreement.me},
+            time_up=now > self._time_up,
+            overdue=now - self._entered > self._silence,
+        )
+        if self.decision is not None or (self.agreement.proposal, self.agreement.accepted) != before:
             self._tell()
 
-    def _is_lost(self, coordinator: int) -> bool:
-        """Whether to turn to another one: this one is silent, or decides nothing although it could."""
-        now = time.monotonic()
+    def _is_lost(self) -> bool:
+        """Whether to turn to another coordinator: this one is silent, or has decided nothing for long."""
+        now, coordinator = time.monotonic(), self.agreement.coordinator
         if coordinator != self.agreement.me and now - self._last_heard(coordinator) > self._silence:
+            self._silent.add(coordinator)
             return True
-        return now - max(self._entered, self._time_up) > 2 * self._silence
+        lately = {place for place, at in self._heard.items() if now - at < 2 * self._silence}
+        if self.agreement.is_deserted(lately):
+            return now - self._entered > 2 * self._silence
+        if self._met == math.inf:  # who is in an earlier ballot comes as soon as that is over
+            return now - max(self._entered, self._time_up) > 4 * self._silence
+        return now - max(self._met, self._time_up) > 2 * self._silence
 
     def _last_heard(self, place: int) -> float:
         return max(self._heard.get(place, 0.0), self._entered)
+
+    def _hear_from(self, place: int) -> None:
+        self._heard[place] = time.monotonic()
+        self._silent.discard(place)
 
     async def _change(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
 
-    def _moved_on(self, before: int) -> None:
-        """A new ballot has begun if it is not ``before`` any more: its clock starts, and members hear."""
-        if self.agreement.ballot != before:
-            self._entered = time.monotonic()
+    def _look(self) -> None:
+        """Whether a new ballot has begun: its clock starts, and members hear."""
+        if self.agreement.ballot != self._ballot:
+            self._ballot, self._entered, self._met = self.agreement.ballot, time.monotonic(), math.inf
             self._tell()
+        if self._met == math.inf and self.agreement.has_met:
+            self._met = time.monotonic()
 
     def _tell(self) -> None:
         """Wake all who wait for a change."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -19,6 +19,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.collecting import Collection
+from dupt_swarm.network.averaging.comparing import ask_some
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
@@ -52,6 +53,10 @@ class Agreements(ServicerBase):  # type: ignore[misc]
         self._sessions[session.group.group_id] = session
         for group_id in list(self._sessions)[:-SESSIONS_MAX]:
             del self._sessions[group_id]
+
+    def of(self, roll: Roll) -> Session | None:
+        """That of the group of ``roll``, while it is kept."""
+        return self._sessions.get(roll.id)
 
     async def rpc_agree(self, request: BytesValue, context: P2PContext) -> BytesValue:
         """The answer to a member's report; an error for anybody else."""
@@ -114,7 +119,8 @@ class Share:
 
     async def average(self, roll: Roll, offer: Offer) -> Average:
         """See `RoundExchange`."""
-        rounds, sharing = self._manifest.rounds, SharingGroup(roll, offer.voters)
+        rounds = self._manifest.rounds
+        sharing = SharingGroup(self._manifest.swarm_id, roll, offer.voters)
         session = Session(sharing, self._me, self._means.key, rounds)
         self._agreements.add(session)
         try:
@@ -129,10 +135,12 @@ class Share:
         except TimeoutError:
             return self._failed(sharing, session, "timeout")
 
-    async def compare(self, roll: Roll, others: Iterable[str]) -> Sequence[Proof]:
-        """See `RoundExchange`: contributions are signed by their makers, and everybody averages by itself."""
-        del roll, others
-        return ()
+    async def compare(self, roll: Roll, others: Container[str]) -> Sequence[Proof]:
+        """See `RoundExchange`: somebody has accepted two lists. (Else all would have computed the same.)"""
+        session = self._agreements.of(roll)
+        if session is None:
+            return ()
+        return await ask_some(roll, others, lambda peer: session.compare(peer, self._agreements.ask))
 
     @asynccontextmanager
     async def _collecting(self, session: Session) -> AsyncIterator[Collection]:

@@ -13,7 +13,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.network.members.identity import peer_id_of_key, public_key
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
-# 256 members' ids and digests; the longest is the list on which a group agreed.
+# 256 members' statements by their digests; the longest is a roll.
 SIGNED_BYTES_MAX = 24_000
 
 

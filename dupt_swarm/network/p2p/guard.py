@@ -120,7 +120,8 @@ class GuardedP2P(MeteredP2P):
                 self._count(info.peer_id, size=count)
 
             frames = FrameReader(reader, check)
-            with closing(writer), ExitStack() as admitted:
+            # Cancelled when the node ends, of which Python 3.11's streams would complain in the log.
+            with suppress(asyncio.CancelledError), closing(writer), ExitStack() as admitted:
                 try:
                     admitted.enter_context(self._admitted(info.peer_id, "stream", name))
                 except RefusedError as error:

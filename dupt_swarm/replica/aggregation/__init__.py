@@ -17,14 +17,22 @@ agreeing_mean   the mean of those that point where the honest majority goes
 from dupt_swarm.replica.aggregation.bounding import Bounded
 from dupt_swarm.replica.aggregation.probation import standings
 from dupt_swarm.replica.aggregation.rule import Rule, build_rule
-from dupt_swarm.replica.aggregation.screening import keep_norms, screen_norms, screen_part
+from dupt_swarm.replica.aggregation.screening import (
+    is_plausible,
+    keep_norms,
+    norm_of,
+    screen_norms,
+    screen_part,
+)
 from dupt_swarm.replica.aggregation.sums import sum_of_squares, weighted_mean
 
 __all__ = [
     "Bounded",
     "Rule",
     "build_rule",
+    "is_plausible",
     "keep_norms",
+    "norm_of",
     "screen_norms",
     "screen_part",
     "standings",

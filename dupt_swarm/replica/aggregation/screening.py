@@ -30,12 +30,39 @@ def screen_part(part: Tensor, weight: float, limit: float) -> str:
     return ""
 
 
-def screen_norms(parts: Sequence[Tensor], weights: Sequence[float], ratio: float) -> list[bool]:
-    """Which parts to keep: see `keep_norms`. One reducer decides for all, so no bit of a norm matters."""
-    return keep_norms([_norm(part) for part in parts], weights, ratio)
+def screen_norms(
+    parts: Sequence[Tensor], weights: Sequence[float], ratio: float, usual: float = math.inf
+) -> tuple[list[bool], float]:
+    """Which parts to keep: see `keep_norms`. One reducer decides for all, so no bit of a norm matters.
+
+    Returns:
+        That, and their median norm.
+    """
+    norms = [norm_of(part) for part in parts]
+    return keep_norms(norms, weights, ratio, usual), statistics.median(norms)
 
 
-def _norm(part: Tensor) -> float:
+def is_plausible(
+    average: float, own: float, weight: float, limit: float, ratio: float, known: float = 0.0
+) -> bool:
+    """Whether a mean of contributions that `keep_norms` has kept may have this norm, whoever computed it.
+
+    Those who have trained on more tokens than usual are kept with so much larger norms. For whoever has the
+    median norm and weight, or more norm or less weight, the bound holds: for most members, usually. Who has a
+    smaller norm sees it in means that it has computed itself.
+
+    Args:
+        average: norm of the mean.
+        own: norm of our contribution to it; with 0 there is nothing to compare with.
+        weight: our tokens.
+        limit: the largest weight allowed.
+        ratio: as for `keep_norms`.
+        known: norm of a mean that we have computed ourselves ÷ that of our contribution to it.
+    """
+    return not own or average <= ratio * own * max(limit / weight, known, 1.0)
+
+
+def norm_of(part: Tensor) -> float:
     """In fp32, and where squares may leave its range in fp64, which takes three times as long."""
     norm = float(torch.linalg.vector_norm(part))
     if not NORMS[0] < norm < NORMS[1]:
@@ -43,17 +70,19 @@ def _norm(part: Tensor) -> float:
     return norm
 
 
-def keep_norms(norms: Sequence[float], weights: Sequence[float], ratio: float) -> list[bool]:
+def keep_norms(
+    norms: Sequence[float], weights: Sequence[float], ratio: float, usual: float = math.inf
+) -> list[bool]:
     """What to keep of that which has these norms: at most ``ratio`` × the median norm.
 
     A peer that trained on more tokens than the median has moved further, so its norm may be larger in
     proportion. Two cannot outvote each other, so something is left out only among three or more.
-    Where most are zero (embedding rows that few texts use), the others count as sound.
+    Where most are zero (embedding rows that few texts use), the ``usual`` norm stands for the median.
     """
     if len(norms) < 3:
         return [True] * len(norms)
-    median, usual = statistics.median(norms), statistics.median(weights)
+    median, median_weight = statistics.median(norms) or usual, statistics.median(weights)
     return [
-        median == 0 or norm <= ratio * median * max(1.0, weight / usual)
+        norm <= ratio * median * max(1.0, weight / median_weight)
         for norm, weight in zip(norms, weights, strict=True)
     ]

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -12,10 +13,11 @@ from dupt_swarm.network.averaging.allreduce import RECEIPT, ScreeningRunner
 from dupt_swarm.network.averaging.comparing import Comparing
 from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX
 from dupt_swarm.network.averaging.receipt import Receipt
+from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
-from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.codec import PART_VALUES, build_codec
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import DIGEST, Averaging, Received, open_averaging, start_round
 from tests.support.contributions import encoded
@@ -341,6 +343,82 @@ def test_lost_peer_fails_the_round_for_all(stations, manifest, contributions, ru
     run(scenario())
 
 
+class SendsSlowly(ScreeningRunner):
+    """Each part just in time."""
+
+    async def parts_for(self, peer_index):
+        async for message in super().parts_for(peer_index):
+            await asyncio.sleep(0.8)
+            yield message
+
+
+class ReturnsSlowly(ScreeningRunner):
+    """Each average just in time."""
+
+    async def reduce_from(self, stream, sender):
+        async for message in super().reduce_from(stream, sender):
+            await asyncio.sleep(1.6)
+            yield message
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(SendsSlowly, ""), (ReturnsSlowly, "timeout")])
+def test_each_part_just_in_time(stations, make_manifest, runners, kind, reason) -> None:
+    """The others go on without whoever sends so, after half of their time, and name it; who returns so
+    fails the round, and is named as well."""
+    numel = 3 * 8 * PART_VALUES
+    contributions = [torch.full((numel,), value) for value in (1.0, 2.0, 6.0)]
+    manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 1, "allreduce_seconds": 8})
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers, numel)
+            slow = averagers[2]
+            runners[str(slow.peer_id)] = kind
+            one, two, _ = await average_as_group(averagers, contributions, [1] * 3)
+            assert (one.reason, two.reason) == (reason, reason)
+            assert one.lost == two.lost == (slow.peer_id,)
+            assert one.broke == two.broke == ((slow.peer_id,) if reason else ())
+            if not reason:
+                assert same_bits(one, two)
+                assert one.values is not None
+                assert one.values.unique().tolist() == [1.5, 3.0]  # what had come by then counts
+
+    run(scenario())
+
+
+class DoesNotRead(ScreeningRunner):
+    """Sends everything to the first of the others, and takes one of its averages."""
+
+    async def _exchange(self, peer_id, parts):
+        if peer_id == min(set(self.ordered_peer_ids) - {self.peer_id}):
+            outgoing = self.parts_for(self.ordered_peer_ids.index(peer_id))
+            async with aclosing(await self.stub_of(peer_id).rpc_aggregate_part(outgoing)) as unread:
+                await anext(unread)
+                await asyncio.Event().wait()
+        await super()._exchange(peer_id, parts)
+
+
+def test_averages_that_nobody_takes(stations, make_manifest, runners) -> None:
+    """Whoever cannot return them to one member is not taken for silent by the others: it goes on in time."""
+    numel = 4 * 16 * PART_VALUES  # more than buffers hold
+    manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 1, "allreduce_seconds": 20})
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as peers:
+            averagers = await open_averagers(manifest, peers, numel)
+            evil = averagers[3]
+            runners[evil.peer_id] = DoesNotRead
+            *honest, other = start_group(averagers, [torch.ones(numel)] * 4, [1] * 4)
+            results = await asyncio.gather(*honest)
+            assert [each.reason for each in results] == [""] * 3
+            assert sorted(each.lost for each in results) == [(), (), (evil.peer_id,)]
+            assert same_bits(results[0], results[1])
+            other.cancel()
+            await asyncio.wait([other])
+
+    run(scenario())
+
+
 class NeverEnds(ScreeningRunner):
     """Returns all averages of its share, and then leaves the stream open without a word."""
 
@@ -468,10 +546,13 @@ KINDS = [
 ]
 
 
+SILENT = (ReturnsAnError, EndsWithoutReceipt)
+
+
 @pytest.mark.parametrize("kinds", [KINDS[:4], KINDS[4:7], KINDS[7:]], ids=["junk", "unsigned", "signed"])
 def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners, kinds) -> None:
     """A peer that returns an unusable average, or does not sign it, is taken for lost: nobody goes on
-    with a part of a result."""
+    with a part of a result. Whoever is honest may be silent, but returns nothing of that kind."""
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
@@ -481,7 +562,9 @@ def test_bad_reducers_fail_the_round(stations, manifest, contributions, runners,
                 runners[str(evil.peer_id)] = kind
                 one, two, _ = await average_as_group(averagers, contributions, [1, 2, 3])
                 assert [(each.values, each.reason) for each in (one, two)] == [(None, "peer_lost")] * 2, kind
-                assert one.lost == two.lost == (str(evil.peer_id),), kind
+                assert one.lost == two.lost == (evil.peer_id,), kind
+                named = () if kind in SILENT else (evil.peer_id,)
+                assert one.implausible == two.implausible == named, kind
 
     run(scenario())
 
@@ -497,6 +580,41 @@ def test_reducer_that_returns_too_much(stations, manifest, contributions, runner
             for result in results:
                 assert_is_mean(result, contributions, [1, 2, 3])
             assert same_bits(results[0], results[1])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("returned", "named"), [(1e-3, False), (1.0, True), (1e37, True)])
+def test_a_reducer_that_invents_an_average(
+    stations, manifest, contributions, runners, returned, named
+) -> None:
+    """What is too large for a mean of contributions like ours is known to each member, and whose share it is.
+
+    Whose own contribution is far smaller than the others' expects that.
+    """
+    weights = [20_000, 20_000, 20_000]
+    contributions = [*contributions[:2], contributions[2] / 500]
+
+    class InventingReducer(PartReducer):
+        def _compute(self, received):
+            values, weights = zip(*received, strict=True)
+            averaged = Averaged(self._codec.encode(torch.full_like(values[0], returned)), sum(weights))
+            self.returned.add(averaged.data, averaged.weight)
+            return averaged, 0
+
+    class Invents(ScreeningRunner):
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
+            self.tensor_part_reducer.__class__ = InventingReducer
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            runners[averagers[1].peer_id] = Invents
+            averages = await average_as_group(averagers, contributions, weights)
+            expected = (averagers[1].peer_id,) if named else ()
+            assert [each.reason for each in averages] == [""] * 3
+            assert [each.implausible for each in averages] == [expected, (), expected]
 
     run(scenario())
 

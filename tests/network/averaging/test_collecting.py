@@ -57,7 +57,7 @@ def test_newcomers_that_bring_nothing(make_manifest: Any) -> None:
         for claim, blob in zip(claims, made, strict=True)
     ]
     roll = Roll.call(voters[0], keys[voters[0]], statements)
-    group = SharingGroup(roll, Voters(dict.fromkeys(voters, (4, 3))))
+    group = SharingGroup(SWARM, roll, Voters(dict.fromkeys(voters, (4, 3))))
     shelf = RoundShelf()
     shelf.begin(made[peers.index(voters[0])])
     donors = Donors({blob.digest: blob for blob in made}, silent)

@@ -11,8 +11,9 @@ import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import offences
+from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.offences import Offences, name_of
-from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.pledge import Pledge, Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.votes import Vote
@@ -64,6 +65,12 @@ def receipts_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Recei
     return Receipt.sign(subject, ONE, peer, key), Receipt.sign(subject, OTHER, peer, key)
 
 
+def acceptances_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Accepting, Accepting]:
+    """A peer's acceptances of two lists."""
+    peer, key = list(keys.items())[place]
+    return Accepting.sign(subject, ONE, peer, key), Accepting.sign(subject, OTHER, peer, key)
+
+
 def proofs_of(keys) -> list[Proof]:
     """One against each of the peers, of both kinds."""
     places = range(len(keys))
@@ -73,17 +80,10 @@ def proofs_of(keys) -> list[Proof]:
     ]
 
 
-def test_two_votes_are_proof(keys) -> None:
-    """Whoever reads it knows who has signed both."""
-    proof = Proof.of(*votes_of(keys))
-    assert Proof.read(proof.data, SWARM) == proof
-    assert proof.offender == next(iter(keys))
-    assert len(proof.data) < PROOF_BYTES_MAX
-
-
-def test_two_receipts_are_proof(keys) -> None:
-    """Likewise, of a reducer that has returned two averages of one share."""
-    proof = Proof.of(*receipts_of(keys))
+@pytest.mark.parametrize("make", [votes_of, receipts_of, acceptances_of])
+def test_two_that_differ_are_proof(keys, make: Callable[..., Any]) -> None:
+    """Whoever reads it knows who has signed both: votes for two states, or receipts, or acceptances."""
+    proof = Proof.of(*make(keys))
     assert Proof.read(proof.data, SWARM) == proof
     assert proof.offender == next(iter(keys))
     assert len(proof.data) < PROOF_BYTES_MAX
@@ -94,7 +94,9 @@ def pack(*fields: object) -> bytes:
     return bytes(msgpack.packb(fields))
 
 
-@pytest.mark.parametrize(("kind", "make"), [("vote", votes_of), ("receipt", receipts_of)])
+@pytest.mark.parametrize(
+    ("kind", "make"), [("vote", votes_of), ("receipt", receipts_of), ("acceptance", acceptances_of)]
+)
 def test_what_is_no_proof(keys, kind: str, make: Callable[..., Any]) -> None:
     """Forged, cut, of another swarm, of two rolls or signers, of one who was alone, or too long: none."""
     for reason, data in not_proofs(keys, kind, make):
@@ -106,7 +108,7 @@ def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str,
     """What is none, and why."""
     one, other = make(keys)
     _, strangers = make(keys, 1)
-    said = b"after" if kind == "vote" else b"share"
+    said = {"vote": b"after", "receipt": b"share", "acceptance": b"list"}[kind]
     yield "signature is wrong", pack(kind, one.data, other.data[:-1] + bytes([other.data[-1] ^ 1]))
     yield "signature is wrong", pack(kind, one.data.replace(b'"%s":"1' % said, b'"%s":"3' % said), other.data)
     yield "another swarm", pack(kind, *data_of(make(keys, 0, replace(SUBJECT, swarm_id="other-0"))))
@@ -117,14 +119,14 @@ def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str,
         yield "do not contradict", pack(kind, one.data, make(keys, 0, replace(SUBJECT, **change))[1].data)
     yield "too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX))
     yield f"a {kind} is too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX - 2000))
-    yield "of another kind", pack({"vote": "receipt", "receipt": "vote"}[kind], one.data, other.data)
+    yield "of another kind", pack("vote" if kind != "vote" else "receipt", one.data, other.data)
     yield "unknown kind", pack("statement", one.data, other.data)
     for fields in ([kind, one.data], [kind, *[one.data] * 3], [kind, one.data, None], [one.data, other.data]):
         yield "malformed", pack(*fields)
     yield "malformed", pack(kind.encode(), one.data, other.data)
 
 
-def data_of(both: Iterable[Vote | Receipt]) -> list[bytes]:
+def data_of(both: Iterable[Pledge]) -> list[bytes]:
     """As they were signed."""
     return [each.data for each in both]
 

@@ -169,6 +169,56 @@ def test_norm_outlier_is_left_out() -> None:
     asyncio.run(scenario())
 
 
+def test_outlier_among_zeros_is_left_out() -> None:
+    """Where most bring zeros, a part counts if it is not far above what parts usually were until then."""
+
+    async def scenario() -> None:
+        reducer, means = reducer_of(parts=4), []
+        for number, parts in enumerate([(0.0, 0.0, 9.0), (2.0, 2.0, 2.0), (0.0, 0.0, 9.0), (0.0, 0.0, 1e37)]):
+            given = [reducer.average(sender, number, of(each), 1.0) for sender, each in enumerate(parts)]
+            means.append(values_of((await asyncio.gather(*given))[0].data)[0])
+        assert means == [0.0, 2.0, 3.0, 0.0]
+        assert reducer.rejected_norms == 2
+
+    asyncio.run(scenario())
+
+
+def test_who_is_late() -> None:
+    """Whoever most wait for is known, and how long they have waited in all parts; of two, neither is most."""
+
+    async def give(reducer: PartReducer, part: int, *senders: int) -> None:
+        for sender in senders:
+            tasks.append(asyncio.create_task(reducer.average(sender, part, of(1.0), 1.0)))
+        await settle()
+
+    async def scenario() -> None:
+        reducer, clock = reducer_of(parts=3), asyncio.get_running_loop().time
+        await give(reducer, 0, 0)
+        assert (reducer.late(-1.0, 9.0), reducer.lacking) == ([], [])
+        await give(reducer, 0, 1)
+        assert (reducer.late(-1.0, 9.0), reducer.late(9.0, 9.0)) == ([2], [])
+        assert (reducer.lacking, reducer.awaited(9.0)) == ([2], [])
+        started = clock()
+        await asyncio.sleep(0.2)
+        assert (reducer.late(9.0, 0.15), reducer.awaited(0.15)) == ([2], [2])
+        await give(reducer, 0, 2)
+        waited = clock() - started
+        await asyncio.gather(*tasks)
+        assert (reducer.late(-1.0, -1.0), reducer.lacking) == ([], [])
+        await give(reducer, 1, 0, 1)
+        assert (reducer.late(0.15, 9.0), reducer.late(waited + 5.0, 0.15)) == ([2], [])
+        reducer.on_sender_failed(2)
+        await asyncio.gather(*tasks)
+        assert (reducer.late(-1.0, -1.0), reducer.lacking) == ([], [])
+        await give(reducer, 2, 0)  # two are left
+        assert (reducer.late(-1.0, -1.0), reducer.lacking, reducer.awaited(-1.0)) == ([], [1], [1])
+        reducer.finalize()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    tasks: list[asyncio.Task[object]] = []
+    asyncio.run(scenario())
+
+
 def test_failure_to_encode_reaches_all() -> None:
     """When an average cannot be made, all who wait are told instead of waiting for ever."""
 

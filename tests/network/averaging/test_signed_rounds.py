@@ -2,17 +2,20 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.agreement import Acceptance, Answer, Decision, Report
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage, SignedList
+from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
-from dupt_swarm.network.averaging.group import SharingGroup
+from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.reports import Acceptance, Answer, Decision, Places, Report
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
@@ -59,8 +62,19 @@ def entry_of(group: SharingGroup, votes: Sequence[Vote], **changes: Any) -> LogE
     return LogEntry(**fields | changes)
 
 
-def signed(group: SharingGroup, keys: dict[str, RSAPrivateKey], decision: Decision) -> bytes:
-    return group.signed_list(decision).sign(keys[group.coordinator_of(decision.ballot)])
+def signed(
+    group: SharingGroup,
+    keys: dict[str, RSAPrivateKey],
+    choice: Places,
+    accepted: Places,
+    ballot: int = 1,
+    after: tuple[int, Places] | None = None,
+) -> Decision:
+    """What these members have accepted, after another list or as their first."""
+    peers = [group.members[place] for place in accepted]
+    acceptance = Acceptance(ballot, choice, after)
+    data = tuple(group.sign(peer, keys[peer], acceptance) for peer in peers)
+    return Decision(ballot, choice, accepted, data)
 
 
 def votes_of(keys: dict[str, RSAPrivateKey], **changes: Any) -> list[Vote]:
@@ -70,14 +84,15 @@ def votes_of(keys: dict[str, RSAPrivateKey], **changes: Any) -> list[Vote]:
     return [Vote.sign(Subject(**about | changes), after, peer, key) for peer, key in keys.items()]
 
 
-DECISION = Decision(1, (0, 1), (0, 2))
-
-
 def test_statements_and_lists_are_read_back(group, keys) -> None:
     """What was signed comes back as it was, and names who signed it."""
     for each in group.statements:
         assert Statement.read(each.data, SWARM) == each
-    assert group.check_list(signed(group, keys, DECISION)) == DECISION
+    decision = signed(group, keys, (0, 1), (0, 2))
+    message = DecisionMessage.model_validate_json(DecisionMessage.of(decision).model_dump_json())
+    assert message.decision(3) == decision
+    assert message.decision(3).signed == decision.signed
+    group.check_decision(decision)
     check_evidence(entry_of(group, votes_of(keys)), SWARM, Voters())
 
 
@@ -129,38 +144,69 @@ def test_malformed_statements_are_refused(keys, change) -> None:
 
 
 def test_forged_lists_are_refused(group, keys) -> None:
-    """Of another group, of a coordinator out of turn, with too few votes, of strangers' contributions."""
-    honest = group.signed_list(DECISION)
-    own = keys[honest.signer]
-    other = keys[next(peer for peer in keys if peer != honest.signer)]
+    """Of another group or ballot, signed by few, by others, for another list, or of few contributions."""
+    honest = signed(group, keys, (0, 1), (0, 2))
+    elsewhere = group_of(keys)
+    other = SharingGroup("other-0", group.roll, Voters())
     forged = [
-        (honest.sign(other), "another coordinator"),
-        (_with(honest, group="cd" * 20).sign(own), "another group"),
-        (_with(honest, state=NEXT).sign(own), "another group"),
-        (_with(honest, accepted=honest.accepted[:1]).sign(own), "not more than half"),
-        (_with(honest, accepted=(honest.accepted[0], "QmNobody")).sign(own), "names others"),
-        (_with(honest, makers=("QmNobody",)).sign(own), "names others"),
-        (_with(honest, makers=honest.makers[:1]).sign(own), "of few"),
-        (_with(honest, makers=honest.makers[::-1]).sign(own), "another order"),
+        (signed(elsewhere, keys, (0, 1), (0, 2)), "another group"),
+        (signed(other, keys, (0, 1), (0, 2)), "another group"),
+        (signed(group, keys, (0, 1), (0, 2), 0, after=(0, (1, 2))), "in the first ballot"),
+        (replace(honest, ballot=2), "something else"),
+        (replace(honest, choice=(0, 1, 2)), "something else"),
+        (replace(honest, accepted=(0, 1)), "somebody else"),
+        (replace(honest, signed=(honest.signed[0],) * 2), "somebody else"),
+        (replace(honest, signed=(b"", honest.signed[1])), "Unpack failed"),
+        (replace(honest, signed=honest.signed[:1]), "shorter"),
+        (signed(group, keys, (0, 1), (0,)), "not more than half"),
+        (signed(group, keys, (0,), (0, 2)), "of few"),
     ]
-    for data, reason in forged:
+    for decision, reason in forged:
         with pytest.raises(ValueError, match=reason):
-            group.check_list(data)
+            group.check_decision(decision)
+    message = DecisionMessage.of(honest)
+    for change in ({"choice": [0, 3]}, {"accepted": [0, 3]}):
+        with pytest.raises(ValueError, match="a member that there is not"):
+            message.model_copy(update=change).decision(3)
 
 
 def test_two_that_state_one_contribution(keys) -> None:
-    """All read the same places from a list, whoever states the digest of another's contribution too."""
+    """A list names makers: all read the same from it, whoever states the digest of another's contribution."""
     statements = [
         Statement.make(SWARM, Claim(3, STATE, 10, peer), "1" * 64, key) for peer, key in keys.items()
     ]
-    group = SharingGroup(Roll.call(statements[0].maker, keys[statements[0].maker], statements), Voters())
-    for choice in ((0, 1), (0, 2), (1, 2)):
-        decision = Decision(1, choice, (0, 2))
-        assert group.check_list(signed(group, keys, decision)) == decision
+    roll = Roll.call(statements[0].maker, keys[statements[0].maker], statements)
+    group = SharingGroup(SWARM, roll, Voters())
+    lists = [signed(group, keys, choice, (0, 2)) for choice in ((0, 1), (0, 2), (1, 2))]
+    for each, other in pairwise(lists):
+        group.check_decision(each)
+        with pytest.raises(ValueError, match="something else"):
+            group.check_decision(replace(each, signed=other.signed))
 
 
-def _with(found: SignedList, **changes: Any) -> SignedList:
-    return SignedList(**{**found.__dict__, **changes})
+@pytest.mark.parametrize("ballot", [1, 2])
+def test_two_lists(group, keys, ballot) -> None:
+    """Whoever has accepted both contradicts itself, in one ballot or denying the first, and somebody has."""
+    one, other = signed(group, keys, (0, 1), (0, 2)), signed(group, keys, (0, 1, 2), (1, 2), ballot)
+    group.check_decision(one)
+    group.check_decision(other)
+    [proof] = contradictions(one, other)
+    assert proof == Proof.read(proof.data, SWARM)
+    assert proof.offender == group.members[2]
+    assert contradictions(one, one) == []
+
+
+def test_one_list_after_another(group, keys) -> None:
+    """Who says which one it has accepted before contradicts nothing; it signs that, and no other."""
+    one, after = signed(group, keys, (0, 1), (0, 2)), (1, (0, 1))
+    other = signed(group, keys, (0, 1, 2), (1, 2), 2, after)
+    group.check_decision(other)
+    assert contradictions(one, other) == []
+    acceptance = Acceptance(2, (0, 1, 2), after, other.signed[0])
+    group.check_acceptance(1, acceptance)
+    for denied in (None, (0, (0, 1)), (1, (0, 2))):
+        with pytest.raises(ValueError, match="after another one"):
+            group.check_acceptance(1, replace(acceptance, after=denied))
 
 
 def test_forged_entries_are_refused(group, keys) -> None:
@@ -203,11 +249,13 @@ def test_forged_entries_are_refused(group, keys) -> None:
 def test_only_voters_decide_on_the_list(group, keys) -> None:
     """And coordinate, as far as they can be called; strangers in the group hold up nobody."""
     voter = group.members[1]
-    known = SharingGroup(group.roll, Voters().after(1, [voter]))
+    known = SharingGroup(SWARM, group.roll, Voters().after(1, [voter]))
     assert (known.electors, known.order) == (frozenset({1}), [1])
-    assert known.check_list(signed(known, keys, Decision(0, (0, 1), (1,)))).accepted == (1,)
+    known.check_decision(signed(known, keys, (0, 1), (1,)))
+    with pytest.raises(ValueError, match="others than electors"):
+        known.check_decision(signed(known, keys, (0, 1), (0, 2)))
     with pytest.raises(ValueError, match="not more than half"):
-        known.check_list(signed(known, keys, Decision(0, (0, 1), (0, 2))))
+        known.check_decision(signed(known, keys, (0, 1), ()))
 
 
 def test_the_votes_of_voters_count(group, keys) -> None:
@@ -221,13 +269,17 @@ def test_the_votes_of_voters_count(group, keys) -> None:
 
 def test_messages_of_an_agreement() -> None:
     """Reports and answers are read back as they were, and none that names a member that there is not."""
-    report = Report(2, frozenset({0, 2}), Acceptance(1, (0,)))
+    report = Report(2, frozenset({0, 2}), Acceptance(1, (0,), (0, (1, 2)), b"signed"))
     data = ReportMessage.of("ab" * 20, report).model_dump_json().encode()
-    assert ReportMessage.model_validate_json(data).report(3) == report
+    read = ReportMessage.model_validate_json(data).report(3)
+    assert read == report
+    assert read.accepted is not None
+    assert (read.accepted.after, read.accepted.signed) == ((0, (1, 2)), b"signed")
     with pytest.raises(ValueError, match="a member that there is not"):
         ReportMessage.model_validate_json(data).report(2)
-    answer = Answer(1, (0, 1), None, (frozenset({0}), frozenset(), frozenset({1, 2})))
-    message = AnswerMessage.model_validate_json(AnswerMessage.of(answer, "").model_dump_json())
+    decision = Decision(1, (0, 1), (0, 2), (b"one", b"two"))
+    answer = Answer(1, (0, 1), decision, (frozenset({0}), frozenset(), frozenset({1, 2})))
+    message = AnswerMessage.model_validate_json(AnswerMessage.of(answer).model_dump_json())
     assert message.answer(3) == answer
     with pytest.raises(ValueError, match="another group"):
         message.answer(2)

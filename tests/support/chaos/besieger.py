@@ -120,8 +120,8 @@ class Besieger:
         await self._store(p2p, address, self.liars, **CLAIM)
 
     async def haunt(self, p2p: P2P, address: str) -> None:
-        """Oracles that are said to be at the swarm's state, and never come."""
-        await self._store(p2p, address, self.phantoms, state_digest=self.digest)
+        """Oracles that are said to be at the swarm's state, with all tokens of its round, and never come."""
+        await self._store(p2p, address, self.phantoms, state_digest=self.digest, round_tokens=LATER)
 
     async def _store(self, p2p: P2P, address: str, keys: list[RSAPrivateKey], **fields: object) -> None:
         for key in keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.attendance import BROKEN
 from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.optimizer.contribution import ADOPT_SECONDS, NOT_TRIED, RETRY_SECONDS
 from dupt_swarm.replica.draw import drawn
@@ -27,7 +28,9 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).parents[3]
 HOOKS = Path(__file__).with_name("hooks")
 TOKENS = 640
+EXCESS, EXCESS_TOKENS = 40, 4
 BATTLE_SECONDS = 90.0  # what a test may wait for
+ATTACK_SECONDS = 5.0  # the hostile one has when the others are done
 ROUNDS_MAX = 60  # until it is somebody's turn
 
 
@@ -74,12 +77,16 @@ class Battle:
 
 
 class Betrayed(Cluster):
-    """Honest oracles, and one that has become a voter as they have, in the first round, and may turn.
+    """Honest oracles, voters since the first round, and one that may turn: a voter too, or a newcomer.
 
     Attributes:
         honest: the others.
         turncoat: the hostile one; its trainer is this process too.
+        pull: what all honest ones contribute, in place of noise; and the hostile one the other way,
+            `EXCESS` times as much, for `EXCESS_TOKENS` times the tokens.
     """
+
+    pull: Tensor | None = None
 
     def __init__(
         self,
@@ -87,20 +94,43 @@ class Betrayed(Cluster):
         manifest: Manifest,
         parameters: list[Tensor],
         names: tuple[str, ...] = ("ada", "bea", "cleo", "dora"),
+        *,
+        newcomer: bool = False,
     ) -> None:
+        """Begin; a ``newcomer`` comes after the first round, and votes after the next one that counts it."""
         super().__init__(folder, manifest, parameters, names)
         self._orders = Orders(folder / "orders")
         self.honest: Sequence[Swarm] = tuple(self.oracles)
+        if newcomer:
+            self.end_round()
+        self.turncoat = self._bring("mallory")
+        if newcomer:
+            self.meet()
+        else:
+            self.end_round()
+
+    def bring_another(self, name: str) -> None:
+        """The hostile one leaves, and comes again as somebody whom nobody knows."""
+        self.oracles.remove(self.turncoat)
+        self.turncoat.close()
+        self.turncoat = self._bring(name)
+        self.meet()
+
+    def _bring(self, name: str) -> Swarm:
         with pytest.MonkeyPatch.context() as patch:
             path = [str(HOOKS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
             patch.setenv("PYTHONPATH", os.pathsep.join(path))
-            patch.setenv(VARIABLE, str(folder / "orders"))
-            self.turncoat = self.add("mallory")
-        self.end_round()
+            patch.setenv(VARIABLE, str(self._folder / "orders"))
+            return self.add(name)
 
     def attack(self, how: str) -> None:
         """From now on; nothing: to behave."""
         self._orders.give(how)
+
+    @property
+    def has_attacked(self) -> bool:
+        """Whether it had the occasion, and says so."""
+        return self._orders.done
 
     @property
     def exposed_by(self) -> list[bool]:
@@ -108,10 +138,14 @@ class Betrayed(Cluster):
         return ["contradiction" in oracle.traffic.refused for oracle in self.honest]
 
     def until_its_turn(self) -> None:
-        """Honest rounds, until the hostile one coordinates the next."""
-        for _ in range(ROUNDS_MAX):
+        """Honest rounds, until the hostile one coordinates the next.
+
+        So many at least that it makes up for what it did before: else some of the others would leave it out,
+        but not one that it did nothing to.
+        """
+        for number in range(ROUNDS_MAX):
             ids = [oracle.peer_id for oracle in self.oracles]
-            if drawn(ids, self.state.digest)[0] == self.turncoat.peer_id:
+            if number > BROKEN and drawn(ids, self.state.digest)[0] == self.turncoat.peer_id:
                 return
             self.end_round()
         raise AssertionError("it was never its turn")
@@ -134,8 +168,9 @@ class Betrayed(Cluster):
         with ThreadPoolExecutor(len(self.oracles)) as pool:
             hostile = None if absent else pool.submit(self._average, self.turncoat)
             honest = list(pool.map(partial(self._persist, before.round + 1), self.honest))
-            self.turncoat.cancel_average()
             if hostile is not None:
+                wait([hostile], ATTACK_SECONDS)  # the others may have ended before it could do what it does
+                self.turncoat.cancel_average()
                 hostile.result()
         wait_until(lambda: self._follows(self.turncoat, before.round + 1), "the hostile one follows")
         assert self.state.round == before.round + 1
@@ -162,9 +197,12 @@ class Betrayed(Cluster):
         return oracle.state.round == round
 
     def _average(self, oracle: Swarm) -> RoundResult:
-        values = torch.randn_like(oracle.anchor) * 1e-3
+        values, tokens = torch.randn_like(oracle.anchor) * 1e-3, TOKENS
+        if self.pull is not None:
+            hostile = oracle is self.turncoat
+            values, tokens = (-EXCESS * self.pull, EXCESS_TOKENS * TOKENS) if hostile else (self.pull, TOKENS)
         size = put(oracle.contribution, values, oracle.manifest)
-        return oracle.average(size, TOKENS, self._companions_of(oracle)).result()
+        return oracle.average(size, tokens, self._companions_of(oracle)).result()
 
     def _companions_of(self, oracle: Swarm) -> tuple[str, ...]:
         """As the optimizer chooses them."""

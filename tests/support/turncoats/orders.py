@@ -25,6 +25,7 @@ class Orders:
 
     def give(self, attack: str = "") -> None:
         """From now on ``attack``."""
+        self._done.unlink(missing_ok=True)
         new = self._file.with_suffix(".new")
         new.write_text(attack)
         new.replace(self._file)
@@ -33,6 +34,19 @@ class Orders:
     def attack(self) -> str:
         """The present one."""
         return self._file.read_text() if self._file.exists() else ""
+
+    def report(self) -> None:
+        """The node tells that it had the occasion, and has done it."""
+        self._done.touch()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has."""
+        return self._done.exists()
+
+    @property
+    def _done(self) -> Path:
+        return self._file.with_suffix(".done")
 
     def change(self, owner: type, name: str, attacks: dict[str, Callable[..., Any]]) -> None:
         """``owner.name`` is another method during each of ``attacks``, which get the real one first.

@@ -1,27 +1,42 @@
-"""What a hostile voter does with the averages that it returns, where members reduce."""
+"""What a hostile voter does with what it sends and returns where members reduce."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from hivemind.proto import averaging_pb2
+from torch import Tensor
 
 from dupt_swarm.network.averaging.allreduce import RECEIPT, ScreeningRunner
 from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
+from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from tests.support.turncoats.orders import Orders
 
 CHANGED_BYTES = 128  # of halves, at the end of each part
 
-# To one of the others, with a receipt that says so; or nothing but another receipt.
+# To one of the others, with a receipt that says so; or nothing but another receipt; or to all alike.
 ANOTHER_AVERAGE, ANOTHER_RECEIPT = "another average", "another receipt"
+HUGE_AVERAGE, NO_AVERAGE = "huge average", "no average"
+# Each part just in time; or nothing at all is returned.
+SLOW_PARTS, SLOW_AVERAGES, SILENCE = "slow parts", "slow averages", "silence"
+IN_TIME = 0.6  # of the time that there is
 
 
 def prepare(orders: Orders) -> None:
     """Be ready to do it."""
-    orders.change(
-        ScreeningRunner, "reduce_from", {ANOTHER_AVERAGE: _return_another, ANOTHER_RECEIPT: _sign_another}
-    )
+    returns = {
+        ANOTHER_AVERAGE: _return_another,
+        ANOTHER_RECEIPT: _sign_another,
+        SLOW_AVERAGES: _return_slowly,
+        SILENCE: _return_nothing,
+    }
+    orders.change(ScreeningRunner, "reduce_from", returns)
+    orders.change(ScreeningRunner, "parts_for", {SLOW_PARTS: _send_slowly})
+    orders.change(PartReducer, "_compute", {HUGE_AVERAGE: _return(1e37), NO_AVERAGE: _return(math.nan)})
 
 
 def victim_of(me: str, group: Iterable[str]) -> str:
@@ -32,6 +47,19 @@ def victim_of(me: str, group: Iterable[str]) -> str:
 def _is_victim(runner: ScreeningRunner, sender: int) -> bool:
     group = map(str, runner.sender_peer_ids)
     return victim_of(str(runner.peer_id), group) == str(runner.sender_peer_ids[sender])
+
+
+def _return(value: float) -> Callable[..., tuple[Averaged, int]]:
+    def compute(
+        _: object, reducer: PartReducer, received: Sequence[tuple[Tensor, float]]
+    ) -> tuple[Averaged, int]:
+        values, weights = zip(*received, strict=True)
+        data = reducer._codec.encode(torch.full_like(values[0], value))
+        averaged = Averaged(data, math.fsum(weights))
+        reducer.returned.add(averaged.data, averaged.weight)
+        return averaged, 0
+
+    return compute
 
 
 async def _return_another(
@@ -48,6 +76,29 @@ async def _return_another(
             message.tensor_part.buffer = _receipt_of(runner, returned.digest)
         returned.add(message.tensor_part.buffer, message.weight)
         yield message
+
+
+async def _send_slowly(real: Callable[..., Any], runner: ScreeningRunner, peer: int) -> AsyncIterator[Any]:
+    async for message in real(runner, peer):
+        await asyncio.sleep(IN_TIME * runner.sender_timeout)
+        yield message
+
+
+async def _return_slowly(
+    real: Callable[..., Any], runner: ScreeningRunner, stream: AsyncIterator[Any], sender: int
+) -> AsyncIterator[Any]:
+    async for message in real(runner, stream, sender):
+        await asyncio.sleep(IN_TIME * runner.reducer_timeout)
+        yield message
+
+
+async def _return_nothing(
+    real: Callable[..., Any], runner: ScreeningRunner, stream: AsyncIterator[Any], sender: int
+) -> AsyncIterator[Any]:
+    async for _ in real(runner, stream, sender):
+        pass
+    await asyncio.Event().wait()
+    yield
 
 
 async def _sign_another(

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext
 
-from dupt_swarm.network.averaging.agreement import Decision
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.session import Session
-from dupt_swarm.network.members.signed import as_text
+from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage
+from dupt_swarm.network.averaging.reports import Acceptance, Decision, Places, Report
+from dupt_swarm.network.averaging.session import Ask, Session
+from dupt_swarm.network.averaging.share import Agreements
+from dupt_swarm.network.host import background
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from tests.support.turncoats.orders import Orders
 
 WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
-TWO_LISTS, OWN_LIST = "two lists", "own list"
+TWO_LISTS, OWN_LIST, WITHHELD_LIST = "two lists", "own list", "a list of what it withholds"
+NOTHING_HELD, LATER_BALLOTS = "nothing held", "later ballots"
+
+
+_its_turn: dict[str, bool] = {}  # by the digest of the own contribution: whether it coordinates first
 
 
 def prepare(orders: Orders) -> None:
     """Be ready to do it."""
     attacks = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
-    orders.change(Exchange, "rpc_chunks", {name: _of_contributions(each) for name, each in attacks.items()})
-    orders.change(Session, "answer", {TWO_LISTS: _tell_another, OWN_LIST: _tell_own})
+    chunks = {name: _of_contributions(each) for name, each in attacks.items()}
+    orders.change(Exchange, "rpc_chunks", {**chunks, WITHHELD_LIST: _chunks_unless_its_turn})
+    lists = {OWN_LIST: _only_own, WITHHELD_LIST: _everything}
+    proposing = {name: partial(_propose, orders, choose) for name, choose in lists.items()}
+    orders.change(Session, "answer", {**proposing, TWO_LISTS: _propose_two})
+    orders.change(Session, "decide", {LATER_BALLOTS: _lead_away, WITHHELD_LIST: _note_its_turn})
+    orders.change(Agreements, "ask", {NOTHING_HELD: _claim_nothing})
 
 
 def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Callable[..., Any]:
@@ -62,37 +75,101 @@ def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
     return chunk if _is_chosen(peer) else chunk[::-1]
 
 
-async def _tell_another(
+async def _claim_nothing(real: Callable[..., Any], agreements: Agreements, peer: str, message: Any) -> Any:
+    """Report that it holds nothing, and accepts nothing."""
+    return await real(agreements, peer, message.model_copy(update={"held": [], "accepted": None}))
+
+
+async def _lead_away(real: Callable[..., Any], session: Session, ask: Ask) -> Decision | None:
+    """Tell each of the last ballot that it coordinates, and of a list of the own contribution in it."""
+    agreement, group = session.agreement, session.group
+
+    async def tell(place: int) -> None:
+        [*_, ballot] = [
+            each for each in range(agreement.last_ballot) if group.order[each % len(group.order)] == place
+        ]
+        accepted = Acceptance(ballot - 1, (agreement.me,))
+        accepted = replace(accepted, signed=agreement.sign(accepted))
+        message = ReportMessage.of(group.group_id, Report(ballot, frozenset({agreement.me}), accepted))
+        while True:
+            with contextlib.suppress(Exception):  # it may not have begun, or no longer answer
+                await ask(group.members[place], message)
+            await asyncio.sleep(0.02)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for place in set(group.order) - {agreement.me}:
+            await stack.enter_async_context(background(tell(place)))
+        decision: Decision | None = await real(session, ask)
+    return decision
+
+
+async def _note_its_turn(real: Callable[..., Any], session: Session, ask: Ask) -> Decision | None:
+    me = session.agreement.me
+    _its_turn[session.group.digests[me]] = session.group.order[0] == me
+    decision: Decision | None = await real(session, ask)
+    return decision
+
+
+async def _chunks_unless_its_turn(
+    real: Callable[..., Any], exchange: Exchange, request: BytesValue, context: P2PContext
+) -> AsyncIterator[BytesValue]:
+    """Nobody gets the own contribution where it coordinates the agreement."""
+    digest = load(request.value)["digest"]
+    blob = exchange._find(digest)
+    if blob is not None and blob.index.header.get("maker") == str(exchange._p2p.peer_id):
+        async with asyncio.timeout(10):
+            while digest not in _its_turn:
+                await asyncio.sleep(0.02)
+        if _its_turn[digest]:
+            return
+    async for reply in real(exchange, request, context):
+        yield reply
+
+
+def _only_own(session: Session) -> Places:
+    return (session.agreement.me,)
+
+
+def _everything(session: Session) -> Places:
+    return tuple(range(session.agreement.size))
+
+
+async def _propose(
+    orders: Orders,
+    choose: Callable[[Session], Places],
+    real: Callable[..., Any],
+    session: Session,
+    member: str,
+    message: ReportMessage,
+) -> AnswerMessage:
+    """As the coordinator of the agreement, propose such a list."""
+    reply: AnswerMessage = await real(session, member, message)
+    if session.agreement.coordinator != session.agreement.me:
+        return reply
+    orders.report()
+    return reply.model_copy(update={"proposal": list(choose(session)), "decision": None})
+
+
+async def _propose_two(
     real: Callable[..., Any], session: Session, member: str, message: ReportMessage
 ) -> AnswerMessage:
-    """As the coordinator of the agreement, sign a shorter list for every other member."""
+    """As the coordinator of the agreement, propose another list to one of the others, and accept both."""
     reply: AnswerMessage = await real(session, member, message)
-    decision = _decided(session, reply)
-    if decision is None or session.group.members.index(member) % 2:
+    group, agreement = session.group, session.agreement
+    if agreement.coordinator != agreement.me:
         return reply
-    return _with_list(session, reply, replace(decision, choice=decision.choice[1:]))
-
-
-async def _tell_own(
-    real: Callable[..., Any], session: Session, member: str, message: ReportMessage
-) -> AnswerMessage:
-    """As the coordinator of the agreement, sign a list of nothing but the own contribution."""
-    reply: AnswerMessage = await real(session, member, message)
-    decision = _decided(session, reply)
-    if decision is None:
-        return reply
-    return _with_list(session, reply, replace(decision, choice=(session.agreement.me,)))
-
-
-def _decided(session: Session, reply: AnswerMessage) -> Decision | None:
-    """What was decided under it as the coordinator, if that is told."""
-    coordinates = session.agreement.coordinator == session.agreement.me
-    return session.decision if reply.decided and coordinates else None
-
-
-def _with_list(session: Session, reply: AnswerMessage, decision: Decision) -> AnswerMessage:
-    signed = session.group.signed_list(decision).sign(session._key)
-    return reply.model_copy(update={"decided": as_text(signed)})
+    place = group.members.index(member)
+    lists = tuple(range(agreement.size)), tuple(sorted({agreement.me, place}))
+    choice = lists[place == min(set(range(agreement.size)) - {agreement.me})]
+    report = message.report(agreement.size)
+    changes: dict[str, Any] = {"proposal": list(choice), "decision": None}
+    if report.accepted == Acceptance(agreement.ballot, choice):
+        mine = agreement.sign(Acceptance(agreement.ballot, choice))
+        both = {place: report.accepted.signed, agreement.me: mine}
+        accepted = tuple(sorted(both))
+        decision = Decision(agreement.ballot, choice, accepted, tuple(both[each] for each in accepted))
+        changes["decision"] = DecisionMessage.of(decision)
+    return reply.model_copy(update=changes)
 
 
 def _is_chosen(peer: str) -> bool:
