@@ -24,15 +24,14 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
-from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.node.view import Peer
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, part_sizes
 from dupt_swarm.replica.voters import Voters
 from dupt_swarm.settings import NodeSettings
+from tests.support.averages import Anybody
 from tests.support.vectors import encode_parts
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
@@ -114,24 +113,6 @@ class Stock:
         self._dht.shutdown()
 
 
-class _Nobody:
-    """Members are told whom to wait for."""
-
-    at = (-1, "")
-    mates = ()
-    electorate = Electorate()
-
-    def can_be_called(self, peer_id: str) -> bool:
-        return bool(peer_id)
-
-    def expected_at(self, state: str) -> tuple[Peer, ...]:
-        del state
-        return ()
-
-    def admits(self, peer_id: str) -> bool:
-        return bool(peer_id)
-
-
 class Ours:
     """The node of an oracle, as far as it averages; it takes part in all arms of ours."""
 
@@ -155,7 +136,7 @@ class Ours:
         await blobs.start()
         for arm, manifest in self._manifests.items():
             means = Means(manifest, p2p, key, self._vector.mine.numel(), blobs)
-            self._averagers[arm] = SwarmAverager(means, _Nobody(), self._note)
+            self._averagers[arm] = SwarmAverager(means, Anybody(), self._note)
             await self._averagers[arm].open()
         return str((await p2p.get_visible_maddrs())[0])
 

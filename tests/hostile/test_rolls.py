@@ -19,7 +19,7 @@ from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
 from dupt_swarm.replica.contribution import Claim
-from tests.network.averaging.test_roll_call import state_first
+from tests.network.averaging.test_roll_call import state_drawn
 from tests.support.averages import DIGEST, Received, open_averaging, start_round
 from tests.support.stranger import nested_extensions, peer_id_in, stranger_beside
 
@@ -126,7 +126,7 @@ def test_a_hostile_coordinator(stations, manifest, identities) -> None:
         ):
             averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
             stranger = str(p2p.peer_id)
-            state = state_first([stranger, *(peer.peer_id for peer in peers)], stranger)
+            state = state_drawn([stranger, *(peer.peer_id for peer in peers)], stranger)
             kinds = rolls_of(manifest.swarm_id, state, key, other)
             parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
             answers = list(kinds.values())

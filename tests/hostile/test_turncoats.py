@@ -21,10 +21,12 @@ from tests.support.turncoats.reducing import (
     ANOTHER_AVERAGE,
     ANOTHER_RECEIPT,
     HUGE_AVERAGE,
+    MOST_RECEIPTS,
     NO_AVERAGE,
     SILENCE,
     SLOW_AVERAGES,
     SLOW_PARTS,
+    spared_of,
     victim_of,
 )
 from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_FOR_NOTHING
@@ -203,7 +205,26 @@ def test_a_reducer_whose_receipt_is_of_something_else(tmp_path: Path) -> None:
         assert f"{swarm.turncoat.peer_id} did not return its share: ValueError('a receipt of other" in log
         assert "implausible" in deceived.traffic.refused
         swarm.attack("")
-        battle = swarm.battle()
+        was_its_turn = False
+        while not was_its_turn:  # to coordinate, although one of them leaves it out
+            was_its_turn = swarm.order[0] == swarm.turncoat.peer_id
+            battle = swarm.battle()
+            assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("nothing_left")
+def test_a_reducer_that_deceives_all_but_one(tmp_path: Path) -> None:
+    """Each goes on without it after one attempt, also the one that has seen nothing, and coordinates."""
+    with betrayed(tmp_path) as swarm:
+        spared = spared_of(swarm.turncoat.peer_id, [each.peer_id for each in swarm.oracles])
+        swarm.until_turn_of(spared, 1)
+        swarm.attack(MOST_RECEIPTS)
+        battle = swarm.battle(persistent=True)
+        assert (battle.failures, battle.with_all) == (1, True), battle.attempts
+        assert battle.failed(spared) == ["no_quorum"]
+        assert swarm.turncoat.peer_id not in battle.mates
+        battle = swarm.battle(persistent=True)
         assert (battle.failures, battle.with_all) == (0, True), battle.attempts
 
 

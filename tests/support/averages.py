@@ -1,7 +1,7 @@
 """Rounds of averagers, with the average that each gives away part by part put together again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class Anybody:
 
     at = (-1, "")
     mates = ()
+    excluded: Collection[str] = ()
     electorate = Electorate()
 
     def can_be_called(self, peer_id: str) -> bool:

@@ -103,4 +103,7 @@ class SwarmAverager:
     async def _average_in(self, roll: Roll, offer: Offer) -> Average:
         self._polls.begin(roll)
         self._tell(GroupFormed(roll.tokens, roll.mates_of(self._me)))
-        return await self._exchange.average(roll, offer)
+        average = await self._exchange.average(roll, offer)
+        if average.reason:
+            await self._polls.abstain(roll)
+        return average

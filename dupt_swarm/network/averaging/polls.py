@@ -21,7 +21,7 @@ from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Box, Vote
+from dupt_swarm.network.averaging.votes import NO_STATE, Box, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
@@ -60,7 +60,7 @@ class PollResult:
     Attributes:
         votes: for the state that we have computed, if they are a quorum.
         rejected: whether it has none because members want the swarm to stay at the state before.
-        others: if it has none, ids of those who have voted for yet another state.
+        others: if it has none, ids of those who have voted for yet another state, or none.
     """
 
     votes: tuple[Vote, ...] = ()
@@ -108,15 +108,10 @@ class Polls(ServicerBase):  # type: ignore[misc]
         or the time is over.
         """
         box = self._boxes[roll.id]
-        wanted = after if accepted else box.subject.before
-        mine = Vote.sign(box.subject, wanted, self._means.me, self._means.key)
-        self._take(box, [mine])
+        mine = self._cast(box, after if accepted else box.subject.before)
         waiting: asyncio.Queue[str] = asyncio.Queue()
-        collectors = {each.maker for each in roll.statements if each.callable}
-        voters = collectors & self._electorate().voters  # strangers may keep what they hear to themselves
-        for each in roll.drawn:
-            if each.maker in (voters or collectors) - {self._means.me}:
-                waiting.put_nowait(each.maker)
+        for each in self._collectors(roll):
+            waiting.put_nowait(each)
         asking = [asyncio.create_task(self._ask_on(box, mine, waiting)) for _ in range(COLLECTORS)]
         try:
             async with asyncio.timeout(self._means.manifest.rounds.voting_seconds):
@@ -133,6 +128,15 @@ class Polls(ServicerBase):  # type: ignore[misc]
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+
+    async def abstain(self, roll: Roll) -> None:
+        """Tell that we have computed no state, so that nobody who has waits for our vote."""
+        box = self._boxes[roll.id]
+        mine = self._cast(box, NO_STATE)
+        told = [self._ask(each, box, mine) for each in self._collectors(roll)[:COLLECTORS]]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await asyncio.gather(*told, return_exceptions=True)
 
     def alone(self, round: int, before: str, after: str) -> tuple[Vote, ...]:
         """The own vote, if nobody else who is there has one."""
@@ -156,6 +160,18 @@ class Polls(ServicerBase):  # type: ignore[misc]
                     await self._news.wait()
         votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
         return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
+
+    def _cast(self, box: Box, digest: str) -> Vote:
+        """Our vote, which is in the box from now on."""
+        vote = Vote.sign(box.subject, digest, self._means.me, self._means.key)
+        self._take(box, [vote])
+        return vote
+
+    def _collectors(self, roll: Roll) -> list[str]:
+        """Whom to ask for votes, one after the other."""
+        callable = {each.maker for each in roll.statements if each.callable}
+        voters = callable & self._electorate().voters  # strangers may keep what they hear to themselves
+        return [each.maker for each in roll.drawn if each.maker in (voters or callable) - {self._means.me}]
 
     async def _ask_on(self, box: Box, mine: Vote, waiting: asyncio.Queue[str]) -> None:
         """Ask one peer as long as it answers, then the next one, until cancelled."""

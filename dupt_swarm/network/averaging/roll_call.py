@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, PeerID, ServicerBase
@@ -27,7 +27,7 @@ from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
-from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, PeerId, Signed
 
 # Members that are late, or ahead, may ask about other states than ours.
 GATHERINGS_MAX = 8
@@ -48,22 +48,24 @@ class _Message(BaseModel):
 
 
 class JoinMessage(_Message):
-    """What a member brings."""
+    """What a member brings, and those at its state whom it lets into no group of its own."""
 
     statement: Signed
+    excluded: Annotated[list[PeerId], Field(max_length=MEMBERS_MAX)] = []
 
 
 class RollMessage(_Message):
-    """The roll, and the statements on it; both empty: not yet."""
+    """The roll, and the statements on it; both empty: not yet, but the sender may ask another one itself."""
 
     roll: Signed = ""
     statements: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
+    coordinator: PeerId | Literal[""] = ""
 
     @classmethod
-    def of(cls, roll: Roll | None) -> RollMessage:
-        """The message of ``roll``."""
+    def of(cls, roll: Roll | None, coordinator: str = "") -> RollMessage:
+        """The message of ``roll``; if there is none, of who asks ``coordinator`` itself."""
         if roll is None:
-            return cls()
+            return cls(coordinator=coordinator)
         return cls(roll=as_text(roll.data), statements=[as_text(each.data) for each in roll.statements])
 
 
@@ -89,6 +91,10 @@ class Companions(Protocol):
     def expected_at(self, state: str) -> Iterable[Peer]:
         """The others that work on the round after ``state`` now, and may be waited for."""
 
+    @property
+    def excluded(self) -> Collection[str]:
+        """Those of them who are in no group that this peer calls, for what they did."""
+
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in a group."""
 
@@ -106,6 +112,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._silence = self._patience / 2
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
+        self._asked = ""  # who may coordinate there; nobody: this peer does
         self._unfit: set[str] = set()  # who did not coordinate there
         self._had_turn: set[str] = set()  # who did: for nothing, if we look for a group there again
         self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
@@ -123,7 +130,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """The roll, once it is called; an error for who brings nothing that this round could use."""
         if not self._companions.admits(str(context.remote_id)):
             raise ValueError("you came too often and brought nothing; later you may come again")
-        statement = self._read(JoinMessage.model_validate_json(request.value).statement)
+        message = JoinMessage.model_validate_json(request.value)
+        statement = self._read(message.statement)
         if statement.maker != str(context.remote_id):
             raise ValueError("a member brings the statement of another")
         state, (round, digest) = _state_of(statement), self._companions.at
@@ -133,8 +141,9 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
         if state in self._ended and not on_roll:
             raise ValueError("this round has ended")
-        roll = await gathering.answer(statement)
-        return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
+        roll = await gathering.answer(statement, message.excluded)
+        elsewhere = self._asked if state == self._searched else ""
+        return BytesValue(value=RollMessage.of(roll, elsewhere).model_dump_json().encode())
 
     async def assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
         """The roll with ``statement`` on it; None: nobody else has come in time.
@@ -157,9 +166,15 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                     break
                 coordinator = order[0]
                 if coordinator == self._me:
+                    self._asked = ""
                     gathering.awaited = search.awaited | {self._me}
-                    roll = await gathering.answer(statement)
+                    roll = await gathering.answer(statement, self._companions.excluded)
+                    late = [each for each in order[1:] if each not in gathering.here]
+                    if roll is None and late and self._companions.excluded:
+                        # It may be where we would not turn to by ourselves.
+                        roll = await self._ask(late[0], statement, search)
                 else:
+                    self._asked = coordinator
                     gathering.leave(self._me)
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
@@ -169,19 +184,20 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             self._unfit, self._had_turn = set(), set()
             return None
         finally:
+            self._asked = ""
             gathering.leave(self._me)
 
     async def _candidates(self, search: Search) -> set[str]:
         """Those connected, or in a group with us before: a record may name the address of a bystander."""
         met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
-        return {each for each in search.awaited & met if self._companions.can_be_called(each)}
+        return {each for each in search.candidates & met if self._companions.can_be_called(each)}
 
     async def _ask(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
         asked, waited = loop_time(), search.waited_for(coordinator)
         try:
             async with asyncio.timeout(self._silence):
-                roll = await self._call(coordinator, statement)
+                roll = await self._call(coordinator, statement, search)
             if roll is not None:
                 _check_roll(roll, coordinator, statement)
                 return roll
@@ -197,11 +213,15 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         await asyncio.sleep(asked + RETRY_SECONDS - loop_time())
         return None
 
-    async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
-        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=as_text(statement.data))
+    async def _call(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
+        peer_id, excluded = PeerID.from_base58(coordinator), [*self._companions.excluded]
+        message = JoinMessage(statement=as_text(statement.data), excluded=excluded[:MEMBERS_MAX])
         stub = self.get_stub(self._means.p2p, peer_id, namespace=self._manifest.swarm_id)
         reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
-        return self._read_roll(reply.value)
+        answer = RollMessage.model_validate_json(reply.value)
+        if answer.coordinator not in ("", self._me):
+            search.name(coordinator, answer.coordinator)
+        return self._read_roll(answer)
 
     def _present(self, state: State) -> set[str]:
         return {each.peer_id for each in self._companions.expected_at(state[1])}
@@ -237,8 +257,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             raise ValueError(f"a member has the weight {statement.claim.tokens}; the most is {limit:g}")
         return statement
 
-    def _read_roll(self, data: bytes) -> Roll | None:
-        message = RollMessage.model_validate_json(data)
+    def _read_roll(self, message: RollMessage) -> Roll | None:
         if not message.roll:
             return None
         statements = [self._read(each) for each in message.statements]

@@ -1,4 +1,4 @@
-"""One member's search for its group: whom it waits for, and who has failed it as a coordinator."""
+"""One member's search for its group: whom it waits for, whom it may ask, and who did not coordinate."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Search:
     def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
         """``unfit``: peers that did not coordinate in a search before; others come to it."""
         self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
+        self._named: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
         self._asked: dict[str, float] = {}
         self._began = loop_time()
@@ -27,6 +28,19 @@ class Search:
     def awaited(self) -> set[str]:
         """Those who should come: who does not do what a coordinator does is neither asked nor awaited."""
         return self._companions - self._unfit
+
+    @property
+    def candidates(self) -> set[str]:
+        """Those who may coordinate: who should come, and whom one that we asked has named.
+
+        Whom each leaves out is its own view, and who would not turn to the coordinator of the others would
+        miss the round.
+        """
+        return (self._companions | {*self._named.values()}) - self._unfit
+
+    def name(self, asked: str, coordinator: str) -> None:
+        """The one that we asked asks this one itself; each may name one."""
+        self._named[asked] = coordinator
 
     def note(self, present: Iterable[str]) -> None:
         """These are at the state now; who was and is no longer has left it."""

@@ -14,13 +14,19 @@ from dupt_swarm.network.averaging.pledge import Content, Pledge, Subject
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.replica.log_entry import Digest
 
+NO_STATE = "0" * 64
+"""What a member votes for that has computed none: it need not be waited for."""
+
 
 class _Content(Content):
     digest: Digest = Field(alias="after")
 
 
 class Vote(Pledge):
-    """For the digest of the state that follows, as computed; of the one before, if it is not to be taken."""
+    """For the digest of the state that follows, as computed; of the one before, if it is not to be taken.
+
+    Or for `NO_STATE`.
+    """
 
     kind, content = "vote", _Content
 
@@ -79,7 +85,7 @@ class Box:
         return not electorate.is_quorum(possible, self.members)
 
     def others(self, after: str, electorate: Electorate) -> tuple[str, ...]:
-        """Those whose vote counts, and is for yet another state: neither ``after`` nor the one before."""
+        """Those whose vote counts, and is neither for ``after`` nor for the state before."""
         counted = electorate.of(self.members) - self.contradictions.keys()
         known = (after, self.subject.before)
         return tuple(who for who, vote in self.votes.items() if who in counted and vote.digest not in known)

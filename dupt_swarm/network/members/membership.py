@@ -218,6 +218,11 @@ class Membership:
         """Peers that were in a group with this one."""
         return self.attendance.mates
 
+    @property
+    def excluded(self) -> Collection[str]:
+        """Those at work who are in no group that this peer calls, for what they did."""
+        return [peer for peer in sorted(self.at_work) if self.attendance.excludes(peer)]
+
     def expose(self, peer_id: str) -> None:
         """It has signed what contradicts itself: it is left out from now on.
 

@@ -101,6 +101,30 @@ def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("abstaining", [1, 2])
+def test_members_that_have_computed_none(stations, manifest, abstaining: int) -> None:
+    """Nobody waits for them: the others are enough, or know soon that they are not."""
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            for each in group.polls:
+                each.begin(group.roll)
+            before = asyncio.get_running_loop().time()
+            rest = group.polls[abstaining:]
+            certifying = asyncio.gather(*(each.certify(group.roll, ONE) for each in rest))
+            await asyncio.gather(*(each.abstain(group.roll) for each in group.polls[:abstaining]))
+            decisions = await certifying
+            assert asyncio.get_running_loop().time() - before < SECONDS
+            for decision in decisions:
+                assert (len(decision.votes) >= 3) == (abstaining == 1)
+                assert not decision.rejected
+                assert len(decision.others) == (2 if abstaining == 2 else 0)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("accepting", "taken", "rejected"), [(2, True, False), (1, False, True), (0, False, True)]
 )

@@ -48,13 +48,14 @@ async def open_rolls(manifest, peers, hidden: Sequence[int] = ()) -> list[RollCa
     return rolls
 
 
-def state_first(ids: Sequence[str], first: str) -> str:
-    """A state whose coordinator is ``first`` of these peers, as everybody draws it."""
+def state_drawn(ids: Sequence[str], *first: str) -> str:
+    """A state at which those of these peers coordinate ``first``, as everybody draws it."""
 
-    def drawn(state: str) -> str:
-        return min(ids, key=lambda each: hashlib.sha256(f"{state} {each}".encode()).digest())
+    def drawn(state: str) -> list[str]:
+        return sorted(ids, key=lambda each: hashlib.sha256(f"{state} {each}".encode()).digest())
 
-    return next(state for number in range(1000) if drawn(state := f"{number:064x}") == first)
+    states = (f"{number:064x}" for number in range(1000))
+    return next(state for state in states if drawn(state)[: len(first)] == [*first])
 
 
 def statement_of(rolls: RollCall, state: str, round: int = 3, tokens: int = 10) -> Statement:
@@ -74,7 +75,7 @@ def test_all_get_one_roll(stations, manifest) -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
             for first in ids:
-                state = state_first(ids, first)
+                state = state_drawn(ids, first)
                 before = asyncio.get_running_loop().time()
                 found = await assemble(rolls, state, ids)
                 assert asyncio.get_running_loop().time() - before < 3  # and not matchmaking_seconds
@@ -94,12 +95,37 @@ def test_strangers_do_not_coordinate(stations, manifest) -> None:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
             for each in rolls:
                 each._companions.electorate = Electorate(frozenset(ids[:2]))  # type: ignore[misc]
-            state = state_first(ids, ids[2])
+            state = state_drawn(ids, ids[2])
             found = await assemble(rolls, state, ids)
             [first] = {each.coordinator for each in found}
             assert first in ids[:2]
             again = await assemble(rolls, state, ids)
             assert {each.coordinator for each in again} == {*ids[:2]} - {first}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("second", [1, 2], ids=["another", "itself"])
+def test_who_leaves_out_the_coordinator_of_the_others(stations, manifest, second) -> None:
+    """Whom it asks instead names the one that it asks itself: all are on one roll, and soon.
+
+    It asks also if it would coordinate next itself, and nobody comes.
+    """
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            rolls[2]._companions.excluded = [ids[0]]  # type: ignore[misc]
+            state, began = state_drawn(ids, ids[0], ids[second]), asyncio.get_running_loop().time()
+            *others, alone = (statement_of(each, state) for each in rolls)
+            found = await asyncio.gather(
+                rolls[0].assemble(others[0], ids[1:]),
+                rolls[1].assemble(others[1], [ids[0], ids[2]]),
+                rolls[2].assemble(alone, [ids[1]]),
+            )
+            assert asyncio.get_running_loop().time() - began < 3  # and not matchmaking_seconds
+            assert [each and each.members for each in found] == [sorted(ids)] * 3
+            assert {each and each.coordinator for each in found} == {ids[0]}
 
     run(scenario)
 
@@ -125,7 +151,7 @@ def test_who_cannot_be_called_does_not_coordinate(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers, hidden=[1, 2]), [peer.peer_id for peer in peers]
-            found = await assemble(rolls, state_first(ids, ids[2]), ids)
+            found = await assemble(rolls, state_drawn(ids, ids[2]), ids)
             assert {each.coordinator for each in found} == {ids[0]}
             assert [each.callable for each in found[0].statements].count(False) == 2
 
@@ -160,7 +186,7 @@ def test_a_coordinator_that_does_nothing(stations, manifest, lazy) -> None:
             rolls, ids = await open_rolls(manifest, peers[1:]), [peer.peer_id for peer in peers]
             if lazy is not None:
                 await lazy(Means(manifest, peers[0].p2p, peers[0].key, 1), Anybody()).open()
-            found = await assemble(rolls, state_first(ids, ids[0]), ids)
+            found = await assemble(rolls, state_drawn(ids, ids[0]), ids)
             assert [each.members for each in found] == [sorted(ids[1:])] * 2
 
     run(scenario)
@@ -173,7 +199,7 @@ def test_who_does_not_come(stations, manifest) -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
             for missing in range(2):
-                state = state_first(ids, ids[0])
+                state = state_drawn(ids, ids[0])
                 here = [each for number, each in enumerate(rolls) if number != missing]
                 found = await assemble(here, state, ids, round=3 + missing)
                 assert len({each.id for each in found}) == 1
@@ -218,10 +244,10 @@ def test_a_round_that_has_ended(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
-            state = state_first(ids, ids[0])
+            state = state_drawn(ids, ids[0])
             rolls[0].ended((3, state))
             assert await rolls[1].assemble(statement_of(rolls[1], state), [ids[0]]) is None
-            assert rolls[0]._gathering((3, state))._here == {}
+            assert rolls[0]._gathering((3, state)).here == {}
 
     run(scenario)
 
@@ -232,7 +258,11 @@ def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
 
 
 def gathering_of(
-    keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = (), barred: Collection[str] = ()
+    keys: dict[str, RSAPrivateKey],
+    manifest,
+    known: Collection[str] = (),
+    barred: Collection[str] = (),
+    voters: Collection[str] = (),
 ) -> Gathering:
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
@@ -240,7 +270,7 @@ def gathering_of(
         me,
         lambda those: Roll.call(me, key, those),
         lambda: known,
-        Electorate,
+        lambda: Electorate(frozenset(voters)),
         lambda peer: peer not in barred,
         manifest.rounds,
     )
@@ -260,6 +290,37 @@ def test_one_that_may_come_no_longer(make_manifest) -> None:
         found = await asyncio.gather(gathering.answer(one), gathering.answer(two))
         assert [each and each.members for each in found] == [[one.maker, two.maker]] * 2
         assert await waiting is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("votes", "excluding", "left_out"),
+    [
+        pytest.param([0, 1, 2, 3], 1, False, id="by one"),
+        pytest.param([0, 1, 2, 3], 2, True, id="by half"),
+        pytest.param([2, 3, 4], 2, False, id="by strangers"),
+        pytest.param([0, 1, 2, 3, 4, 5], 2, False, id="where too few have come"),
+        pytest.param([], 2, True, id="where nobody votes yet"),
+    ],
+)
+def test_one_whom_others_exclude(make_manifest, votes, excluding, left_out) -> None:
+    """It is on no roll if those who exclude it could not be spared, and it could."""
+    keys, manifest = member_keys(6), make_manifest(rounds={"matchmaking_seconds": 2})
+    ids = [*keys]
+    *here, bad = stated(keys)[:4]
+
+    async def scenario() -> None:
+        gathering = gathering_of(keys, manifest, voters=[ids[place] for place in votes])
+        gathering.awaited = ids[:4]
+        asking = [
+            gathering.answer(each, [bad.maker] if place < excluding else [])
+            for place, each in enumerate(here)
+        ]
+        *found, told = await asyncio.gather(*asking, gathering.answer(bad))
+        expected = here if left_out else [*here, bad]
+        assert [each and each.members for each in found] == [[each.maker for each in expected]] * 3
+        assert (told is None) == left_out
 
     asyncio.run(scenario())
 
@@ -420,7 +481,7 @@ def test_states_that_strangers_invent(stations, make_manifest, identities) -> No
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
-            state = state_first(ids, ids[0])
+            state = state_drawn(ids, ids[0])
             async with (
                 stranger_beside(*(peer.address for peer in peers), identity=identities[3]) as p2p,
                 background(flood(p2p, peers[0].p2p.peer_id)),
@@ -441,7 +502,7 @@ def test_short_times(stations, make_manifest) -> None:
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
-            state = state_first(ids, ids[0])
+            state = state_drawn(ids, ids[0])
             early = asyncio.create_task(rolls[1].assemble(statement_of(rolls[1], state), ids[:1]))
             await asyncio.sleep(0.7)
             found = [await rolls[0].assemble(statement_of(rolls[0], state), ids[1:]), await early]

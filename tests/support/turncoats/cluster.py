@@ -137,15 +137,25 @@ class Betrayed(Cluster):
         """For each of the honest, whether it has seen the hostile one contradict itself."""
         return ["contradiction" in oracle.traffic.refused for oracle in self.honest]
 
+    @property
+    def order(self) -> list[str]:
+        """Those who coordinate the next round, one after the other."""
+        return drawn([oracle.peer_id for oracle in self.oracles], self.state.digest)
+
     def until_its_turn(self) -> None:
         """Honest rounds, until the hostile one coordinates the next.
 
         So many at least that it makes up for what it did before: else some of the others would leave it out,
         but not one that it did nothing to.
         """
-        for number in range(ROUNDS_MAX):
-            ids = [oracle.peer_id for oracle in self.oracles]
-            if number > BROKEN and drawn(ids, self.state.digest)[0] == self.turncoat.peer_id:
+        for _ in range(BROKEN + 1):
+            self.end_round()
+        self.until_turn_of(self.turncoat.peer_id)
+
+    def until_turn_of(self, peer: str, place: int = 0) -> None:
+        """Honest rounds, until this one coordinates the next, or the attempt ``place`` of it, from 0."""
+        for _ in range(ROUNDS_MAX):
+            if self.order[place] == peer:
                 return
             self.end_round()
         raise AssertionError("it was never its turn")
@@ -156,22 +166,24 @@ class Betrayed(Cluster):
         [state] = {oracle.state for oracle in self.honest}
         return state
 
-    def battle(self, *, absent: bool = False) -> Battle:
+    def battle(self, *, absent: bool = False, persistent: bool = False) -> Battle:
         """A round, each oracle as its optimizer would have it: who fails tries again.
 
-        The hostile one tries once, or not at all if it is ``absent``.
+        The hostile one tries once, not at all if it is ``absent``, and as the others if it is ``persistent``.
         """
         before = self.state
         for oracle in self.oracles:
             oracle.publish(now=True, state="training")
         self.wait_for(before)
         with ThreadPoolExecutor(len(self.oracles)) as pool:
-            hostile = None if absent else pool.submit(self._average, self.turncoat)
-            honest = list(pool.map(partial(self._persist, before.round + 1), self.honest))
-            if hostile is not None:
-                wait([hostile], ATTACK_SECONDS)  # the others may have ended before it could do what it does
-                self.turncoat.cancel_average()
-                hostile.result()
+            persist = partial(self._persist, before.round + 1)
+            attack = persist if persistent else self._average
+            hostile = [] if absent else [pool.submit(attack, self.turncoat)]
+            honest = list(pool.map(persist, self.honest))
+            wait(hostile, ATTACK_SECONDS)  # the others may have ended before it could do what it does
+            self.turncoat.cancel_average()
+            for each in hostile:
+                each.result()
         wait_until(lambda: self._follows(self.turncoat, before.round + 1), "the hostile one follows")
         assert self.state.round == before.round + 1
         assert all(torch.equal(oracle.anchor, self.honest[0].anchor) for oracle in self.honest)

@@ -18,8 +18,9 @@ from tests.support.turncoats.orders import Orders
 
 CHANGED_BYTES = 128  # of halves, at the end of each part
 
-# To one of the others, with a receipt that says so; or nothing but another receipt; or to all alike.
-ANOTHER_AVERAGE, ANOTHER_RECEIPT = "another average", "another receipt"
+# To one of the others, with a receipt that says so; or nothing but another receipt, to one or all but one;
+# or to all alike.
+ANOTHER_AVERAGE, ANOTHER_RECEIPT, MOST_RECEIPTS = "another average", "another receipt", "most receipts"
 HUGE_AVERAGE, NO_AVERAGE = "huge average", "no average"
 # Each part just in time; or nothing at all is returned.
 SLOW_PARTS, SLOW_AVERAGES, SILENCE = "slow parts", "slow averages", "silence"
@@ -30,7 +31,8 @@ def prepare(orders: Orders) -> None:
     """Be ready to do it."""
     returns = {
         ANOTHER_AVERAGE: _return_another,
-        ANOTHER_RECEIPT: _sign_another,
+        ANOTHER_RECEIPT: _sign_another_for(_is_victim),
+        MOST_RECEIPTS: _sign_another_for(_is_not_spared),
         SLOW_AVERAGES: _return_slowly,
         SILENCE: _return_nothing,
     }
@@ -44,9 +46,19 @@ def victim_of(me: str, group: Iterable[str]) -> str:
     return min(set(group) - {me})
 
 
+def spared_of(me: str, group: Iterable[str]) -> str:
+    """Whom it does not, if it deceives all but one: the last of the others."""
+    return max(set(group) - {me})
+
+
 def _is_victim(runner: ScreeningRunner, sender: int) -> bool:
     group = map(str, runner.sender_peer_ids)
     return victim_of(str(runner.peer_id), group) == str(runner.sender_peer_ids[sender])
+
+
+def _is_not_spared(runner: ScreeningRunner, sender: int) -> bool:
+    group = map(str, runner.sender_peer_ids)
+    return spared_of(str(runner.peer_id), group) != str(runner.sender_peer_ids[sender])
 
 
 def _return(value: float) -> Callable[..., tuple[Averaged, int]]:
@@ -101,13 +113,16 @@ async def _return_nothing(
     yield
 
 
-async def _sign_another(
-    real: Callable[..., Any], runner: ScreeningRunner, stream: AsyncIterator[Any], sender: int
-) -> AsyncIterator[Any]:
-    async for message in real(runner, stream, sender):
-        if _is_victim(runner, sender) and message.code == RECEIPT:
-            message.tensor_part.buffer = _receipt_of(runner, "f" * 64)
-        yield message
+def _sign_another_for(deceives: Callable[[ScreeningRunner, int], bool]) -> Callable[..., Any]:
+    async def reduce(
+        real: Callable[..., Any], runner: ScreeningRunner, stream: AsyncIterator[Any], sender: int
+    ) -> AsyncIterator[Any]:
+        async for message in real(runner, stream, sender):
+            if deceives(runner, sender) and message.code == RECEIPT:
+                message.tensor_part.buffer = _receipt_of(runner, "f" * 64)
+            yield message
+
+    return reduce
 
 
 def _receipt_of(runner: ScreeningRunner, share: str) -> bytes:
