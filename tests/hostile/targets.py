@@ -47,6 +47,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.whereabouts import CoordinatorMessage, StateMessage
 from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import as_text, read_signed, sign
@@ -294,7 +295,7 @@ def _decision() -> Decision:
 
 
 def _joins() -> st.SearchStrategy[bytes]:
-    return json_of(JoinMessage(statement="abcd", excluded=["Qm"]).model_dump())
+    return json_of(JoinMessage(statement="abcd").model_dump())
 
 
 def _rolls() -> st.SearchStrategy[bytes]:
@@ -587,6 +588,12 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "acceptances": lambda: Target(changed_bytes([_acceptance(0, 0, 1)]), Accepting.read),
     "who comes to end a round": lambda: Target(_joins(), JoinMessage.model_validate_json),
     "rolls": lambda: Target(_rolls(), _read_roll),
+    "who looks for the others": lambda: Target(
+        json_of(StateMessage(round=3, state=STATE).model_dump()), StateMessage.model_validate_json
+    ),
+    "whom the others ask": lambda: Target(
+        json_of(CoordinatorMessage(coordinator="QmSome").model_dump()), CoordinatorMessage.model_validate_json
+    ),
     "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),
     "receipts": lambda: Target(changed_bytes([_receipt().data]), Receipt.read),
     "who compares receipts": lambda: Target(

@@ -54,7 +54,7 @@ class Anybody:
 
     at = (-1, "")
     mates = ()
-    excluded: Collection[str] = ()
+    passed_over: Collection[str] = ()
     electorate = Electorate()
 
     def can_be_called(self, peer_id: str) -> bool:
@@ -65,6 +65,11 @@ class Anybody:
         """See `Companions`."""
         del state
         return ()
+
+    def passed_over_at(self, state: str) -> Collection[str]:
+        """See `Companions`."""
+        del state
+        return self.passed_over
 
     def admits(self, peer_id: str) -> bool:
         """See `Companions`."""

@@ -107,3 +107,8 @@ class SwarmAverager:
         if average.reason:
             await self._polls.abstain(roll)
         return average
+
+    async def abstain(self, average: Average) -> None:
+        """Tell that no state follows from ``average``."""
+        if average.roll is not None:
+            await self._polls.abstain(average.roll)

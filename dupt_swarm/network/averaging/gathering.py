@@ -31,7 +31,6 @@ class _Arrival:
     statement: Statement
     came: float
     heard: float
-    excluded: frozenset[str] = frozenset()
     waiting: int = 0  # questions that are not answered yet
 
     def is_here(self, now: float) -> bool:
@@ -75,10 +74,8 @@ class Gathering:
         self._called_at = -math.inf
         self._called = asyncio.Event()  # set once; another one takes its place then
 
-    async def answer(self, statement: Statement, excluded: Collection[str] = ()) -> Roll | None:
+    async def answer(self, statement: Statement) -> Roll | None:
         """The roll with ``statement`` on it, as soon as it is called; None: not yet, ask again.
-
-        ``excluded`` are those whom its maker lets into no group of its own.
 
         A statement is signed anew, and differs, for each attempt to end a round. So who asks with one that is
         on the last roll asks for that one, and who brings another needs a new roll.
@@ -89,7 +86,6 @@ class Gathering:
         if self.roll is not None and statement in self.roll.statements:
             return self.roll
         arrival = self._arrive(statement)
-        arrival.excluded = frozenset(excluded)
         self.consider()
         arrival.waiting += 1
         try:
@@ -103,12 +99,6 @@ class Gathering:
             arrival.heard = loop_time()
         return self.roll if self.roll is not None and statement in self.roll.statements else None
 
-    @property
-    def here(self) -> dict[str, _Arrival]:
-        """Those who ask, by their ids."""
-        now = loop_time()
-        return {peer: each for peer, each in self._arrivals.items() if each.is_here(now)}
-
     def leave(self, peer_id: str) -> None:
         """Our own oracle ends the round elsewhere, or not at all: nobody is awaited in its name."""
         self._arrivals.pop(peer_id, None)
@@ -116,8 +106,8 @@ class Gathering:
 
     def consider(self) -> None:
         """Call the roll if all have come, or if nobody is waited for any longer."""
-        arrived = self.here
-        here = self._without_excluded([each for peer, each in arrived.items() if self._admits(peer)])
+        arrived = self._here
+        here = [arrival.statement for peer, arrival in arrived.items() if self._admits(peer)]
         all_here = self.awaited is not None and arrived.keys() >= set(self.awaited)
         if len(here) < LEAST_MEMBERS or not any(each.callable for each in here):
             return
@@ -132,19 +122,6 @@ class Gathering:
         self._arrivals, self.awaited = {}, None
         called, self._called = self._called, asyncio.Event()
         called.set()
-
-    def _without_excluded(self, arrived: Sequence[_Arrival]) -> list[Statement]:
-        """All but those whom so many exclude that the rest is no quorum: a round with them would fail.
-
-        Unless too few have come to do without them.
-        """
-        electorate, here = self._electorate(), {each.statement.maker: each for each in arrived}
-        for peer in sorted(here.keys() & {peer for each in arrived for peer in each.excluded}):
-            others = here.keys() - {peer}
-            willing = [each for each in here if peer not in here[each].excluded]
-            if not electorate.is_quorum(willing, here) and electorate.is_quorum(others, others):
-                del here[peer]
-        return [each.statement for each in here.values()]
 
     def _arrive(self, statement: Statement) -> _Arrival:
         now = loop_time()
@@ -163,6 +140,12 @@ class Gathering:
         return arrival
 
     @property
+    def _here(self) -> dict[str, _Arrival]:
+        """Those who ask."""
+        now = loop_time()
+        return {peer: each for peer, each in self._arrivals.items() if each.is_here(now)}
+
+    @property
     def _expected(self) -> set[str]:
         """Those who are at this state, as far as anybody here knows."""
         return {*self._known(), *(self.awaited or ())}
@@ -173,7 +156,7 @@ class Gathering:
         Their time runs from when our own oracle has come, or a quorum: a few that come early, and stay, would
         make all others late.
         """
-        here = self.here
+        here = self._here
         known = self._expected or here.keys()
         electorate, came = self._electorate(), list[str]()
         for peer_id, arrival in sorted(here.items(), key=lambda item: item[1].came):
@@ -192,4 +175,4 @@ class Gathering:
         """Whether those on the last roll are ending the round: none of them has come again."""
         if self.roll is None or loop_time() - self._called_at > self._rounds.allreduce_seconds:
             return False
-        return self.here.keys().isdisjoint(self.roll.members)
+        return self._here.keys().isdisjoint(self.roll.members)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, PeerID, ServicerBase
@@ -23,11 +23,12 @@ from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.search import Search
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.whereabouts import State, Whereabouts
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
-from dupt_swarm.replica.log_entry import MEMBERS_MAX, PeerId, Signed
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 
 # Members that are late, or ahead, may ask about other states than ours.
 GATHERINGS_MAX = 8
@@ -48,29 +49,23 @@ class _Message(BaseModel):
 
 
 class JoinMessage(_Message):
-    """What a member brings, and those at its state whom it lets into no group of its own."""
+    """What a member brings."""
 
     statement: Signed
-    excluded: Annotated[list[PeerId], Field(max_length=MEMBERS_MAX)] = []
 
 
 class RollMessage(_Message):
-    """The roll, and the statements on it; both empty: not yet, but the sender may ask another one itself."""
+    """The roll, and the statements on it; both empty: not yet."""
 
     roll: Signed = ""
     statements: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
-    coordinator: PeerId | Literal[""] = ""
 
     @classmethod
-    def of(cls, roll: Roll | None, coordinator: str = "") -> RollMessage:
-        """The message of ``roll``; if there is none, of who asks ``coordinator`` itself."""
+    def of(cls, roll: Roll | None) -> RollMessage:
+        """The message of ``roll``."""
         if roll is None:
-            return cls(coordinator=coordinator)
+            return cls()
         return cls(roll=as_text(roll.data), statements=[as_text(each.data) for each in roll.statements])
-
-
-State = tuple[int, str]
-"""A round's number, from 0, and the digest of the state that it began with."""
 
 
 class Companions(Protocol):
@@ -91,9 +86,8 @@ class Companions(Protocol):
     def expected_at(self, state: str) -> Iterable[Peer]:
         """The others that work on the round after ``state`` now, and may be waited for."""
 
-    @property
-    def excluded(self) -> Collection[str]:
-        """Those of them who are in no group that this peer calls, for what they did."""
+    def passed_over_at(self, state: str) -> Collection[str]:
+        """Ids of the others that say so, and are not waited for; but none that has contradicted itself."""
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may be in a group."""
@@ -106,13 +100,12 @@ class RollCall(ServicerBase):  # type: ignore[misc]
     """Finds groups, and coordinates those that fall to this peer."""
 
     def __init__(self, means: Means, companions: Companions) -> None:
-        self._means, self._companions = means, companions
+        self._means, self._companions, self._whereabouts = means, companions, Whereabouts(means)
         self._me, self._manifest = means.me, means.manifest
         self._patience = means.manifest.rounds.matchmaking_seconds
         self._silence = self._patience / 2
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
-        self._asked = ""  # who may coordinate there; nobody: this peer does
         self._unfit: set[str] = set()  # who did not coordinate there
         self._had_turn: set[str] = set()  # who did: for nothing, if we look for a group there again
         self._ended: deque[State] = deque(maxlen=ENDED_KEPT)
@@ -121,6 +114,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """Begin to coordinate."""
         if self._means.callable:
             await self.add_p2p_handlers(self._means.p2p, namespace=self._manifest.swarm_id)
+            await self._whereabouts.open()
 
     def ended(self, state: State) -> None:
         """The round that began with ``state`` has ended here: nobody is to end it again."""
@@ -130,8 +124,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """The roll, once it is called; an error for who brings nothing that this round could use."""
         if not self._companions.admits(str(context.remote_id)):
             raise ValueError("you came too often and brought nothing; later you may come again")
-        message = JoinMessage.model_validate_json(request.value)
-        statement = self._read(message.statement)
+        statement = self._read(JoinMessage.model_validate_json(request.value).statement)
         if statement.maker != str(context.remote_id):
             raise ValueError("a member brings the statement of another")
         state, (round, digest) = _state_of(statement), self._companions.at
@@ -141,9 +134,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
         if state in self._ended and not on_roll:
             raise ValueError("this round has ended")
-        roll = await gathering.answer(statement, message.excluded)
-        elsewhere = self._asked if state == self._searched else ""
-        return BytesValue(value=RollMessage.of(roll, elsewhere).model_dump_json().encode())
+        roll = await gathering.answer(statement)
+        return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
 
     async def assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
         """The roll with ``statement`` on it; None: nobody else has come in time.
@@ -165,26 +157,22 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                 if not order:
                     break
                 coordinator = order[0]
+                self._whereabouts.asked = (coordinator if coordinator != self._me else "", state)
                 if coordinator == self._me:
-                    self._asked = ""
                     gathering.awaited = search.awaited | {self._me}
-                    roll = await gathering.answer(statement, self._companions.excluded)
-                    late = [each for each in order[1:] if each not in gathering.here]
-                    if roll is None and late and self._companions.excluded:
-                        # It may be where we would not turn to by ourselves.
-                        roll = await self._ask(late[0], statement, search)
+                    roll = await gathering.answer(statement)
                 else:
-                    self._asked = coordinator
                     gathering.leave(self._me)
                     roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
                     self._had_turn.add(coordinator)
                     return roll
+                await self._look_for_the_others(state, search, order)
             # One who was late, or out of reach for a moment, has another chance.
             self._unfit, self._had_turn = set(), set()
             return None
         finally:
-            self._asked = ""
+            self._whereabouts.asked = ("", state)
             gathering.leave(self._me)
 
     async def _candidates(self, search: Search) -> set[str]:
@@ -192,12 +180,20 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
         return {each for each in search.candidates & met if self._companions.can_be_called(each)}
 
+    async def _look_for_the_others(self, state: State, search: Search, order: Sequence[str]) -> None:
+        """They may be with one whom only we pass over."""
+        passed_over = self._companions.passed_over_at(state[1])
+        if passed_over:
+            others = [each for each in order if each not in (self._me, *passed_over)]
+            found = await self._whereabouts.of_most(others, state)
+            search.preferred = found if found in passed_over else ""
+
     async def _ask(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
         asked, waited = loop_time(), search.waited_for(coordinator)
         try:
             async with asyncio.timeout(self._silence):
-                roll = await self._call(coordinator, statement, search)
+                roll = await self._call(coordinator, statement)
             if roll is not None:
                 _check_roll(roll, coordinator, statement)
                 return roll
@@ -213,15 +209,11 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         await asyncio.sleep(asked + RETRY_SECONDS - loop_time())
         return None
 
-    async def _call(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
-        peer_id, excluded = PeerID.from_base58(coordinator), [*self._companions.excluded]
-        message = JoinMessage(statement=as_text(statement.data), excluded=excluded[:MEMBERS_MAX])
+    async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
+        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=as_text(statement.data))
         stub = self.get_stub(self._means.p2p, peer_id, namespace=self._manifest.swarm_id)
         reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
-        answer = RollMessage.model_validate_json(reply.value)
-        if answer.coordinator not in ("", self._me):
-            search.name(coordinator, answer.coordinator)
-        return self._read_roll(answer)
+        return self._read_roll(reply.value)
 
     def _present(self, state: State) -> set[str]:
         return {each.peer_id for each in self._companions.expected_at(state[1])}
@@ -257,7 +249,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             raise ValueError(f"a member has the weight {statement.claim.tokens}; the most is {limit:g}")
         return statement
 
-    def _read_roll(self, message: RollMessage) -> Roll | None:
+    def _read_roll(self, data: bytes) -> Roll | None:
+        message = RollMessage.model_validate_json(data)
         if not message.roll:
             return None
         statements = [self._read(each) for each in message.statements]

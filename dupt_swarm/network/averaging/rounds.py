@@ -165,6 +165,7 @@ class Rounds:
         try:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
+            await self._averager.abstain(outcome)
             reason = "rejected" if outcome.implausible else "outer_overflow"
             return replace(outcome, reason=reason, evidence=None), None
         # Alone there is nobody who would do harm.

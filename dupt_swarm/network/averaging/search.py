@@ -9,12 +9,16 @@ from dupt_swarm.network.averaging.clock import loop_time
 
 
 class Search:
-    """What one search for a group has come to know."""
+    """What one search for a group has come to know.
+
+    Attributes:
+        preferred: whom most others ask for the roll, if that is one for whom this member would not wait.
+    """
 
     def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
         """``unfit``: peers that did not coordinate in a search before; others come to it."""
         self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
-        self._named: dict[str, str] = {}
+        self.preferred = ""
         self._failures: Counter[str] = Counter()
         self._asked: dict[str, float] = {}
         self._began = loop_time()
@@ -31,16 +35,8 @@ class Search:
 
     @property
     def candidates(self) -> set[str]:
-        """Those who may coordinate: who should come, and whom one that we asked has named.
-
-        Whom each leaves out is its own view, and who would not turn to the coordinator of the others would
-        miss the round.
-        """
-        return (self._companions | {*self._named.values()}) - self._unfit
-
-    def name(self, asked: str, coordinator: str) -> None:
-        """The one that we asked asks this one itself; each may name one."""
-        self._named[asked] = coordinator
+        """Those who may coordinate."""
+        return (self._companions | {self.preferred}) - self._unfit
 
     def note(self, present: Iterable[str]) -> None:
         """These are at the state now; who was and is no longer has left it."""

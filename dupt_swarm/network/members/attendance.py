@@ -80,7 +80,7 @@ class Attendance:
 
     def expected(self, companions: Iterable[str]) -> tuple[str, ...]:
         """Those of ``companions`` that the next round waits for."""
-        everybody = tuple(peer for peer in companions if not self.excludes(peer))
+        everybody = tuple(peer for peer in companions if not self._is_excluded(peer))
         waited_for = tuple(filter(self.trusts, everybody))
         if len(waited_for) == len(everybody) or self._on_trial:
             return everybody
@@ -91,7 +91,7 @@ class Attendance:
 
     def admits(self, peer: str) -> bool:
         """Whether it may be in the group of the next round."""
-        return not self.excludes(peer) and (self.trusts(peer) or self._on_trial)
+        return not self._is_excluded(peer) and (self.trusts(peer) or self._on_trial)
 
     def ended(
         self, expected: Collection[str], came: Collection[str], broke: Collection[str] = frozenset()
@@ -129,10 +129,9 @@ class Attendance:
         """Whether it may be expected to come."""
         spoilt = peer not in self._mates and self._spoilt >= TOLERATED_OF_NEWCOMERS
         missed = self._missed.get(peer, 0)
-        return not self.excludes(peer) and not spoilt and missed < self._tolerated(peer)
+        return not self._is_excluded(peer) and not spoilt and missed < self._tolerated(peer)
 
-    def excludes(self, peer: str) -> bool:
-        """Whether it is let into no group, for what it did; others may come, whoever waits for them."""
+    def _is_excluded(self, peer: str) -> bool:
         return peer in self.exposed or self._clock() < self._excluded.get(peer, _Exclusion()).until
 
     def _tolerated(self, peer: str) -> int:

@@ -159,6 +159,12 @@ class Membership:
             if self.attendance.trusts(peer.peer_id) and self._is_welcome(peer.peer_id)
         )
 
+    def passed_over_at(self, digest: str) -> frozenset[str]:
+        """Ids of the others that say so, and are not waited for; but none that has contradicted itself."""
+        there = {peer.peer_id for peer in self.view.companions(digest, self.peer_id)}
+        expected = {peer.peer_id for peer in self.expected_at(digest)}
+        return frozenset(there - expected - self.attendance.exposed)
+
     def expected(self, companions: Iterable[str]) -> frozenset[str]:
         """Those of the other live oracles that the next round waits for."""
         welcome = frozenset(filter(self._is_welcome, companions))
@@ -217,11 +223,6 @@ class Membership:
     def mates(self) -> Collection[str]:
         """Peers that were in a group with this one."""
         return self.attendance.mates
-
-    @property
-    def excluded(self) -> Collection[str]:
-        """Those at work who are in no group that this peer calls, for what they did."""
-        return [peer for peer in sorted(self.at_work) if self.attendance.excludes(peer)]
 
     def expose(self, peer_id: str) -> None:
         """It has signed what contradicts itself: it is left out from now on.

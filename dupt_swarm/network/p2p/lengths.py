@@ -33,6 +33,7 @@ METHODS = {
     "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
     "rpc_store": Lengths(STORE_BYTES_MAX, 32_000),
     "rpc_join": Lengths(4096, FRAME_BYTES_MAX),
+    "rpc_coordinator": Lengths(256, 256),
     # A round averages for 3600 s at most, as a manifest may allow.
     "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX, seconds=4500.0),
     "rpc_hello": Lengths(NAME_BYTES_MAX, 1 << 18),

@@ -101,9 +101,9 @@ def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("abstaining", [1, 2])
-def test_members_that_have_computed_none(stations, manifest, abstaining: int) -> None:
-    """Nobody waits for them: the others are enough, or know soon that they are not."""
+@pytest.mark.parametrize("accepted", [True, False])
+def test_members_that_have_computed_none(stations, manifest, accepted: bool) -> None:
+    """The others know soon that they are no quorum; that is no rejection, whoever of them rejects."""
 
     async def scenario() -> None:
         async with stations(4, manifest) as peers:
@@ -112,15 +112,15 @@ def test_members_that_have_computed_none(stations, manifest, abstaining: int) ->
             for each in group.polls:
                 each.begin(group.roll)
             before = asyncio.get_running_loop().time()
-            rest = group.polls[abstaining:]
-            certifying = asyncio.gather(*(each.certify(group.roll, ONE) for each in rest))
-            await asyncio.gather(*(each.abstain(group.roll) for each in group.polls[:abstaining]))
-            decisions = await certifying
+            voting = asyncio.gather(
+                group.polls[2].certify(group.roll, ONE),
+                group.polls[3].certify(group.roll, ONE, accepted=accepted),
+            )
+            await asyncio.gather(*(each.abstain(group.roll) for each in group.polls[:2]))
+            for decision in await voting:
+                assert (decision.votes, decision.rejected) == ((), False)
+                assert set(decision.others) == {peer.peer_id for peer in peers[:2]}
             assert asyncio.get_running_loop().time() - before < SECONDS
-            for decision in decisions:
-                assert (len(decision.votes) >= 3) == (abstaining == 1)
-                assert not decision.rejected
-                assert len(decision.others) == (2 if abstaining == 2 else 0)
 
     run(scenario)
 

@@ -58,6 +58,12 @@ def state_drawn(ids: Sequence[str], *first: str) -> str:
     return next(state for state in states if drawn(state)[: len(first)] == [*first])
 
 
+def pass_over(rolls: RollCall, *peers: str) -> None:
+    """It does not wait for these from now on."""
+    rolls._companions = companions = Anybody()
+    companions.passed_over = peers
+
+
 def statement_of(rolls: RollCall, state: str, round: int = 3, tokens: int = 10) -> Statement:
     return rolls._means.state(Claim(round, state, tokens, rolls._me))
 
@@ -106,16 +112,13 @@ def test_strangers_do_not_coordinate(stations, manifest) -> None:
 
 
 @pytest.mark.parametrize("second", [1, 2], ids=["another", "itself"])
-def test_who_leaves_out_the_coordinator_of_the_others(stations, manifest, second) -> None:
-    """Whom it asks instead names the one that it asks itself: all are on one roll, and soon.
-
-    It asks also if it would coordinate next itself, and nobody comes.
-    """
+def test_who_passes_over_the_coordinator_of_the_others(stations, manifest, second) -> None:
+    """Most others say whom they ask, and it follows: all are on one roll, and soon."""
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
-            rolls[2]._companions.excluded = [ids[0]]  # type: ignore[misc]
+            pass_over(rolls[2], ids[0])
             state, began = state_drawn(ids, ids[0], ids[second]), asyncio.get_running_loop().time()
             *others, alone = (statement_of(each, state) for each in rolls)
             found = await asyncio.gather(
@@ -126,6 +129,27 @@ def test_who_leaves_out_the_coordinator_of_the_others(stations, manifest, second
             assert asyncio.get_running_loop().time() - began < 3  # and not matchmaking_seconds
             assert [each and each.members for each in found] == [sorted(ids)] * 3
             assert {each and each.coordinator for each in found} == {ids[0]}
+
+    run(scenario)
+
+
+def test_few_that_follow_whom_others_pass_over(stations, manifest) -> None:
+    """Those who pass it over stay where they are, although somebody says that it asks that one."""
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as peers:
+            rolls, ids = await open_rolls(manifest, peers), [peer.peer_id for peer in peers]
+            state = state_drawn(ids, ids[0], ids[1])
+            for each in rolls[1:3]:
+                pass_over(each, ids[0])
+            astray = asyncio.create_task(rolls[3].assemble(statement_of(rolls[3], state), ids[:3]))
+            found = await asyncio.gather(
+                rolls[1].assemble(statement_of(rolls[1], state), ids[2:]),
+                rolls[2].assemble(statement_of(rolls[2], state), [ids[1], ids[3]]),
+            )
+            assert [each and each.members for each in found] == [sorted(ids[1:3])] * 2
+            assert {each and each.coordinator for each in found} == {ids[1]}
+            astray.cancel()
 
     run(scenario)
 
@@ -247,7 +271,7 @@ def test_a_round_that_has_ended(stations, manifest) -> None:
             state = state_drawn(ids, ids[0])
             rolls[0].ended((3, state))
             assert await rolls[1].assemble(statement_of(rolls[1], state), [ids[0]]) is None
-            assert rolls[0]._gathering((3, state)).here == {}
+            assert rolls[0]._gathering((3, state))._here == {}
 
     run(scenario)
 
@@ -258,11 +282,7 @@ def stated(keys: dict[str, RSAPrivateKey]) -> list[Statement]:
 
 
 def gathering_of(
-    keys: dict[str, RSAPrivateKey],
-    manifest,
-    known: Collection[str] = (),
-    barred: Collection[str] = (),
-    voters: Collection[str] = (),
+    keys: dict[str, RSAPrivateKey], manifest, known: Collection[str] = (), barred: Collection[str] = ()
 ) -> Gathering:
     """At the first of these peers."""
     me, key = next(iter(keys.items()))
@@ -270,7 +290,7 @@ def gathering_of(
         me,
         lambda those: Roll.call(me, key, those),
         lambda: known,
-        lambda: Electorate(frozenset(voters)),
+        Electorate,
         lambda peer: peer not in barred,
         manifest.rounds,
     )
@@ -290,37 +310,6 @@ def test_one_that_may_come_no_longer(make_manifest) -> None:
         found = await asyncio.gather(gathering.answer(one), gathering.answer(two))
         assert [each and each.members for each in found] == [[one.maker, two.maker]] * 2
         assert await waiting is None
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("votes", "excluding", "left_out"),
-    [
-        pytest.param([0, 1, 2, 3], 1, False, id="by one"),
-        pytest.param([0, 1, 2, 3], 2, True, id="by half"),
-        pytest.param([2, 3, 4], 2, False, id="by strangers"),
-        pytest.param([0, 1, 2, 3, 4, 5], 2, False, id="where too few have come"),
-        pytest.param([], 2, True, id="where nobody votes yet"),
-    ],
-)
-def test_one_whom_others_exclude(make_manifest, votes, excluding, left_out) -> None:
-    """It is on no roll if those who exclude it could not be spared, and it could."""
-    keys, manifest = member_keys(6), make_manifest(rounds={"matchmaking_seconds": 2})
-    ids = [*keys]
-    *here, bad = stated(keys)[:4]
-
-    async def scenario() -> None:
-        gathering = gathering_of(keys, manifest, voters=[ids[place] for place in votes])
-        gathering.awaited = ids[:4]
-        asking = [
-            gathering.answer(each, [bad.maker] if place < excluding else [])
-            for place, each in enumerate(here)
-        ]
-        *found, told = await asyncio.gather(*asking, gathering.answer(bad))
-        expected = here if left_out else [*here, bad]
-        assert [each and each.members for each in found] == [[each.maker for each in expected]] * 3
-        assert (told is None) == left_out
 
     asyncio.run(scenario())
 

@@ -34,7 +34,7 @@ def _calling(chosen: Callable[[Roll, str, str], Sequence[Statement]]) -> Callabl
         real: Callable[..., Any], rolls: RollCall, request: BytesValue, context: P2PContext
     ) -> BytesValue:
         reply, member = await real(rolls, request, context), str(context.remote_id)
-        roll = rolls._read_roll(RollMessage.model_validate_json(reply.value))
+        roll = rolls._read_roll(reply.value)
         if roll is not None:
             statements = chosen(roll, rolls._me, member)
             on_it = member in {each.maker for each in statements}
