@@ -23,8 +23,9 @@ from dupt_swarm.replica.voters import MEMORY_ROUNDS
 
 # So many rounds in a row without a quorum, and the voters are at states of which none has more than half.
 STALEMATE_ROUNDS = 2
-# Distance from our parameters ÷ their norm; noise is farther away, and some rounds are nearer.
-DISTANCE_MAX = 0.5
+# Distance from our parameters ÷ their norm. What has nothing to do with them is at least as far as they are
+# long; two halves of a young swarm were half as far after a dozen rounds.
+DISTANCE_MAX = 0.9
 ASKED_MAX = 3  # of those who claim a state, for the one that they have by now
 
 logger = logging.getLogger(__name__)

@@ -221,7 +221,11 @@ def test_far_behind_after_failed_rounds(make_peer) -> None:
 
 
 def test_noise_is_not_near() -> None:
-    """What some rounds may change is."""
-    mine = state_of(1, "a")
-    assert is_near(state_of(2, "a", 1.2), mine)
-    assert not is_near(state_of(2, "a", 9.0), mine)
+    """What some rounds may change is, also in a swarm's first minute; what is independent of ours is not."""
+    mine, near, independent = state_of(1, "a"), state_of(2, "a"), state_of(2, "a")
+    direction = torch.tensor([1.0, -1.0, 0.0])  # at right angles to ours
+    near.anchor.add_(0.55 * mine.anchor.norm() * direction / direction.norm())
+    assert is_near(near, mine)
+    for scale in (0.0, 0.1, 1.0, 9.0):
+        independent.anchor.copy_(scale * direction)
+        assert not is_near(independent, mine)
