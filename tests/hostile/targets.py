@@ -35,6 +35,7 @@ from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.accusing import Message
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.comparing import CompareMessage, ReceiptsMessage
+from dupt_swarm.network.averaging.coordinators import CoordinatorMessage, StateMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.pledge import Subject
@@ -47,7 +48,6 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
-from dupt_swarm.network.averaging.whereabouts import CoordinatorMessage, StateMessage
 from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.signed import as_text, read_signed, sign

@@ -6,7 +6,7 @@ averager        finds the group of the peers at one state, and averages in it
 average         what every exchange takes and gives
 roll_call       finds the group: those who have come to one coordinator
 clock           the event loop's time
-whereabouts     whom members ask for the roll
+coordinators    whom members ask for the roll
 search          what a member comes to know of coordinators meanwhile
 gathering       at a coordinator: who has come, and the roll once it is called
 roll            who ends a round together, signed

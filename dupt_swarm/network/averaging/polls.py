@@ -119,7 +119,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
                         others = box.others(after, self._electorate())
-                        return PollResult(rejected=box.rejects(after, self._electorate()), others=others)
+                        return PollResult(rejected=box.rejects(self._electorate()), others=others)
                     await self._vote(LOOK_SECONDS)
                 return PollResult(votes)
         except TimeoutError:

@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.clock import loop_time
+from dupt_swarm.network.averaging.coordinators import Coordinators, State
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.search import Search
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.whereabouts import State, Whereabouts
+from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.node.view import Peer
@@ -100,7 +101,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
     """Finds groups, and coordinates those that fall to this peer."""
 
     def __init__(self, means: Means, companions: Companions) -> None:
-        self._means, self._companions, self._whereabouts = means, companions, Whereabouts(means)
+        self._means, self._companions, self._coordinators = means, companions, Coordinators(means)
         self._me, self._manifest = means.me, means.manifest
         self._patience = means.manifest.rounds.matchmaking_seconds
         self._silence = self._patience / 2
@@ -114,7 +115,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """Begin to coordinate."""
         if self._means.callable:
             await self.add_p2p_handlers(self._means.p2p, namespace=self._manifest.swarm_id)
-            await self._whereabouts.open()
+            await self._coordinators.open()
 
     def ended(self, state: State) -> None:
         """The round that began with ``state`` has ended here: nobody is to end it again."""
@@ -157,22 +158,22 @@ class RollCall(ServicerBase):  # type: ignore[misc]
                 if not order:
                     break
                 coordinator = order[0]
-                self._whereabouts.asked = (coordinator if coordinator != self._me else "", state)
-                if coordinator == self._me:
-                    gathering.awaited = search.awaited | {self._me}
-                    roll = await gathering.answer(statement)
-                else:
-                    gathering.leave(self._me)
-                    roll = await self._ask(coordinator, statement, search)
+                self._coordinators.asked = (coordinator if coordinator != self._me else "", state)
+                async with background(self._look_for_the_others(state, search, voters - {self._me})):
+                    if coordinator == self._me:
+                        gathering.awaited = search.awaited | {self._me}
+                        roll = await gathering.answer(statement)
+                    else:
+                        gathering.leave(self._me)
+                        roll = await self._ask(coordinator, statement, search)
                 if roll is not None:
                     self._had_turn.add(coordinator)
                     return roll
-                await self._look_for_the_others(state, search, order)
             # One who was late, or out of reach for a moment, has another chance.
             self._unfit, self._had_turn = set(), set()
             return None
         finally:
-            self._whereabouts.asked = ("", state)
+            self._coordinators.asked = ("", state)
             gathering.leave(self._me)
 
     async def _candidates(self, search: Search) -> set[str]:
@@ -180,13 +181,13 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
         return {each for each in search.candidates & met if self._companions.can_be_called(each)}
 
-    async def _look_for_the_others(self, state: State, search: Search, order: Sequence[str]) -> None:
+    async def _look_for_the_others(self, state: State, search: Search, others: set[str]) -> None:
         """They may be with one whom only we pass over."""
-        passed_over = self._companions.passed_over_at(state[1])
+        passed_over = set(self._companions.passed_over_at(state[1]))
+        passed_over &= self._companions.electorate.voters or passed_over
         if passed_over:
-            others = [each for each in order if each not in (self._me, *passed_over)]
-            found = await self._whereabouts.of_most(others, state)
-            search.preferred = found if found in passed_over else ""
+            found = await self._coordinators.of_most(sorted(others - passed_over), state)
+            search.preferred = found if found in passed_over else search.preferred
 
     async def _ask(self, coordinator: str, statement: Statement, search: Search) -> Roll | None:
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""

@@ -136,7 +136,7 @@ class Share:
             return self._failed(sharing, session, "timeout")
 
     async def compare(self, roll: Roll, others: Container[str]) -> Sequence[Proof]:
-        """See `RoundExchange`: somebody has accepted two lists. (Else all would have computed the same.)"""
+        """See `RoundExchange`: whoever has computed another state has seen another list."""
         session = self._agreements.of(roll)
         if session is None:
             return ()

@@ -79,8 +79,13 @@ class Box:
         return tuple(vote for _, vote in sorted(found.items()))
 
     def is_lost(self, after: str, electorate: Electorate) -> bool:
-        """Whether ``after`` will not get a quorum, whoever still votes for it."""
-        return self._is_lost({after}, electorate)
+        """Whether ``after`` will not get a quorum, whoever still votes for it.
+
+        Nobody waits for those who abstain; unless somebody rejects it, so that all see whether enough do.
+        """
+        possible = {after, NO_STATE} if self.rejects(electorate) else {after}
+        against = {voter for voter, vote in self.votes.items() if vote.digest not in possible}
+        return not electorate.is_quorum(self.members - against - self.contradictions.keys(), self.members)
 
     def others(self, after: str, electorate: Electorate) -> tuple[str, ...]:
         """Those whose vote counts, and is neither for ``after`` nor for the state before."""
@@ -88,14 +93,7 @@ class Box:
         known = (after, self.subject.before)
         return tuple(who for who, vote in self.votes.items() if who in counted and vote.digest not in known)
 
-    def rejects(self, after: str, electorate: Electorate) -> bool:
-        """Whether it is lost even if all who abstain were for it, and somebody is for the state before."""
+    def rejects(self, electorate: Electorate) -> bool:
+        """Whether somebody whose vote counts wants the swarm to stay at the state before."""
         voters = electorate.of(self.members) - self.contradictions.keys()
-        wanted = {vote.digest for who, vote in self.votes.items() if who in voters}
-        return self.subject.before in wanted and self._is_lost({after, NO_STATE}, electorate)
-
-    def _is_lost(self, digests: Collection[str], electorate: Electorate) -> bool:
-        """Whether all who vote for none of ``digests`` are so many that the rest is no quorum."""
-        against = {voter for voter, vote in self.votes.items() if vote.digest not in digests}
-        possible = (self.members - against) - self.contradictions.keys()
-        return not electorate.is_quorum(possible, self.members)
+        return any(vote.digest == self.subject.before for who, vote in self.votes.items() if who in voters)

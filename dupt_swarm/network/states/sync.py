@@ -23,8 +23,8 @@ from dupt_swarm.replica.voters import MEMORY_ROUNDS
 
 # So many rounds in a row without a quorum, and the voters are at states of which none has more than half.
 STALEMATE_ROUNDS = 2
-# Distance from our parameters ÷ their norm. What has nothing to do with them is at least as far as they are
-# long; two halves of a young swarm were half as far after a dozen rounds.
+# Distance from our parameters ÷ their norm, or that of the others. What is independent of ours is farther;
+# two halves of a young swarm were half as far after a dozen rounds.
 DISTANCE_MAX = 0.9
 ASKED_MAX = 3  # of those who claim a state, for the one that they have by now
 
@@ -189,5 +189,6 @@ class StateSync:
 
 def is_near(state: ReplicaState, mine: ReplicaState) -> bool:
     """Whether some rounds may lie between the two."""
-    distance = float(torch.linalg.vector_norm(state.anchor - mine.anchor))
-    return distance <= DISTANCE_MAX * float(torch.linalg.vector_norm(mine.anchor))
+    vectors = (state.anchor - mine.anchor, state.anchor, mine.anchor)
+    distance, *lengths = (float(torch.linalg.vector_norm(each)) for each in vectors)
+    return distance <= DISTANCE_MAX * min(lengths)

@@ -101,9 +101,8 @@ def test_who_has_another_state_is_alone_with_it(stations, manifest) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("accepted", [True, False])
-def test_members_that_have_computed_none(stations, manifest, accepted: bool) -> None:
-    """The others know soon that they are no quorum; that is no rejection, whoever of them rejects."""
+def test_members_that_have_computed_none(stations, manifest) -> None:
+    """The others know soon that they are no quorum, and that nobody rejects the state."""
 
     async def scenario() -> None:
         async with stations(4, manifest) as peers:
@@ -112,15 +111,30 @@ def test_members_that_have_computed_none(stations, manifest, accepted: bool) -> 
             for each in group.polls:
                 each.begin(group.roll)
             before = asyncio.get_running_loop().time()
-            voting = asyncio.gather(
-                group.polls[2].certify(group.roll, ONE),
-                group.polls[3].certify(group.roll, ONE, accepted=accepted),
-            )
+            voting = asyncio.gather(*(each.certify(group.roll, ONE) for each in group.polls[2:]))
             await asyncio.gather(*(each.abstain(group.roll) for each in group.polls[:2]))
             for decision in await voting:
                 assert (decision.votes, decision.rejected) == ((), False)
                 assert set(decision.others) == {peer.peer_id for peer in peers[:2]}
             assert asyncio.get_running_loop().time() - before < SECONDS
+
+    run(scenario)
+
+
+def test_an_abstention_hides_no_rejection(stations, manifest) -> None:
+    """Those who reject a state see that they are enough, whoever has abstained before."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group = Group(manifest, peers)
+            await group.open()
+            for each in group.polls:
+                each.begin(group.roll)
+            await group.polls[0].abstain(group.roll)
+            first = asyncio.create_task(group.polls[1].certify(group.roll, ONE, accepted=False))
+            await asyncio.sleep(1)
+            second = await group.polls[2].certify(group.roll, ONE, accepted=False)
+            assert [decision.rejected for decision in (await first, second)] == [True, True]
 
     run(scenario)
 

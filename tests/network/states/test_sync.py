@@ -229,3 +229,4 @@ def test_noise_is_not_near() -> None:
     for scale in (0.0, 0.1, 1.0, 9.0):
         independent.anchor.copy_(scale * direction)
         assert not is_near(independent, mine)
+    assert not is_near(state_of(2, "a", 0.1), mine)

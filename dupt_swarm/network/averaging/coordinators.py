@@ -43,7 +43,7 @@ State = tuple[int, str]
 """A round's number, from 0, and the digest of the state that it began with."""
 
 
-class Whereabouts(ServicerBase):  # type: ignore[misc]
+class Coordinators(ServicerBase):  # type: ignore[misc]
     """Tells others whom this peer asks, and asks them.
 
     Attributes:
