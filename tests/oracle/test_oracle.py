@@ -181,7 +181,8 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         hostile.publish(now=True, state="training", round_tokens=6_400)
         run = pool.submit(oracle.run, lambda _status: None)
         wait_until(lambda: hostile.view.companions(hostile.state.digest, hostile.peer_id))
-        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 0.6, manifest)
+        # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.
+        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, manifest)
         before = hostile.state
         for _ in range(3):  # the oracle may not have come that far
             result = hostile.average(noise, 6_400, (honest.peer_id,)).result()
