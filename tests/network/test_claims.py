@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.utils import get_dht_time
 
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.joining import entry
 from dupt_swarm.network.joining.entry import find_state, get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
@@ -207,6 +209,58 @@ def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_pe
             assert mine.store.name.digest == now.digest
             claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
             assert sorted(claims) == [200, 1 << 40, 1 << 40]  # none of theirs was tried
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fetchable", [True, False])
+def test_a_joiner_takes_no_state_from_a_few_of_the_peers_that_it_was_given(
+    stations, manifest, make_peers, monkeypatch, fetchable
+) -> None:
+    """One of three serves a state of its own: not even if what the others hold cannot be had."""
+    honest, lie = state_of(2), state_of(9)
+    monkeypatch.setattr(entry, "STATE_SECONDS", 3.0)
+
+    async def scenario() -> None:
+        async with stations(4, manifest) as started:
+            mine, *others = await make_peers(started)
+            for peer, state in zip(others, (lie, honest, honest), strict=True):
+                await peer.hold(state)
+            if not fetchable:
+                for peer in others[1:]:
+                    peer.exchange.publish(hello_of(honest.digest), [])
+            hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+            joining = get_first_state(mine.store, mine.member, Handshake(hellos, manifest), None, None)
+            if fetchable:
+                assert await joining == "as most of the initial peers say"
+                assert mine.store.name.digest == honest.digest
+            else:
+                with pytest.raises(NodeError, match="could not be fetched"):
+                    await joining
+
+    run(scenario)
+
+
+def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ(
+    stations, manifest, make_peers, monkeypatch
+) -> None:
+    """Of two, none is most: it waits for the one that may be behind, and then says what helps."""
+    monkeypatch.setattr(entry, "STATE_SECONDS", 3.0)
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as started:
+            mine, *others = await make_peers(started)
+            for peer, state in zip(others, (state_of(9), state_of(2)), strict=True):
+                await peer.hold(state)
+            hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+            handshake = Handshake(hellos, manifest)
+            with pytest.raises(NodeError, match="name more of them, or only whom you trust"):
+                await get_first_state(mine.store, mine.member, handshake, None, None)
+            joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
+            await asyncio.sleep(1.0)
+            await others[1].hold(state_of(9))
+            state, _ = await joining
+            assert state.digest == state_of(9).digest
 
     run(scenario)
 

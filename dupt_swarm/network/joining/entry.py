@@ -34,6 +34,9 @@ STATE_SECONDS = 60.0
 # So long only those are believed whom the organiser names, where it has named any.
 ATTESTED_SECONDS = 15.0
 SEARCH_SECONDS = 0.5
+NO_MAJORITY = (
+    "no state is held by more than half of the initial peers; name more of them, or only those whom you trust"
+)
 
 
 async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, alone: bool) -> list[str]:
@@ -117,8 +120,8 @@ async def find_state(
     """Fetch the state that those have who are believed, until it can be had.
 
     Who does not know a voter yet believes those whom the organiser names as such, if the initial peers pass
-    its word on; or else most of the initial peers; or where none of them tells any more which state it has,
-    half of the oracles at work.
+    its word on; or else most of the initial peers; or where none of them tells which state it has, half of
+    the oracles at work.
 
     Returns:
         The state, and on whose word it is that one.
@@ -127,6 +130,9 @@ async def find_state(
         NodeError: no state is available.
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
+    unsure = (
+        "no state is held by more than half of the initial peers; name more of them, or only whom you trust"
+    )
     patience = time.monotonic() + ATTESTED_SECONDS
     attested = newest(introduction)
     while time.monotonic() < deadline:
@@ -134,6 +140,8 @@ async def find_state(
         claims = [] if attested is None else _attested_claims(view, attested[0])
         if attested is None or time.monotonic() > patience:
             claims += _claims(view, introduction)
+        if not claims and introduction.state_digest:
+            problem = NO_MAJORITY
         for claim in claims:
             try:
                 donors = partial(member.holders, claim.digest, introduction.peer_ids)
@@ -166,14 +174,27 @@ def _attested_claims(view: View, attested: Attestation) -> list[_Claim]:
 
 
 def _claims(view: View, introduction: Handshake) -> list[_Claim]:
-    """In the order in which to try them."""
-    records = [peer.record for peer in view.peers if peer.peer_id in introduction.hellos]
-    told = Counter((record.state_digest, record.swarm_tokens) for record in records)
-    word = "as most of the initial peers say" if len(introduction.hellos) > 1 else "as the initial peer says"
-    claims = [_Claim(*state, word) for state, _ in told.most_common()]
-    claims += [_Claim(digest, None, word) for digest in introduction.state_digests]
-    agreed = view.agreed
-    if not records and agreed is not None:
-        state = agreed.record.state_digest, agreed.record.swarm_tokens
-        claims.append(_Claim(*state, "as half of the oracles at work say"))
-    return claims
+    """What more than half of the initial peers hold that tell; while none tells, what half of the oracles do.
+
+    Their records are newer than their hellos, but not everybody has one at once. What most do not hold is not
+    tried: one of them might serve a state of its own, which cannot be told from the swarm's.
+    """
+    told = {peer_id: hello.state_digest for peer_id, hello in introduction.hellos.items()}
+    records = [peer.record for peer in view.peers if peer.peer_id in told]
+    told |= {peer.peer_id: peer.record.state_digest for peer in view.peers if peer.peer_id in told}
+    digests = Counter(filter(None, told.values()))
+    if not digests:
+        return _agreed_claims(view)
+    [(digest, count)] = digests.most_common(1)
+    if 2 * count <= digests.total():
+        return []
+    tokens = Counter(record.swarm_tokens for record in records if record.state_digest == digest)
+    word = "as most of the initial peers say" if digests.total() > 1 else "as the initial peer says"
+    return [_Claim(digest, number, word) for number in tokens] or [_Claim(digest, None, word)]
+
+
+def _agreed_claims(view: View) -> list[_Claim]:
+    if view.agreed is None:
+        return []
+    record = view.agreed.record
+    return [_Claim(record.state_digest, record.swarm_tokens, "as half of the oracles at work say")]

@@ -44,14 +44,9 @@ class Handshake:
         return list(self.hellos)
 
     @property
-    def state_digests(self) -> list[str]:
-        """The states that they hold; those of most of them first."""
-        return _most_frequent(hello.state_digest for hello in self.hellos.values())
-
-    @property
     def state_digest(self) -> str:
         """The state that most of them hold; empty if nobody answered."""
-        return next(iter(self.state_digests), "")
+        return next(iter(_most_frequent(hello.state_digest for hello in self.hellos.values())), "")
 
     def share(self, addresses: Iterable[str]) -> list[str]:
         """Those of ``addresses`` at which one of them is."""
