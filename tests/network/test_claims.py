@@ -254,10 +254,10 @@ def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ(
                 await peer.hold(state)
             hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
             handshake = Handshake(hellos, manifest)
-            with pytest.raises(NodeError, match="name more of them, or only whom you trust"):
+            with pytest.raises(NodeError, match="name more of them, or only those whom you trust"):
                 await get_first_state(mine.store, mine.member, handshake, None, None)
+            monkeypatch.setattr(entry, "STATE_SECONDS", 60.0)
             joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
-            await asyncio.sleep(1.0)
             await others[1].hold(state_of(9))
             state, _ = await joining
             assert state.digest == state_of(9).digest

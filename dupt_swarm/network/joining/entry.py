@@ -130,9 +130,6 @@ async def find_state(
         NodeError: no state is available.
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
-    unsure = (
-        "no state is held by more than half of the initial peers; name more of them, or only whom you trust"
-    )
     patience = time.monotonic() + ATTESTED_SECONDS
     attested = newest(introduction)
     while time.monotonic() < deadline:
