@@ -37,10 +37,11 @@ from tests.support.vectors import encode_parts
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 SECONDS, CHUNK_SECONDS = 120.0, 30.0
 TOKENS = 1000  # fewer than a contribution to any round may stand for
-ARMS: dict[str, dict[str, Mapping[str, Any]]] = {
-    "reduce fp16": {"encoding": {"contribution": "scaled_fp16", "average": "scaled_fp16"}},
-    "reduce int8": {"encoding": {"contribution": "int8", "average": "int8"}},
-    "share top-k": {"encoding": {"contribution": "top_k", "feedback": 0.95}, "rounds": {"exchange": "share"}},
+# Each a way to exchange contributions, and how they are encoded.
+ARMS: dict[str, Mapping[str, Any]] = {
+    "reduce fp16": {"contribution": "scaled_fp16", "average": "scaled_fp16"},
+    "reduce int8": {"contribution": "int8", "average": "int8"},
+    "share top-k": {"contribution": "top_k", "feedback": 0.95},
 }
 
 
@@ -48,8 +49,8 @@ def manifest_of(arm: str) -> Manifest:
     """The preset `tiny` with the arm's encoding and exchange, and time limits that no turn reaches."""
     tables = load_preset("tiny")
     limits = {"matchmaking_seconds": 30, "chunk_seconds": CHUNK_SECONDS, "allreduce_seconds": SECONDS}
-    tables["rounds"] |= {**limits, **ARMS[arm].get("rounds", {})}
-    tables["encoding"] = tables.get("encoding", {}) | ARMS[arm]["encoding"]
+    tables["rounds"] |= {**limits, "exchange": arm.split()[0]}
+    tables |= {"encoding": ARMS[arm], "aggregation": {}}
     tokenizer = {"sha256": "0" * 64, "vocabulary_size": tables["model"]["vocabulary_size"]}
     name = arm.replace(" ", "-")
     return Manifest.model_validate({"name": name, "seed": 1, "tokenizer": tokenizer, **tables})

@@ -96,6 +96,8 @@ class Scene:
         size = tables["model"]["vocabulary_size"]
         tokenizer = {"sha256": TOKENIZER_SHA256, "vocabulary_size": size}
         about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding}
+        if exchange == "reduce":
+            del tables["aggregation"]  # whose rule needs whole contributions
         return Manifest.model_validate(tables | about)
 
     @property

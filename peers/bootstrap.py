@@ -105,6 +105,12 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
             )
         )
         return
+    if swarm.manifest.rounds.exchange == "reduce" and not by_invitation:
+        click.echo(
+            'note: everybody may join, and with exchange = "reduce" members must trust one another; for '
+            'strangers write "share", or let `dupt-peer new --admission invite` write the manifest',
+            err=True,
+        )
     click.echo(f"swarm {swarm.manifest.swarm_id} is up; others join it with:", err=True)
     if by_invitation:
         click.echo("with a token for each from `dupt-peer invite`, where organiser.key is", err=True)

@@ -146,7 +146,7 @@ def _write_preset(
     click.echo(
         f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key_of(manifest)}", err=True
     )
-    say_next(manifest, written)
+    say_next(manifest)
 
 
 def key_of(manifest: Path) -> Path:
@@ -167,14 +167,9 @@ def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
     return Manifest.model_validate(manifest.model_dump() | {"admission": table})
 
 
-def say_next(path: Path, written: Manifest) -> None:
-    """What to do with a manifest, and who may be invited."""
+def say_next(path: Path) -> None:
+    """What to do with a manifest, and with the key beside it."""
     click.echo(f"keep a copy of {key_of(path)}, and show it nobody: who has it organises the swarm", err=True)
-    if written.rounds.exchange == "reduce":
-        click.echo(
-            'note: with exchange = "reduce" members must trust one another; for strangers write "share"',
-            err=True,
-        )
     click.echo(f"next: dupt-peer bootstrap {path}", err=True)
 
 

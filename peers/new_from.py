@@ -61,7 +61,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
-    say_next(manifest, written)
+    say_next(manifest)
 
 
 def _begin(base: SavedModel, objective: Objective | None, wanted: Wanted) -> tuple[Manifest, ReplicaState]:

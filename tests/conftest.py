@@ -15,11 +15,11 @@ import pytest
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer
-from dupt_swarm.presets import load_preset
 from tests.support.lacking import skip
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
 from tests.support.namespaces import Net, missing
+from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
 from tests.support.warm import NODES, Program, start_by
 
@@ -81,10 +81,10 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def make_manifest() -> Callable[..., Manifest]:
-    """The tiny preset with whole rounds and changed keys: ``make_manifest(rounds={"chunk_seconds": 1})``."""
+    """Tiny tables with whole rounds and changed keys: ``make_manifest(rounds={"chunk_seconds": 1})``."""
 
     def make(**changes: dict[str, Any] | str) -> Manifest:
-        tables = load_preset("tiny")
+        tables = tiny_tables()
         size = tables["model"]["vocabulary_size"]
         tables |= {"name": "test", "seed": 1, "tokenizer": {"sha256": "0" * 64, "vocabulary_size": size}}
         tables["rounds"]["growth"] = 1.0

@@ -78,7 +78,7 @@ def test_canonical_bytes() -> None:
     canonical = preset("tiny").canonical_bytes()
     assert canonical.startswith(
         b'{"admission":{"kind":"open","organiser":""},'
-        b'"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"mean"},'
+        b'"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"agreeing_mean"},'
     )
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
@@ -117,6 +117,7 @@ CHANGED = {
 # Where that would be out of range, or no change.
 CHANGED_TO = {
     ("aggregation", "hostile"): 0.25,
+    ("encoding", "feedback"): 0.5,
     ("model", "heads"): 2,
     ("model", "norm_epsilon"): 1e-3,
     ("rounds", "tokens_per_step"): 512,
@@ -311,7 +312,7 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
             "`encoding.average` = 'two_bit': input should be 'fp32', 'scaled_fp16', 'int8' or 'int4'",
         ),
         (
-            {"aggregation": {"rule": "centered_clip"}},
+            {"aggregation": {"rule": "centered_clip"}, "rounds": {"exchange": "reduce"}},
             'aggregation.rule = "centered_clip" needs whole contributions, and with rounds.exchange = '
             '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where members '
             "trust one another",

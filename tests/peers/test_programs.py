@@ -31,14 +31,22 @@ def test_help_needs_neither_torch_nor_hivemind() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_new_says_whom_to_invite(text: Path, tmp_path: Path) -> None:
-    """Where members reduce, an organiser hears that they must trust one another; where they share, not."""
-    for preset, noted in (("tiny", True), ("palm", False)):
-        size = () if preset == "tiny" else ("--size", "tiny")
-        run = tmp_path / preset / "run.toml"
-        done = dupt_peer("new", str(run), "--preset", preset, *size, "--corpus", str(text))
-        assert done.returncode == 0, done.stderr
-        assert ("members must trust one another" in done.stderr) == noted
+def test_an_organiser_hears_that_members_must_trust_one_another(manifest: Path, tmp_path: Path) -> None:
+    """Where everybody may join, and members reduce; where they share, as in what `new` writes, not."""
+    reducing = tmp_path / "reducing" / "run.toml"
+    reducing.parent.mkdir()
+    text = manifest.read_text().replace('exchange = "share"', 'exchange = "reduce"')
+    reducing.write_text(text.replace('rule = "agreeing_mean"', 'rule = "mean"'))
+    reducing.with_name("tokenizer.json").write_bytes(manifest.with_name("tokenizer.json").read_bytes())
+    for path, noted in ((manifest, False), (reducing, True)):
+        peer = start("bootstrap", str(path), *LISTEN, "--state-dir", str(tmp_path / "state"))
+        try:
+            assert peer.stdout is not None
+            assert peer.stdout.readline().startswith("dupt-peer join")
+        finally:
+            peer.terminate()
+            _, errors = peer.communicate(timeout=30)
+        assert ("members must trust one another" in errors) == noted
 
 
 def test_new_writes_nothing_over(manifest: Path, text: Path) -> None:

@@ -8,9 +8,16 @@ from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import LOOPBACK
 
 
+def tiny_tables() -> dict[str, Any]:
+    """The preset `tiny` with the plain mean of a butterfly; tests of other exchanges and codecs say so."""
+    tables = load_preset("tiny")
+    del tables["rounds"]["exchange"], tables["encoding"], tables["aggregation"]
+    return tables
+
+
 def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:
     """A manifest of a very small model of GPT-2's block; ``changes`` are tables merged into the preset's."""
-    tables = load_preset("tiny")
+    tables = tiny_tables()
     tables["model"] = load_preset("gpt2", "tiny")["model"] | {
         "vocabulary_size": vocabulary_size,
         "context_length": 16,
