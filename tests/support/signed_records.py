@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations, count, islice
+from pathlib import Path
 from typing import Any
 
 import msgpack
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hivemind.dht.node import DHTNode
 from hivemind.dht.routing import DHTID
 from hivemind.dht.validation import DHTRecord
-from hivemind.p2p import P2P
+from hivemind.p2p import P2P, PeerID
+from hivemind.proto import crypto_pb2
 from hivemind.utils import MSGPackSerializer, get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
@@ -25,8 +30,49 @@ def fresh_key() -> RSAPrivateKey:
     return RSAPrivateKey()
 
 
+def many_keys(number: int) -> list[RSAPrivateKey]:
+    """So many fresh keys, far sooner than by making each: any two of a few primes are one.
+
+    They sign, and are checked, like all others; whoever needs no secrets may do the same.
+    """
+    needed = next(each for each in count(2) if each * (each - 1) // 2 >= number)
+    pairs = combinations(islice(_primes(), needed), 2)
+    return [_key_of(*pair) for pair in islice(pairs, number)]
+
+
+def _primes() -> Iterator[int]:
+    while True:
+        numbers = rsa.generate_private_key(65537, 2048).private_numbers()
+        yield from (numbers.p, numbers.q)
+
+
+def _key_of(p: int, q: int) -> RSAPrivateKey:
+    d = pow(65537, -1, (p - 1) * (q - 1))
+    crt = rsa.rsa_crt_dmp1(d, p), rsa.rsa_crt_dmq1(d, q), rsa.rsa_crt_iqmp(p, q)
+    numbers = rsa.RSAPrivateNumbers(p, q, d, *crt, rsa.RSAPublicNumbers(65537, p * q))
+    key = RSAPrivateKey.__new__(RSAPrivateKey)
+    key._private_key = numbers.private_key(unsafe_skip_rsa_key_validation=True)
+    return key
+
+
 def id_of(key: RSAPrivateKey) -> str:
     return peer_id_of(owner_tag(key))
+
+
+def nearest_keys(keys: list[RSAPrivateKey], name: str) -> list[RSAPrivateKey]:
+    """Those first whose owners stand nearest in the DHT to what is called ``name`` there."""
+    wished = DHTID.generate(source=name)
+
+    def distance(key: RSAPrivateKey) -> int:
+        return int(wished.xor_distance(DHTID.generate(source=PeerID.from_base58(id_of(key)).to_bytes())))
+
+    return sorted(keys, key=distance)
+
+
+def write_identity(key: RSAPrivateKey, path: Path) -> Path:
+    """Have ``key`` in a file as libp2p has it, for a daemon to be its owner."""
+    path.write_bytes(crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=key.to_bytes()).SerializeToString())
+    return path
 
 
 def signed_record(

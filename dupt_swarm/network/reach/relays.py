@@ -70,9 +70,14 @@ async def choose_relays(p2p: P2P, candidates: Sequence[str]) -> tuple[str, ...]:
 
 
 def known_relays(view: View) -> tuple[str, ...]:
-    """A random choice of publicly reachable peers, for a peer that nobody can dial."""
+    """A few publicly reachable peers, for a peer that nobody can dial: voters first, of equals any.
+
+    Keys are cheap: strangers that claim to be reachable must not be all that a newcomer hears of.
+    """
     relays = list(_relays_in(view))
-    return tuple(random.sample(relays, min(len(relays), TOLD_MAX)))
+    random.shuffle(relays)
+    relays.sort(key=lambda relay: Address.parse(relay).peer_id not in view.voters)
+    return tuple(relays[:TOLD_MAX])
 
 
 async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> P2P:

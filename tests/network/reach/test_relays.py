@@ -135,6 +135,10 @@ def test_known_relays(make_peer) -> None:
     assert known_relays(View(0.0, tuple(peers))) == (f"{PUBLIC}/p2p/direct",)
     many = tuple(make_peer(str(number), addresses=(PUBLIC,)) for number in range(10))
     assert len(set(known_relays(View(0.0, many)))) == TOLD_MAX
+    voter = many[-1].peer_id
+    told = known_relays(View(0.0, many, voters=frozenset({voter})))
+    assert told[0].endswith(f"/p2p/{voter}")  # however many strangers there are
+    assert len(set(told)) == TOLD_MAX
 
 
 @pytest.mark.parametrize(
