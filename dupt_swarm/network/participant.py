@@ -87,6 +87,7 @@ class Participant:
 
     async def end_round(self, order: EndRound) -> RoundResult:
         """Average the contribution in the shared memory, and take the outer step; see `EndRound`."""
+        self.rounds.begin()
         reason = await self._reason_to_wait(order.state)
         if reason:
             return RoundResult(None, reason, 0, (), 0.0)

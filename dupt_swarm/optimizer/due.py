@@ -68,6 +68,9 @@ class Due:
         return self.progress(contribution).complete and not self._swarm.catching_up.fetching
 
     def _stragglers(self, contribution: Contribution) -> tuple[Peer, ...]:
-        """Oracles that are about to reach our state, as their records tell."""
-        known = {*contribution.mates, self._swarm.peer_id}  # the own record may lag too
-        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, known)
+        """Oracles that are about to reach our state, as their records tell; those and our own may lag.
+
+        Who has ended the last round with us is one too, if it has said later than that that it is not there.
+        """
+        here = {*(peer.peer_id for peer in self.companions(contribution)), self._swarm.peer_id}
+        return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, here)

@@ -1,5 +1,6 @@
 """When a round is to be ended."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,19 @@ DIGEST = "ab" * 32
 def due_beside(make_manifest: Any, view: View) -> Due:
     """Of an oracle ``me`` that sees this; nothing of a swarm but what it looks at."""
     state = StateName(8, 900, DIGEST)
-    return Due(SimpleNamespace(manifest=make_manifest(), view=view, state=state, peer_id="me"))  # type: ignore[arg-type]
+    still = SimpleNamespace(fetching=False)
+    about = {"manifest": make_manifest(), "view": view, "state": state, "peer_id": "me", "catching_up": still}
+    return Due(SimpleNamespace(**about))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ago", "waits"), [(1.0, False), (-1.0, True)])
+def test_mates_that_come_a_little_later(make_manifest, make_peer, ago: float, waits: bool) -> None:
+    """A record from before the round's end says nothing; after it, that its maker is not there yet."""
+    due = due_beside(make_manifest, View(0.0, ()))
+    before = make_peer("mate", round=7, swarm_tokens=800, time=time.time() - ago)
+    due._swarm.view = View(0.0, (before,))  # type: ignore[misc]
+    enough = due._swarm.manifest.tokens_per_round(8) * 2
+    assert due.now(Contribution(tokens=enough, mates=("mate",))) is not waits
 
 
 @pytest.mark.parametrize("claimed", [0, 1 << 61])

@@ -41,6 +41,7 @@ FAILURES_MAX = 3
 # Of `matchmaking_seconds`: a coordinator may wait for the last members since it has come itself, which may be
 # as long after the first one.
 STALL_RATIO = 2.0
+SILENCE_SECONDS_MIN = 1.0  # a call takes its time on a busy machine
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         self._means, self._companions, self._coordinators = means, companions, Coordinators(means)
         self._me, self._manifest = means.me, means.manifest
         self._patience = means.manifest.rounds.matchmaking_seconds
-        self._silence = self._patience / 2
+        self._silence = max(self._patience / 2, SILENCE_SECONDS_MIN)
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
         self._unfit: set[str] = set()  # who did not coordinate there

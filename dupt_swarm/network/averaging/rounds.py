@@ -59,9 +59,13 @@ class Rounds:
         self._manifest, self._store, self._member = manifest, store, member
         self._averager, self._log = averager, log
         self._ending: asyncio.Task[tuple[Average, ReplicaState | None]] | None = None
-        self._overtaken = False
+        self._overtaken = self._cancelled = False
         self._outcomes = RoundCounts(traffic)
         self.under_way = False
+
+    def begin(self) -> None:
+        """A round is to be ended: from now on that can be given up."""
+        self._cancelled = False
 
     async def end(
         self,
@@ -81,6 +85,8 @@ class Rounds:
         Returns:
             The state that follows (None if the round failed), the average, and how many seconds it took.
         """
+        if self._cancelled:
+            return None, Average(reason="cancelled"), 0.0
         started, state = time.monotonic(), None
         outcome = Average(reason="network")
         self.under_way, self._overtaken = True, False
@@ -101,6 +107,7 @@ class Rounds:
 
     def cancel(self) -> None:
         """Give up the round that is being ended, if there is one."""
+        self._cancelled = True
         if self._ending is not None:
             self._ending.cancel()
 

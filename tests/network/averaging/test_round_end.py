@@ -145,6 +145,23 @@ def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, c
     offers[0].take(0, torch.ones(NUMEL))
 
 
+def test_a_round_that_is_given_up_before_it_begins(manifest, store, stations) -> None:
+    """Who says so while it is looked whether the others have ended it is heard, and only for this round."""
+
+    async def scenario() -> None:
+        async with one_peer(manifest, store, stations) as (rounds, _):
+            rounds.begin()
+            rounds.cancel()
+            contribution = encoded(torch.ones(NUMEL), manifest)
+            state, average, _ = await rounds.end(contribution, 10, ())
+            assert (state, average.reason) == (None, "cancelled")
+            rounds.begin()
+            state, _, _ = await rounds.end(contribution, 10, ())
+            assert state is not None
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> None:
     """It is given up as behind, and is no failed round; without a search there is nothing to give up."""
 
