@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.replica.storage import load_state
-from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.chaos.swarm import PeerProcess, end
 from tests.support.namespaces import Host, Net
 from tests.support.waiting import wait_until
@@ -88,12 +86,9 @@ def test_two_halves_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None
 
 
 def voters_of(first: PeerProcess) -> int:
-    """How many vote, as the newest checkpoint of the first peer says."""
-    saved = sorted(first.folder.rglob(REPLICA_FILE), key=lambda path: path.stat().st_mtime)
-    try:
-        return len(load_state(saved[-1]).voters) if saved else 0
-    except FileNotFoundError:  # an old one that was removed just now
-        return 0
+    """How many vote at the first peer's state."""
+    saved = first.events("saved")
+    return int(saved[-1]["voters"]) if saved else 0
 
 
 def address_of(first: PeerProcess) -> str:

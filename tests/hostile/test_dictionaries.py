@@ -55,11 +55,11 @@ def from_now(entries: list[Any]) -> list[Any]:
 def test_one_bad_entry_of_an_answer(stations, make_manifest, identities, keyed_stranger, kind: str) -> None:
     """The others are believed, and expire when they say themselves."""
     manifest = make_manifest()
-    rows = [signed_record(manifest, load_identity(path), 5.0) for path in identities]
-    good = {tag for tag, _, _ in rows}
 
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], keyed_stranger(peer.address) as p2p:
+            rows = [signed_record(manifest, load_identity(path), 5.0) for path in identities]
+            good = {tag for tag, _, _ in rows}
 
             def find(request):
                 result = dht_pb2.FindResult(

@@ -1,7 +1,7 @@
 """Contributions that pass every check, and would make the model worse."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.support.tiny import tiny_manifest
 
 TARGET = torch.full((100,), 3.0)  # where the model is best
 TOKENS = 640
+LOOK_SECONDS = 0.01  # others need the processor
 
 
 def loss(anchor: Tensor) -> float:
@@ -43,9 +44,9 @@ def end_round(cluster: Cluster, harmful: Swarm | None = None) -> list[RoundResul
         mates = cluster.mates_of(oracle)
         averaging = oracle.average(size, TOKENS, mates, judged=oracle is not harmful)
         result = ThreadPoolExecutor(1).submit(averaging.result)
-        while not result.done():
-            if oracle.candidate is not None:
-                digest, anchor = oracle.candidate
+        while not wait((result,), LOOK_SECONDS).done:
+            if candidate := oracle.candidate:
+                digest, anchor = candidate
                 oracle.judge(digest, accepted=accepts(loss(oracle.anchor), loss(anchor)))
         return result.result()
 

@@ -33,7 +33,7 @@ from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_
 from tests.support.waiting import wait_until
 
 # How long a group waits for its last members.
-PATIENCE = 5.0
+PATIENCE = 10.0
 VALUES = 1_400_000  # so many that each member reduces some
 OUTVOTED = {"rejected", "no_quorum"}
 ROUNDS = 12

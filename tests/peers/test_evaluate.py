@@ -29,6 +29,7 @@ from tests.support.loopback import NOBODY
 from tests.support.programs import BIN, LISTEN, dupt_peer
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
 from tests.support.warm import Program
 
 DEADLINE_SECONDS = 90.0
@@ -90,6 +91,21 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
+def pause(oracle_state: Path, address: str) -> None:
+    """Let the oracle rest until all are at its state: there is nothing to disagree on when it leaves."""
+    done = dupt_peer("pause", "--state-dir", str(oracle_state))
+    assert done.returncode == 0, done.stderr
+
+    def at_rest() -> bool:
+        told = dupt_peer("status", "--initial-peers", address, "--json")
+        assert told.returncode == 0, told.stderr
+        peers = json.loads(told.stdout)["peers"]
+        digests = {peer["state_digest"] for peer in peers}
+        return "paused" in {peer["state"] for peer in peers} and len(digests) == 1
+
+    wait_until(at_rest, "all are at the oracle's state")
+
+
 def settled(address: str) -> dict[str, Any]:
     """The evaluator's record, once it has measured the state that the first peer holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -135,6 +151,7 @@ def test_an_evaluator_measures_what_the_swarm_learns(
 
     oracle = start("join", "--initial-peers", address, "--corpus", str(corpus), "--device", "cpu")
     after = next(report for report in reports if report["round"] >= 8)
+    pause(tmp_path / "state-2", address)
     oracle.terminate()
     _, told = oracle.communicate(timeout=DEADLINE_SECONDS)  # it tells of more than a pipe holds
     assert oracle.returncode == 0, told

@@ -42,7 +42,7 @@ def test_a_swarm_with_another_models_tokenizer(bootstrap: dict[str, Any], text: 
     done = dupt_model("pull", "--initial-peers", bootstrap["address"], model)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "model" / "tokenizer.json").read_bytes() == openai_gpt()[0]
-    done = dupt_model("generate", model, "--prompt", "def", "--tokens", "5", "--device", "cpu", "--json")
+    done = dupt_model("generate", model, "--prompt", "def", "--tokens", "5", "--temperature", "0", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["text"]
 

@@ -1,14 +1,23 @@
 """Addresses on this machine."""
 
+import contextlib
+import random
 import socket
+from pathlib import Path
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 NOBODY_ID = "QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 NOBODY = f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY_ID}"  # the connection is refused at once
 
 
+LOWEST_PORT = 10_000
+
+
 def free_port() -> int:
-    """A TCP port on which nobody listens just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on which nobody listens just now, of those that the system gives to nobody by itself."""
+    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(LOWEST_PORT, end)  # tests beside this one have the same seed
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -16,7 +16,7 @@ import torch
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.settings import NodeSettings
 
-SETTLE_SECONDS = 1.0
+SETTLE_SECONDS = 30.0
 STEP_SECONDS = 0.05  # others need a processor too
 
 
@@ -53,7 +53,9 @@ def main() -> None:
                 }
                 print(json.dumps(line), flush=True)
         optimizer.settle()
-        time.sleep(SETTLE_SECONDS)  # the others may still be ending this round
+        left = time.monotonic() + SETTLE_SECONDS
+        while not swarm.handed_over and time.monotonic() < left:  # as `Oracle` does
+            time.sleep(STEP_SECONDS)
 
 
 if __name__ == "__main__":

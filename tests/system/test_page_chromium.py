@@ -101,9 +101,9 @@ def test_real_swarm(visit: Open, tmp_path: Path) -> None:
         first = curve.get_attribute("d")
         expect(curve).not_to_have_attribute("d", str(first), timeout=PATIENCE)
         expect(page.locator(".figure").first.locator("b")).not_to_have_text("0", timeout=PATIENCE)
-        expect(page.locator("#peers tbody tr")).to_have_count(3)
+        expect(page.locator("#peers tbody tr")).to_have_count(3, timeout=PATIENCE)
         expect(page.locator("#costs tbody tr")).to_have_count(2, timeout=PATIENCE)
-        expect(page.locator("#peers").get_by_text(EVIL, exact=True)).to_be_visible()
+        expect(page.locator("#peers").get_by_text(EVIL, exact=True)).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#join-line")).to_contain_text("--initial-peers /ip4/127.0.0.1/tcp/")
         box = curve.bounding_box()
         assert box is not None

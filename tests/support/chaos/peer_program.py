@@ -63,7 +63,7 @@ def keep(swarm: Swarm) -> None:
         try:
             with swarm.folder.new_checkpoint() as path:
                 swarm.save_replica(path)
-            tell("saved")
+            tell("saved", voters=len(swarm.view.voters))
         except CheckpointError as error:
             print(error, file=sys.stderr, flush=True)
 

@@ -90,7 +90,7 @@ class PeerProcess:
     def joined(self) -> dict[str, Any]:
         """Wait until it has joined."""
         wait_until(lambda: bool(self.events("joined")) or not self.alive, f"{self.folder.name} joins")
-        assert self.alive, f"{self.folder.name} ended: {self.errors[-2000:]}"
+        assert self.events("joined"), f"{self.folder.name} ended: {self.errors[-2000:]}"
         return self.events("joined")[0]
 
     @property
