@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -20,6 +22,14 @@ from tests.support.warm import Program
 TURNS = 3
 GROWTH_BYTES_MAX = 200 << 20  # of a node, and of its daemon
 PATIENCE_SECONDS = 240.0
+# What there is to learn is which tokens occur at all: log(300 / 16) nats.
+TOKENS, LEARNT_NATS_MIN, STEPS = 16, 1.0, 10
+# In which even a round that is due by time alone has found its group and ended.
+STALL_SECONDS_MAX = (
+    MANIFEST.rounds.max_round_seconds
+    + MANIFEST.rounds.matchmaking_seconds
+    + MANIFEST.rounds.allreduce_seconds
+)
 
 
 @contextmanager
@@ -50,13 +60,28 @@ def refused(swarm: ChaosSwarm) -> dict[str, int]:
     return found
 
 
+def stalls_of(peer: PeerProcess, since: float) -> list[float]:
+    """Seconds from each state to the next that it had from then on."""
+    times = [event["time"] for event in peer.events("state") if event["time"] >= since]
+    return [after - before for before, after in pairwise(times)]
+
+
+def learns(peer: PeerProcess) -> bool:
+    """Whether its loss has fallen far since it began."""
+    losses = [event["loss"] for event in peer.events("step")]
+    return fmean(losses[:STEPS]) - fmean(losses[-STEPS:]) > LEARNT_NATS_MIN
+
+
 @pytest.mark.system
-def test_a_siege(tmp_path: Path) -> None:
-    """Rounds go on with equal states, no process is replaced, memory is bounded, and all can read of it."""
+def test_a_siege(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds go on with equal and finite states, none of which takes longer than a round may, the loss falls,
+    no process is replaced, memory is bounded, and all can read of it."""
+    monkeypatch.setenv("DUPT_CHAOS_TOKENS", str(TOKENS))
     with chaos_swarm(tmp_path) as swarm:
         peers = [swarm.first, *swarm.steady]
         processes = [(peer.node.pid, peer.daemon.pid) for peer in peers]
         before, failures, began = [memory_of(peer) for peer in peers], len(swarm.failures), swarm.round
+        since = time.time()
         with besieged(swarm, tmp_path) as program:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while len((tmp_path / "turns").read_text().splitlines()) < TURNS:
@@ -68,6 +93,10 @@ def test_a_siege(tmp_path: Path) -> None:
         swarm.expect_rounds(2)
         assert {"size", "form", "rate", "open"} <= counts.keys()
         assert len(swarm.failures) - failures <= len(swarm.steady)  # the round in flight
+        for peer in swarm.steady:
+            assert max(stalls_of(peer, since)) < STALL_SECONDS_MAX
+            assert all(event["finite"] for event in peer.events("state"))
+            assert learns(peer)
         assert all(peer.alive for peer in peers)
         assert [(peer.node.pid, peer.daemon.pid) for peer in peers] == processes
         assert [peer.events("restart") for peer in swarm.steady] == [[], [], []]

@@ -1,4 +1,4 @@
-"""A first peer and two oracles in processes of their own, and beside them somebody who wishes them ill."""
+"""A first peer and three oracles in processes of their own, and beside them somebody who wishes them ill."""
 
 import time
 from functools import partial
@@ -21,6 +21,7 @@ from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 PATIENCE = 5.0
+ORACLES = ("ada", "eve", "bob")
 PHANTOMS, ROUNDS, SPOILT_MAX = 4, 5, 3
 # Of one peer, at one host, in less than two minutes: those tolerated, and at once, after 10, 30 and 70 s.
 DIALS_MAX = TOLERATED_AT_HOST + 4
@@ -70,8 +71,9 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
         oracle.average(size, 640, companions_of(oracle)) for oracle, size in zip(oracles, sizes, strict=True)
     ]
     results = [one.result() for one in averaging]
-    assert [result.reason for result in results] == ["", ""]
+    assert [result.reason for result in results] == [""] * len(oracles)
     assert len({result.state for result in results}) == 1
+    assert all(bool(torch.isfinite(oracle.anchor).all()) for oracle in oracles)
     return time.monotonic() - began
 
 
@@ -83,7 +85,7 @@ def test_phantoms_at_a_bystanders_address(tmp_path: Path) -> None:
     manifest = tiny_manifest(
         tokenizer.sha256, tokenizer.vocabulary_size, rounds={"matchmaking_seconds": PATIENCE}
     )
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
         addresses = (*cluster.first.addresses, *(oracle.addresses[0] for oracle in cluster.oracles))
         attacker = Attacker(manifest, addresses, cluster.oracles[0].state.digest)
         with attacker.at_work():

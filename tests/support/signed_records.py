@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, count, islice
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import msgpack
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hivemind.dht.node import DHTNode
+from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
 from hivemind.dht.validation import DHTRecord
 from hivemind.p2p import P2P, PeerID
-from hivemind.proto import crypto_pb2
+from hivemind.proto import crypto_pb2, dht_pb2
 from hivemind.utils import MSGPackSerializer, get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
@@ -21,7 +22,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator, peers_key
-from tests.support.stranger import store_until
+from tests.support.stranger import peer_id_in, store_until
 
 SECONDS = 20.0
 
@@ -110,3 +111,18 @@ async def store_record(p2p: P2P, address: str, manifest: Manifest, key: RSAPriva
     tag, value, expires = signed_record(manifest, key, **fields)
     swarm_key = peers_key(manifest.swarm_id)
     return await store_until(p2p, address, swarm_key, msgpack.packb(tag), value, expires) == [True]
+
+
+async def store_rows(p2p: P2P, address: str, manifest: Manifest, rows: Sequence[Sequence[Any]]) -> list[bool]:
+    """Have the peer at ``address`` keep these, as `signed_record` makes them, in one call; which it does."""
+    place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
+    request = dht_pb2.StoreRequest(
+        keys=[place] * len(rows),
+        subkeys=[msgpack.packb(tag) for tag, _, _ in rows],
+        values=[value for _, value, _ in rows],
+        expiration_time=[expires for _, _, expires in rows],
+        in_cache=[False] * len(rows),
+    )
+    stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))
+    reply = await stub.rpc_store(request, timeout=30)
+    return list(reply.store_ok)

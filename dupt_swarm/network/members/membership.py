@@ -29,8 +29,9 @@ from dupt_swarm.replica.voters import Voters
 
 PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
-# With many peers the record dictionary is large: read it less often, so that watching stays cheap.
-WATCH_SECONDS_PER_PEER = 0.02
+# With many peers the record dictionary is large: read it less often, so that watching stays cheap. But invented
+# peers must not make everybody's view old.
+WATCH_SECONDS_PER_PEER, WATCH_SECONDS_MAX = 0.02, 5.0
 LEAVE_SECONDS = 2.0
 # So many rounds in a row without a quorum are enough; see `electorate`.
 ATTEMPTS_MAX = 8
@@ -129,7 +130,8 @@ class Membership:
         while True:
             with contextlib.suppress(Exception):  # the network may be away for a while
                 on_view(await self.refresh())
-            await asyncio.sleep(WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers))
+            seconds = WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers)
+            await asyncio.sleep(min(seconds, WATCH_SECONDS_MAX))
 
     async def refresh(self) -> View:
         """Read all records now."""

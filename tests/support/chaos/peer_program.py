@@ -24,6 +24,8 @@ from dupt_swarm.settings import NodeSettings
 TOKENIZER = b"not used by these tests"
 # The machine has other things to do, and rounds should last a moment.
 STEP_SECONDS = float(os.environ.get("DUPT_CHAOS_STEP_SECONDS", "0.1"))
+# So many different tokens are in its data: the fewer, the more there is to learn.
+TOKENS_MAX = int(os.environ.get("DUPT_CHAOS_TOKENS", str(1 << 30)))
 stopped = threading.Event()
 
 
@@ -75,13 +77,15 @@ def train(swarm: Swarm) -> None:
     made, restarts = 0, 0
     while not stopped.wait(STEP_SECONDS):
         shape = (4, swarm.manifest.model.context_length + 1)
-        tokens = torch.randint(swarm.manifest.model.vocabulary_size, shape, generator=generator)
+        different = min(TOKENS_MAX, swarm.manifest.model.vocabulary_size)
+        tokens = torch.randint(different, shape, generator=generator)
         before, state = optimizer.last_round, swarm.state
-        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
         made += tokens[:, 1:].numel()
         optimizer.step(tokens=tokens[:, 1:].numel())
         optimizer.zero_grad()
-        tell("step", made=made, contributed=optimizer.contributed_tokens)
+        tell("step", made=made, contributed=optimizer.contributed_tokens, loss=loss.item())
         if swarm.state != state:
             tell(
                 "state",
@@ -89,6 +93,7 @@ def train(swarm: Swarm) -> None:
                 digest=swarm.state.digest,
                 tokens=swarm.state.swarm_tokens,
                 contributed=optimizer.contributed_tokens,
+                finite=all(bool(each.isfinite().all()) for each in model.parameters()),
             )
         result = optimizer.last_round
         if result is not before and result is not None:

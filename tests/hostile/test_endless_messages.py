@@ -1,0 +1,106 @@
+"""Somebody announces a message without end to a node in a process of its own, and sends what it can of it."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hivemind.p2p import P2P
+
+from dupt_swarm.network.states.exchange import Exchange
+from tests.support.chaos.swarm import MANIFEST, PeerProcess, end
+from tests.support.stranger import peer_id_in, stranger_beside
+
+SENT_BYTES = 700 << 20
+PIECE = bytes(1 << 20)
+GROWTH_BYTES_MAX = 64 << 20
+STREAMS = 500  # of each kind
+PATIENCE_SECONDS = 240.0
+# As users have it: daemons under test otherwise never collect what is garbage.
+AS_IT_COMES = {"GOGC": "100", "GOMEMLIMIT": "off"}
+LENGTH = 1 << 40
+# A handler, and how a message to it begins that is said to be so long.
+BEGINNINGS = {
+    "a stream": ("Exchange.rpc_chunks", P2P.MESSAGE_MARKER + LENGTH.to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER)),
+    "a call": ("DHTProtocol.rpc_find", b"\x80\x80\x80\x80\x80\x20"),  # libp2p's manner
+}
+
+
+@contextmanager
+def first_peer(folder: Path) -> Iterator[PeerProcess]:
+    """A swarm's first peer, alone: program, node and daemon are processes of their own."""
+    peer = PeerProcess(folder, "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
+    peer.environment |= AS_IT_COMES
+    peer.start()
+    try:
+        peer.joined()
+        yield peer
+    finally:
+        end([peer])
+
+
+class Resident:
+    """The memory of processes, as often as the test looks.
+
+    Attributes:
+        growth: of each the most bytes by which it has grown so far.
+    """
+
+    def __init__(self, *processes: psutil.Process) -> None:
+        self._processes = processes
+        self._before = self._sizes()
+        self.growth = [0 for _ in processes]
+
+    def look(self) -> None:
+        grown = (now - before for now, before in zip(self._sizes(), self._before, strict=True))
+        self.growth = list(map(max, self.growth, grown))
+
+    def _sizes(self) -> list[int]:
+        return [process.memory_info().rss for process in self._processes]
+
+
+async def send_on(p2p: P2P, address: str, handler: str, beginning: bytes, look: Callable[[], None]) -> int:
+    """Begin such a message and send of it until it is hung up on; the bytes that were taken from it."""
+    _, _, writer = await p2p.call_binary_stream_handler(peer_id_in(address), handler)
+    sent = 0
+    with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+        writer.write(beginning)
+        while sent < SENT_BYTES:
+            writer.write(PIECE)
+            await writer.drain()
+            sent += len(PIECE)
+            look()
+    return sent
+
+
+async def insist(p2p: P2P, address: str, kind: str, look: Callable[[], None]) -> None:
+    """Begin again whenever it is hung up on, until all has been sent."""
+    sent = 0
+    for _ in range(STREAMS):
+        if sent < SENT_BYTES:
+            sent += await send_on(p2p, address, *BEGINNINGS[kind], look)
+            look()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_seven_hundred_megabytes_of_a_message_without_end(tmp_path: Path) -> None:
+    """Who sends on after the announcement, again and again, fills the memory neither of the node nor of its
+    daemon; neither is replaced, and whoever asks next is answered."""
+
+    async def scenario(peer: PeerProcess) -> None:
+        address, processes = peer.joined()["address"], (peer.node, peer.daemon)
+        memory = Resident(*processes)
+        async with stranger_beside(address) as p2p:
+            for kind in BEGINNINGS:
+                await insist(p2p, address, kind, memory.look)
+        async with stranger_beside(address) as other:
+            hello = await Exchange(other).hello(peer_id_in(address))
+        assert hello.swarm_id == MANIFEST.swarm_id
+        assert (peer.node, peer.daemon) == processes
+        assert max(memory.growth) < GROWTH_BYTES_MAX, [size >> 20 for size in memory.growth]
+
+    with first_peer(tmp_path / "first") as peer:
+        asyncio.run(asyncio.wait_for(scenario(peer), PATIENCE_SECONDS))
