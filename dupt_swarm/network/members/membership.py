@@ -29,8 +29,8 @@ from dupt_swarm.replica.voters import Voters
 
 PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
-# With many peers the record dictionary is large: read it less often, so that watching stays cheap. But invented
-# peers must not make everybody's view old.
+# With many peers the record dictionary is large: read it less often, so that watching stays cheap.
+# But invented peers must not make everybody's view old.
 WATCH_SECONDS_PER_PEER, WATCH_SECONDS_MAX = 0.02, 5.0
 LEAVE_SECONDS = 2.0
 # So many rounds in a row without a quorum are enough; see `electorate`.
