@@ -24,6 +24,7 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.daemon import daemon_failure
 from dupt_swarm.network.reach.reachability import Started, start_reachable
 from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
@@ -118,10 +119,11 @@ async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, al
     """Show our invitation to those who answered, if the swarm admits by invitation.
 
     Returns:
-        ``handshake``, without anybody if they do not admit us: who has all that it needs goes on ``alone``.
+        ``handshake``, with those of them who are admitted themselves: nobody else has a say. If there is
+        nobody, or they do not admit us, without anybody: who has all that it needs goes on ``alone``.
 
     Raises:
-        AdmissionError: they do not admit us, who need them.
+        AdmissionError: we need them, and they do not admit us, or have not shown that they are admitted.
     """
     if not alone:
         check_invited(handshake.manifest, settings.invitation)
@@ -130,12 +132,24 @@ async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, al
     await p2p.admission.start()
     try:
         await p2p.admission.introduce(handshake.peer_ids)
+        return replace(handshake, hellos=_admitted(p2p, handshake))
     except AdmissionError as error:
         if not alone:
             raise
         logger.warning("%s", error)
         return replace(handshake, hellos={})
-    return handshake
+
+
+def _admitted(p2p: P2P, handshake: Handshake) -> dict[str, Hello]:
+    objections = {peer_id: p2p.admission.objection(peer_id) for peer_id in handshake.hellos}
+    if objections and all(objections.values()):
+        peer_id, objection = next(iter(objections.items()))
+        raise AdmissionError(
+            f"no initial peer has shown that it is admitted to this swarm ({peer_id}: {objection}); "
+            f"try again, or name others",
+            setting="initial_peers",
+        )
+    return {peer_id: hello for peer_id, hello in handshake.hellos.items() if not objections[peer_id]}
 
 
 async def _guard_daemon(p2p: P2P, host: Host) -> None:

@@ -18,6 +18,7 @@ from hivemind.p2p import P2P
 from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.network.joining.attesting import newest
 from dupt_swarm.network.joining.handshake import Handshake
+from dupt_swarm.network.joining.hearsay import Hearsay
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_dht import mend
@@ -131,13 +132,14 @@ async def find_state(
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     patience = time.monotonic() + ATTESTED_SECONDS
-    attested = newest(introduction)
+    attested, hearsay = newest(introduction), Hearsay(introduction.hellos)
     while time.monotonic() < deadline:
         view = await member.refresh()
+        hearsay.hear(view)
         claims = [] if attested is None else _attested_claims(view, attested[0])
         if attested is None or time.monotonic() > patience:
-            claims += _claims(view, introduction)
-        if not claims and introduction.state_digest:
+            claims += _claims(view, hearsay)
+        if not claims and hearsay.tellers:
             problem = NO_MAJORITY
         for claim in claims:
             try:
@@ -170,24 +172,17 @@ def _attested_claims(view: View, attested: Attestation) -> list[_Claim]:
     return [*claims, _Claim(attested.digest, None, word)]
 
 
-def _claims(view: View, introduction: Handshake) -> list[_Claim]:
-    """What more than half of the initial peers hold that tell; while none tells, what half of the oracles do.
-
-    Their records are newer than their hellos, but not everybody has one at once. What most do not hold is not
-    tried: one of them might serve a state of its own, which cannot be told from the swarm's.
-    """
-    told = {peer_id: hello.state_digest for peer_id, hello in introduction.hellos.items()}
-    records = [peer.record for peer in view.peers if peer.peer_id in told]
-    told |= {peer.peer_id: peer.record.state_digest for peer in view.peers if peer.peer_id in told}
-    digests = Counter(filter(None, told.values()))
-    if not digests:
+def _claims(view: View, hearsay: Hearsay) -> list[_Claim]:
+    """What most initial peers have told; while none tells anything, what half of the oracles at work do."""
+    if not hearsay.tellers:
         return _agreed_claims(view)
-    [(digest, count)] = digests.most_common(1)
-    if 2 * count <= digests.total():
-        return []
-    tokens = Counter(record.swarm_tokens for record in records if record.state_digest == digest)
-    word = "as most of the initial peers say" if digests.total() > 1 else "as the initial peer says"
-    return [_Claim(digest, number, word) for number in tokens] or [_Claim(digest, None, word)]
+    word = "as most of the initial peers say" if len(hearsay.tellers) > 1 else "as the initial peer says"
+    records = [peer.record for peer in view.peers if peer.peer_id in hearsay.tellers]
+    claims = []
+    for digest in hearsay.digests:
+        tokens = Counter(record.swarm_tokens for record in records if record.state_digest == digest)
+        claims += [_Claim(digest, number, word) for number in tokens] or [_Claim(digest, None, word)]
+    return claims
 
 
 def _agreed_claims(view: View) -> list[_Claim]:

@@ -1,0 +1,61 @@
+"""Whom a newcomer hears of those that it was told to ask: real daemons on loopback."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from dupt_swarm.errors import AdmissionError
+from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.joining.connection import _come_in
+from dupt_swarm.network.joining.handshake import Handshake
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.organiser import revocations
+from dupt_swarm.organiser.invitation import Token
+from dupt_swarm.organiser.revocations import Revocations
+from dupt_swarm.settings import NodeSettings
+from tests.network.conftest import identities, quick_daemons, stations
+from tests.support.tiny import tiny_manifest
+
+__all__ = ["identities", "quick_daemons", "stations"]
+
+ORGANISER = Ed25519PrivateKey.generate()
+PUBLIC = ORGANISER.public_key().public_bytes_raw()
+MANIFEST = tiny_manifest(admission={"kind": "invite", "organiser": PUBLIC.hex()})
+
+
+def token() -> Token:
+    return Token.new(ORGANISER, MANIFEST.swarm_id, 1, 3600.0)
+
+
+@pytest.mark.parametrize("others", [("admitted", "revoked", "silent"), ("revoked", "silent")])
+@pytest.mark.parametrize("alone", [False, True])
+def test_who_is_not_admitted_has_no_say(stations, tmp_path: Path, others: tuple[str, ...], alone) -> None:
+    """Also where it has answered: its hello needs no invitation. Where that leaves nobody, we go on alone."""
+    revoked, list_of_revoked = token(), tmp_path / "revoked.bin"
+    ended = Revocations().revoke([revoked.invitation.id], ORGANISER, MANIFEST.swarm_id)
+    revocations.save(list_of_revoked, ended)
+    tokens = {"admitted": token(), "revoked": revoked}
+    hello = Hello("0", MANIFEST.swarm_id, "{}", "", "0" * 64)
+
+    async def scenario() -> None:
+        async with stations(1 + len(others)) as [me, *rest]:
+            for kind, peer in zip(others, rest, strict=True):
+                if kind in tokens:
+                    own = NodeSettings("oracle", invitation=str(tokens[kind]))
+                    peer.p2p.admission = build_admission(peer.p2p, own, MANIFEST)
+                    await peer.p2p.admission.start()
+            await connect(me.p2p, [peer.address for peer in rest])
+            ids = {kind: str(peer.p2p.peer_id) for kind, peer in zip(others, rest, strict=True)}
+            mine = NodeSettings("oracle", invitation=str(token()), revoked=list_of_revoked)
+            handshake = Handshake(dict.fromkeys(ids.values(), hello), MANIFEST)
+            if "admitted" not in ids and not alone:
+                with pytest.raises(AdmissionError, match=r"no initial peer has shown .* or name others"):
+                    await _come_in(me.p2p, mine, handshake, alone=alone)
+                return
+            heard = await _come_in(me.p2p, mine, handshake, alone=alone)
+            assert heard.peer_ids == [ids[kind] for kind in others if kind == "admitted"]
+
+    asyncio.run(asyncio.wait_for(scenario(), 120))
