@@ -95,9 +95,8 @@ class Scene:
         tables["rounds"] |= {"tokens_per_round": self.steps * tables["rounds"]["tokens_per_step"]}
         size = tables["model"]["vocabulary_size"]
         tokenizer = {"sha256": TOKENIZER_SHA256, "vocabulary_size": size}
-        about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding}
-        if exchange == "reduce":
-            del tables["aggregation"]  # whose rule needs whole contributions
+        # Rules have rows of their own, and the preset's needs whole contributions.
+        about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding, "aggregation": {}}
         return Manifest.model_validate(tables | about)
 
     @property

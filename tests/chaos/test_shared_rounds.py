@@ -4,19 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dupt_swarm.manifest import Manifest
 from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
-from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
+from tests.support.chaos.swarm import SHARED, ChaosSwarm
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
-    """A swarm that shares contributions in two bits."""
-    tables = MANIFEST.model_dump()
-    tables["rounds"] |= {"exchange": "share"}
-    tables["encoding"] |= {"contribution": "two_bit"}
-    with chaos_swarm(tmp_path_factory.mktemp("chaos"), Manifest.model_validate(tables)) as swarm:
+    """A swarm that shares contributions as all presets do."""
+    with chaos_swarm(tmp_path_factory.mktemp("chaos"), SHARED) as swarm:
         yield swarm
 
 

@@ -10,14 +10,16 @@ NOBODY_ID = "QmPkTRJmzpU98SRujGnkDp9dpqKX8VS4HiQM7WJvSzKqBB"
 NOBODY = f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY_ID}"  # the connection is refused at once
 
 
-LOWEST_PORT = 10_000
+LOWEST_PORT, WITHOUT_PROC = 10_000, 30_000
+RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """A TCP port on which nobody listens just now, of those that the system gives to nobody by itself."""
-    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    """A TCP port on which nobody listens just now, if possible of those that the system gives to nobody."""
+    end = int(RANGE.read_text().split()[0]) if RANGE.exists() else WITHOUT_PROC
     while True:
-        port = random.SystemRandom().randrange(LOWEST_PORT, end)  # tests beside this one have the same seed
+        # Tests beside this one have the same seed.
+        port = random.SystemRandom().randrange(LOWEST_PORT, max(end, WITHOUT_PROC))
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

@@ -15,6 +15,13 @@ def tiny_tables() -> dict[str, Any]:
     return tables
 
 
+def shared_tables() -> dict[str, dict[str, Any]]:
+    """What `tiny_tables` leaves out, as all presets have it: changes for `tiny_manifest`."""
+    tables = load_preset("tiny")
+    left_out = {key: tables[key] for key in ("encoding", "aggregation")}
+    return {"rounds": {"exchange": tables["rounds"]["exchange"]}, **left_out}
+
+
 def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:
     """A manifest of a very small model of GPT-2's block; ``changes`` are tables merged into the preset's."""
     tables = tiny_tables()
