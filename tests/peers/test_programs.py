@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.replica.voters import MEMORY_ROUNDS
 from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
@@ -171,6 +172,36 @@ def test_two_oracles_train_and_status_shows_them(
     assert "one" in table.stdout
     assert [oracle.returncode for oracle in oracles] == [0, 0]
     assert all(summary["rounds"] >= 1 for summary in summaries)
+
+
+@pytest.mark.system  # for its length; network/states/test_sync.py shows where it goes
+def test_an_oracle_comes_back_to_one_that_went_on_alone(
+    bootstrap: dict[str, Any], text: Path, tmp_path: Path
+) -> None:
+    """For more rounds than voters are remembered: it goes on from there, and they average again."""
+
+    def join(name: str) -> subprocess.Popen[str]:
+        to = ("--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN)
+        return start("join", *to, "--state-dir", str(tmp_path / name), "--name", name)
+
+    def round_of_swarm() -> int:
+        status = dupt_peer("status", "--json", "--initial-peers", bootstrap["address"])
+        return int(json.loads(status.stdout)["round"])
+
+    oracles = [join("stays"), join("leaves")]
+    try:
+        for oracle in oracles:
+            wait_for_line(oracle, "last round averaged with 1 other")
+        oracles[1].terminate()
+        oracles[1].communicate(timeout=30)
+        far = round_of_swarm() + MEMORY_ROUNDS
+        wait_until(lambda: round_of_swarm() > far, "the other is far ahead")
+        oracles[1] = join("leaves")
+        wait_for_line(oracles[1], "last round averaged with 1 other")
+    finally:
+        for oracle in oracles:
+            oracle.terminate()
+            oracle.communicate(timeout=30)
 
 
 def test_an_oracle_stops_after_the_rounds_asked_for(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.support.warm import Program
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+LINE_SECONDS = 240.0  # within which a program says what a test waits for, on a busy machine too
 
 
 def dupt_peer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -48,11 +50,20 @@ def start(
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read its stderr until a line has ``text``."""
+    """Read its stderr until a line has ``text``.
+
+    Raises:
+        AssertionError: it ended without, or took so long that it was killed.
+    """
     assert process.stderr is not None
     seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if text in line:
-            return
+    too_long = threading.Timer(LINE_SECONDS, process.kill)
+    too_long.start()
+    try:
+        for line in process.stderr:
+            seen.append(line)
+            if text in line:
+                return
+    finally:
+        too_long.cancel()
     raise AssertionError(f"it ended without saying {text!r}: {''.join(seen)}")

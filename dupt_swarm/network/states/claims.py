@@ -27,6 +27,7 @@ class Believed:
         mine: whether our own counts too, for the state that we are at.
         backwards: whether they are followed to an earlier round too, although nothing shows that it is on
             another branch than ours: they may simply be behind.
+        later: whether they are followed to later states only, of one round those with the greater digest.
         half: whether half of them are enough, and not more than half.
         anybody: whether, if no state has enough of them, the one with the most is followed.
         computed: whether their state is taken only if its rounds can be computed from ours.
@@ -35,6 +36,7 @@ class Believed:
     peers: frozenset[str] = frozenset()
     mine: bool = False
     backwards: bool = False
+    later: bool = False
     half: bool = False
     anybody: bool = False
     computed: bool = False
@@ -110,6 +112,8 @@ class Claims:
 
     def _may_follow(self, name: StateName, mine: StateName, believed: Believed) -> bool:
         if name.digest == mine.digest or self._is_past(name):
+            return False
+        if believed.later and (name.round, name.digest) < (mine.round, mine.digest):
             return False
         return believed.backwards or name.round > mine.round or self._is_fork(name)
 

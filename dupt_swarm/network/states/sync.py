@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
@@ -45,6 +46,8 @@ class StateSync:
         replaying: Replaying,
         tell: Callable[[object], None],
         initial: Collection[str] = (),
+        *,
+        returning: bool = False,
     ) -> None:
         """Begin.
 
@@ -54,11 +57,14 @@ class StateSync:
             replaying: computes missed rounds.
             tell: passes each `CatchingUp` to the parent process.
             initial: ids of the peers that the operator named; believed while no voter is known.
+            returning: whether the others may have gone on while this peer was away.
         """
         self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self._initial = frozenset(initial)
         self._claims = Claims()
         self._far: set[str] = set()  # who claimed a state that no rounds can lead to
+        # Our own word does not count until we are where the others are, or nobody else is there.
+        self._returning, self._looked = returning, get_dht_time()
         self._claims.reach(self._mine)
         self.task: asyncio.Task[None] | None = None
 
@@ -66,11 +72,17 @@ class StateSync:
         """Our state is another one now."""
         self._claims.reach(self._mine)
         self._far.clear()
+        self._returning = self._returning and bool(self._other_voters)
 
     def hear(self) -> None:
         """Read what is known of the others now."""
+        before, self._looked = self._looked, get_dht_time()
+        if self._looked - before > self._member.record_seconds:  # asleep: they took us for gone
+            self._returning = True
         heard = self._believed.peers | self._initial
         self._claims.hear(peer for peer in self._member.living if peer.peer_id in heard)
+        if self._claims.is_claimed(self._mine, Believed(self._other_voters)):
+            self._returning = False
 
     @property
     def ahead(self) -> StateName | None:
@@ -81,7 +93,8 @@ class StateSync:
             # Oracles that began without one another have voters of their own.
             found = self._claims.other_branch(mine, Believed(self._initial_there))
         if found is None and (believed.anybody or self._is_stalemate):
-            near = replace(believed, peers=believed.peers - self._far)
+            mine_counts = believed.mine or self._counts
+            near = replace(believed, peers=believed.peers - self._far, mine=mine_counts)
             found = self._claims.first_of_equals(mine, near)
         return found
 
@@ -103,6 +116,15 @@ class StateSync:
         return self._member.attempts >= STALEMATE_ROUNDS
 
     @property
+    def _other_voters(self) -> frozenset[str]:
+        return self._member.voters_there - {self._member.peer_id}
+
+    @property
+    def _counts(self) -> bool:
+        """Whether we are one of the voters at work."""
+        return self._member.peer_id in self._member.voters_there and self._member.is_at_work
+
+    @property
     def _initial_there(self) -> frozenset[str]:
         living = {peer.peer_id for peer in self._member.living} - {self._member.peer_id}
         return self._initial.intersection(living)
@@ -114,16 +136,21 @@ class StateSync:
         A first peer has none, and believes those at work: in a swarm that has not ended a round yet it goes
         with whoever has, since somebody must begin. While all voters that are there have paused, it goes to
         where they are; when all have left, it computes the rounds of whoever goes on.
+
+        A voter that has been away believes the others alone. Two that come back at the same time would swap
+        states if they did so in every direction.
         """
         member, me = self._member, {self._member.peer_id}
-        voters = member.voters_there
-        if voters - me:
-            return Believed(voters - me, bool(voters & me) and member.is_at_work, backwards=True)
-        if self._initial_there or voters:
+        others = self._other_voters
+        if others:
+            away = self._counts and self._returning
+            later = away and not self._is_stalemate
+            return Believed(others, self._counts and not away, backwards=True, later=later)
+        if self._initial_there or member.voters_there:
             return Believed(self._initial_there)
         if not len(member.voters):
-            others = member.at_work - me or (set() if me & member.paused else member.paused)
-            return Believed(frozenset(others), member.is_at_work, half=True, anybody=True)
+            begun = member.at_work - me or (set() if me & member.paused else member.paused)
+            return Believed(frozenset(begun), member.is_at_work, half=True, anybody=True)
         paused = member.paused.intersection(member.voters)
         if paused:
             return Believed(paused - me, bool(paused & me))

@@ -24,13 +24,24 @@ def state_of(round: int, voters: Collection[str], value: float = 1.0) -> Replica
 class Node:
     """A peer that follows others: what it is at is what its record says in the next step."""
 
-    def __init__(self, name: str, role: str, state: ReplicaState, initial: Collection[str] = ()) -> None:
+    record_seconds = 30.0
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        state: ReplicaState,
+        initial: Collection[str] = (),
+        *,
+        returning: bool = False,
+    ) -> None:
         self.peer_id, self.role, self.working = name, role, role == "oracle"
-        self.current, self.newer = state, None
+        self.current = state
+        self.newer: ReplicaState | None = None
         self.living: tuple[Peer, ...] = ()
         self.states: dict[str, ReplicaState] = {}
         self.attempts = 0
-        self.sync = StateSync(self, self, self, lambda _: None, initial)  # type: ignore[arg-type]
+        self.sync = StateSync(self, self, self, self.tell, initial, returning=returning)  # type: ignore[arg-type]
 
     @property
     def voters(self) -> Voters:
@@ -55,6 +66,9 @@ class Node:
     @property
     def electorate(self) -> Electorate:
         return Electorate(self.voters_there)
+
+    def tell(self, _: object) -> None:
+        """Nobody hears it."""
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         del digest
@@ -110,7 +124,7 @@ def oracles(voters: str, *states: ReplicaState) -> list[Node]:
     return [Node(name, "oracle", state) for name, state in zip(voters, states, strict=True)]
 
 
-def test_voters_that_start_from_different_checkpoints(make_peer) -> None:
+def test_voters_that_find_themselves_at_different_states(make_peer) -> None:
     """As soon as they have failed to end rounds, all go to the same one; nobody swaps."""
     late, early = state_of(50, "ab"), state_of(47, "ab")
     nodes = oracles("ab", late, early)
@@ -142,6 +156,52 @@ def test_one_old_checkpoint_drags_nobody_back(make_peer) -> None:
     """Two of three are more than half."""
     now, old = state_of(50, "abc"), state_of(10, "abc")
     assert run(make_peer, oracles("abc", old, now, now)) == {now.digest}
+
+
+@pytest.mark.parametrize("ahead", [1, 400])
+@pytest.mark.parametrize("away", ["stopped", "asleep"])
+def test_whoever_comes_back_goes_where_the_only_other_voter_is(make_peer, away: str, ahead: int) -> None:
+    """However far that one has come meanwhile, and however the parameters have changed."""
+    now, old = state_of(10 + ahead, "ab", 9.0), state_of(10, "ab")
+    [stayed] = oracles("a", now)
+    comer = Node("b", "oracle", old, returning=away == "stopped")
+    if away == "asleep":
+        comer.sync._looked -= 1.5 * comer.record_seconds
+    assert run(make_peer, [stayed, comer]) == {now.digest}
+
+
+def test_two_come_back_to_two_that_stayed(make_peer) -> None:
+    """They are half of the voters, and go to where the other half is."""
+    now, old = state_of(110, "abcd", 9.0), state_of(10, "abcd")
+    comers = [Node(name, "oracle", old, returning=True) for name in "cd"]
+    assert run(make_peer, [*oracles("ab", now, now), *comers]) == {now.digest}
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 100])
+def test_two_that_come_back_at_once(make_peer, ahead: int) -> None:
+    """They do not swap states: the later one is for both, of one round the one with the greater digest."""
+    one, other = state_of(10, "ab"), state_of(10 + ahead, "ab", 1.1)
+    nodes = [Node("a", "oracle", one, returning=True), Node("b", "oracle", other, returning=True)]
+    assert run(make_peer, nodes) == {max(one, other, key=lambda state: (state.round, state.digest)).digest}
+
+
+def test_whoever_has_come_back_counts_again(make_peer) -> None:
+    """As soon as it is where the others are; then one of two moves it no longer."""
+    now = state_of(50, "ab")
+    comer = Node("b", "oracle", now, returning=True)
+    run(make_peer, [*oracles("a", now), comer])
+    lie = state_of(90, "a", 9.0)
+    assert run(make_peer, [comer], (claim_of(make_peer, "a", lie), lie)) == {now.digest}
+
+
+def test_whoever_comes_back_to_nobody_counts_again(make_peer) -> None:
+    """From its first round on."""
+    comer = Node("b", "oracle", state_of(50, "ab"), returning=True)
+    run(make_peer, [comer])
+    comer.newer = mine = state_of(51, "ab")
+    asyncio.run(comer.adopt())
+    lie = state_of(90, "a", 9.0)
+    assert run(make_peer, [comer], (claim_of(make_peer, "a", lie), lie)) == {mine.digest}
 
 
 @pytest.mark.parametrize("voters", ["abc", ""])
