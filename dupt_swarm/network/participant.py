@@ -104,7 +104,7 @@ class Participant:
         if after is not None and not outcome.included:
             return self._leave_behind(after, seconds)
         if after is not None:
-            self._replace(after)
+            self._replace(after, together=bool(outcome.mates))
             logger.info(
                 "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
                 *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
@@ -186,13 +186,16 @@ class Participant:
         if self.connection.settings.role == "bootstrap":
             await self.adopt(self.store.name)
 
-    def _replace(self, state: ReplicaState) -> None:
-        """Make ``state`` the current one; the trainer is at the one before until it is told."""
+    def _replace(self, state: ReplicaState, *, together: bool = False) -> None:
+        """Make ``state`` the current one; the trainer is at the one before until it is told.
+
+        ``together``: others have ended a round with us.
+        """
         self._left.append(self.store.current)
         self.store.replace(state)
         self.memory.name(state)
         self.connection.membership.reach(state.voters)
-        self.sync.reached()
+        self.sync.reached(together=together)
         self.serve()
 
     def _release(self) -> None:

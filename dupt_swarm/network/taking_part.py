@@ -76,7 +76,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
         rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
         log=log,
-        sync=StateSync(store, membership, replaying, host.tell, initial, returning=order.predecessor is None),
+        sync=StateSync(store, membership, replaying, host.tell, initial),
         neighbours=neighbours,
         beginning=beginning,
     )

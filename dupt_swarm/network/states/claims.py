@@ -7,7 +7,7 @@ where they are. So a state that more than half of the voters have said to be at 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dupt_swarm.node.messages import StateName
@@ -27,7 +27,6 @@ class Believed:
         mine: whether our own counts too, for the state that we are at.
         backwards: whether they are followed to an earlier round too, although nothing shows that it is on
             another branch than ours: they may simply be behind.
-        later: whether they are followed to later states only, of one round those with the greater digest.
         half: whether half of them are enough, and not more than half.
         anybody: whether, if no state has enough of them, the one with the most is followed.
         computed: whether their state is taken only if its rounds can be computed from ours.
@@ -36,7 +35,6 @@ class Believed:
     peers: frozenset[str] = frozenset()
     mine: bool = False
     backwards: bool = False
-    later: bool = False
     half: bool = False
     anybody: bool = False
     computed: bool = False
@@ -89,17 +87,34 @@ class Claims:
         """Whether enough of those claim it whose word counts."""
         return len(self._heard.get(name, set()) & believed.peers) >= believed.needed
 
-    def first_of_equals(self, mine: StateName, believed: Believed) -> StateName | None:
+    def first_of_equals(
+        self, mine: StateName, believed: Believed, left_out: Collection[str] = (), *, away: bool = False
+    ) -> StateName | None:
         """Where no state has enough of them: the one that all choose alike; None: that is ours.
 
         The most at this moment count, then the round, then the digest. A round far beyond ours is no claim
-        that anybody could check.
+        that anybody could check; it takes more than half of the others.
+
+        Args:
+            mine: where we are.
+            believed: whose word counts.
+            left_out: those of them that claimed what cannot be.
+            away: whether the others may have come that far while we were away.
         """
-        there = Counter(name for peer, name in self._now.items() if peer in believed.peers)
+        there = Counter(self._now[peer] for peer in self._now.keys() & believed.peers - set(left_out))
         there[mine] += believed.mine
-        near = [name for name in there if name.round <= mine.round + AHEAD_MAX]
-        first = max(near, key=lambda name: (there[name], name.round, name.digest))
+        possible = [
+            name
+            for name in there
+            if name.round <= mine.round + AHEAD_MAX or (away and self.are_at(name, believed))
+        ]
+        first = max(possible, key=lambda name: (there[name], name.round, name.digest))
         return None if first == mine else first
+
+    def are_at(self, name: StateName, believed: Believed) -> bool:
+        """Whether more than half of the others whose word counts are there at this moment."""
+        there = [peer for peer in believed.peers if self._now.get(peer) == name]
+        return 2 * len(there) > len(believed.peers)
 
     def other_branch(self, mine: StateName, believed: Believed) -> StateName | None:
         """The latest state on another branch than ours that more than half of these claim; None: none."""
@@ -112,8 +127,6 @@ class Claims:
 
     def _may_follow(self, name: StateName, mine: StateName, believed: Believed) -> bool:
         if name.digest == mine.digest or self._is_past(name):
-            return False
-        if believed.later and (name.round, name.digest) < (mine.round, mine.digest):
             return False
         return believed.backwards or name.round > mine.round or self._is_fork(name)
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -28,6 +27,7 @@ STALEMATE_ROUNDS = 2
 # two halves of a young swarm were half as far after a dozen rounds.
 DISTANCE_MAX = 0.9
 ASKED_MAX = 3  # of those who claim a state, for the one that they have by now
+FAILURES_MAX = 3  # downloads in a stalemate; then nobody waits for those who claim what cannot be had
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,6 @@ class StateSync:
         replaying: Replaying,
         tell: Callable[[object], None],
         initial: Collection[str] = (),
-        *,
-        returning: bool = False,
     ) -> None:
         """Begin.
 
@@ -57,32 +55,32 @@ class StateSync:
             replaying: computes missed rounds.
             tell: passes each `CatchingUp` to the parent process.
             initial: ids of the peers that the operator named; believed while no voter is known.
-            returning: whether the others may have gone on while this peer was away.
         """
         self._store, self._member, self._replaying, self._tell = store, member, replaying, tell
         self._initial = frozenset(initial)
         self._claims = Claims()
-        self._far: set[str] = set()  # who claimed a state that no rounds can lead to
-        # Our own word does not count until we are where the others are, or nobody else is there.
-        self._returning, self._looked = returning, get_dht_time()
+        self._far: set[str] = set()  # who claimed a state that no rounds can lead to, or that nobody has
+        self._failures = 0
+        # Until we have ended a round with others they may have gone on without us, however far.
+        self._away, self._heard_at = True, get_dht_time()
         self._claims.reach(self._mine)
         self.task: asyncio.Task[None] | None = None
 
-    def reached(self) -> None:
-        """Our state is another one now."""
+    def reached(self, *, together: bool = False) -> None:
+        """Our state is another one now; ``together``: we have ended a round with others."""
         self._claims.reach(self._mine)
         self._far.clear()
-        self._returning = self._returning and bool(self._other_voters)
+        self._failures = 0
+        self._away = self._away and not together
 
     def hear(self) -> None:
         """Read what is known of the others now."""
-        before, self._looked = self._looked, get_dht_time()
-        if self._looked - before > self._member.record_seconds:  # asleep: they took us for gone
-            self._returning = True
+        now, before = get_dht_time(), self._heard_at
+        if now - before > self._member.record_seconds or not self._member.is_at_work:  # asleep, or paused
+            self._away = True
+        self._heard_at = now
         heard = self._believed.peers | self._initial
         self._claims.hear(peer for peer in self._member.living if peer.peer_id in heard)
-        if self._claims.is_claimed(self._mine, Believed(self._other_voters)):
-            self._returning = False
 
     @property
     def ahead(self) -> StateName | None:
@@ -93,9 +91,7 @@ class StateSync:
             # Oracles that began without one another have voters of their own.
             found = self._claims.other_branch(mine, Believed(self._initial_there))
         if found is None and (believed.anybody or self._is_stalemate):
-            mine_counts = believed.mine or self._counts
-            near = replace(believed, peers=believed.peers - self._far, mine=mine_counts)
-            found = self._claims.first_of_equals(mine, near)
+            found = self._claims.first_of_equals(mine, believed, self._far, away=self._away)
         return found
 
     def follow(self, then: Callable[[], Awaitable[None]]) -> None:
@@ -116,15 +112,6 @@ class StateSync:
         return self._member.attempts >= STALEMATE_ROUNDS
 
     @property
-    def _other_voters(self) -> frozenset[str]:
-        return self._member.voters_there - {self._member.peer_id}
-
-    @property
-    def _counts(self) -> bool:
-        """Whether we are one of the voters at work."""
-        return self._member.peer_id in self._member.voters_there and self._member.is_at_work
-
-    @property
     def _initial_there(self) -> frozenset[str]:
         living = {peer.peer_id for peer in self._member.living} - {self._member.peer_id}
         return self._initial.intersection(living)
@@ -136,35 +123,31 @@ class StateSync:
         A first peer has none, and believes those at work: in a swarm that has not ended a round yet it goes
         with whoever has, since somebody must begin. While all voters that are there have paused, it goes to
         where they are; when all have left, it computes the rounds of whoever goes on.
-
-        A voter that has been away believes the others alone. Two that come back at the same time would swap
-        states if they did so in every direction.
         """
         member, me = self._member, {self._member.peer_id}
-        others = self._other_voters
-        if others:
-            away = self._counts and self._returning
-            later = away and not self._is_stalemate
-            return Believed(others, self._counts and not away, backwards=True, later=later)
-        if self._initial_there or member.voters_there:
+        voters = member.voters_there
+        if voters - me:
+            return Believed(voters - me, bool(voters & me) and member.is_at_work, backwards=True)
+        if self._initial_there or voters:
             return Believed(self._initial_there)
         if not len(member.voters):
-            begun = member.at_work - me or (set() if me & member.paused else member.paused)
-            return Believed(frozenset(begun), member.is_at_work, half=True, anybody=True)
+            others = member.at_work - me or (set() if me & member.paused else member.paused)
+            return Believed(frozenset(others), member.is_at_work, half=True, anybody=True)
         paused = member.paused.intersection(member.voters)
         if paused:
             return Believed(paused - me, bool(paused & me))
         return Believed(member.at_work - me, half=True, computed=True)
 
     async def _fetch(self, name: StateName, then: Callable[[], Awaitable[None]]) -> None:
-        before = self._mine
-        agreed = self._claims.ahead(before, self._believed) is not None  # else it is one of equals
+        before, believed = self._mine, self._believed
+        agreed = self._claims.ahead(before, believed) is not None  # else it is one of equals
+        by_most = self._away and self._claims.are_at(name, believed)
         try:
             state = await self._get(name)
             if self._mine != before:
                 return  # meanwhile we completed a round of our own
-            if self._is_stalemate and not agreed and not is_near(state, self._store.current):
-                self._far |= set(self._claims.claimants(name, self._believed))
+            if self._is_stalemate and not (agreed or by_most) and not is_near(state, self._store.current):
+                self._failures = FAILURES_MAX
                 raise NodeError(
                     f"state {name.digest[:8]} of other voters is too far from ours to be one of the swarm's"
                 )
@@ -172,6 +155,9 @@ class StateSync:
             self._claims.reach(self._mine)
             await then()
         except NodeError as error:
+            self._failures += self._is_stalemate and not agreed
+            if self._failures >= FAILURES_MAX:
+                self._far |= set(self._claims.claimants(name, believed))
             self._tell(FetchFailed())
             logger.warning("%s", error)
         finally:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.states.sync import STALEMATE_ROUNDS, StateSync, is_near
 from dupt_swarm.node.view import Peer, View
@@ -26,22 +27,13 @@ class Node:
 
     record_seconds = 30.0
 
-    def __init__(
-        self,
-        name: str,
-        role: str,
-        state: ReplicaState,
-        initial: Collection[str] = (),
-        *,
-        returning: bool = False,
-    ) -> None:
+    def __init__(self, name: str, role: str, state: ReplicaState, initial: Collection[str] = ()) -> None:
         self.peer_id, self.role, self.working = name, role, role == "oracle"
-        self.current = state
-        self.newer: ReplicaState | None = None
+        self.current, self.newer = state, None
         self.living: tuple[Peer, ...] = ()
         self.states: dict[str, ReplicaState] = {}
         self.attempts = 0
-        self.sync = StateSync(self, self, self, self.tell, initial, returning=returning)  # type: ignore[arg-type]
+        self.sync = StateSync(self, self, self, lambda _: None, initial)  # type: ignore[arg-type]
 
     @property
     def voters(self) -> Voters:
@@ -67,9 +59,6 @@ class Node:
     def electorate(self) -> Electorate:
         return Electorate(self.voters_there)
 
-    def tell(self, _: object) -> None:
-        """Nobody hears it."""
-
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         del digest
         return otherwise
@@ -79,19 +68,29 @@ class Node:
 
     async def fetch(self, digest: str, donors: object, tokens: int) -> ReplicaState:
         del donors, tokens
+        if digest not in self.states:
+            raise NodeError("nobody has it")
         return self.states[digest]
+
+    async def fetch_present(self, peer_id: str) -> ReplicaState:
+        raise NodeError(f"{peer_id} has nothing")
 
     async def adopt(self) -> None:
         assert self.newer is not None
-        self.current, self.newer, self.attempts = self.newer, None, 0
-        self.sync.reached()
+        self.reach(self.newer)
+
+    def reach(self, state: ReplicaState, *, together: bool = False) -> None:
+        self.current, self.newer, self.attempts = state, None, 0
+        self.sync.reached(together=together)
 
 
-async def steps(make_peer: Any, nodes: list[Node], more: Sequence[tuple[Peer, ReplicaState]] = ()) -> None:
-    """All read all records, and go where they should."""
+async def steps(
+    make_peer: Any, nodes: list[Node], more: Sequence[tuple[Peer, ReplicaState | None]] = ()
+) -> None:
+    """All read all records, and go where they should; of ``more`` nobody serves what is None."""
     for _ in range(STEPS):
         states = {node.current.digest: node.current for node in nodes}
-        states |= {state.digest: state for _, state in more}
+        states |= {state.digest: state for _, state in more if state is not None}
         records = [record_of(make_peer, node) for node in nodes] + [peer for peer, _ in more]
         for node in nodes:
             node.states, node.living = states, tuple(records)
@@ -114,7 +113,7 @@ def claim_of(
     return found
 
 
-def run(make_peer: Any, nodes: list[Node], *more: tuple[Peer, ReplicaState]) -> set[str]:
+def run(make_peer: Any, nodes: list[Node], *more: tuple[Peer, ReplicaState | None]) -> set[str]:
     """The digests of the states at which they end."""
     asyncio.run(asyncio.wait_for(steps(make_peer, nodes, more), 30))
     return {node.current.digest for node in nodes}
@@ -124,15 +123,63 @@ def oracles(voters: str, *states: ReplicaState) -> list[Node]:
     return [Node(name, "oracle", state) for name, state in zip(voters, states, strict=True)]
 
 
-def test_voters_that_find_themselves_at_different_states(make_peer) -> None:
+def stuck(*nodes: Node) -> None:
+    """They have failed to end rounds."""
+    for node in nodes:
+        node.attempts = STALEMATE_ROUNDS
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 400])
+def test_voters_that_start_from_different_checkpoints(make_peer, ahead: int) -> None:
     """As soon as they have failed to end rounds, all go to the same one; nobody swaps."""
-    late, early = state_of(50, "ab"), state_of(47, "ab")
+    early, late = state_of(50, "ab"), state_of(50 + ahead, "ab", 9.0 if ahead else 1.1)
     nodes = oracles("ab", late, early)
     assert run(make_peer, nodes) == {late.digest, early.digest}
-    for node in nodes:
-        for _ in range(STALEMATE_ROUNDS):
-            node.attempts += 1
-    assert run(make_peer, nodes) == {late.digest}
+    stuck(*nodes)
+    assert run(make_peer, nodes) == {max(early, late, key=lambda state: (state.round, state.digest)).digest}
+
+
+@pytest.mark.parametrize("how", ["stopped", "asleep", "paused"])
+def test_whoever_comes_back_goes_where_the_only_other_voter_is(make_peer, how: str) -> None:
+    """However far that one has come meanwhile, as soon as they have failed to end rounds."""
+    now, old = state_of(410, "ab", 9.0), state_of(10, "ab")
+    stayed, comer = oracles("ab", now, old)
+    if how != "stopped":
+        comer.reach(old, together=True)
+    if how == "asleep":
+        comer.sync._heard_at -= 1.5 * comer.record_seconds
+    if how == "paused":
+        comer.working = False
+        run(make_peer, [comer])
+        comer.working = True
+    stuck(stayed, comer)
+    assert run(make_peer, [stayed, comer]) == {now.digest}
+
+
+def test_two_come_back_to_two_that_stayed(make_peer) -> None:
+    """They are half of the voters, and go to where the other half is."""
+    now, old = state_of(110, "abcd", 9.0), state_of(10, "abcd")
+    nodes = oracles("abcd", now, now, old, old)
+    stuck(*nodes)
+    assert run(make_peer, nodes) == {now.digest}
+
+
+def test_whoever_has_ended_a_round_with_others_goes_nowhere_far(make_peer) -> None:
+    """Nobody can have come that far meanwhile: the other one of two lies, or was split off."""
+    mine, lie = state_of(50, "ab"), state_of(90, "a", 9.0)
+    [node] = oracles("b", mine)
+    node.reach(mine, together=True)
+    stuck(node)
+    assert run(make_peer, [node], (claim_of(make_peer, "a", lie), lie)) == {mine.digest}
+
+
+def test_nobody_waits_for_what_cannot_be_had(make_peer) -> None:
+    """A voter that claims what nobody serves does not hold up another that has come back."""
+    mine, claimed = state_of(50, "ab"), state_of(90, "a", 9.0)
+    [node] = oracles("b", mine)
+    stuck(node)
+    assert run(make_peer, [node], (claim_of(make_peer, "a", claimed), None)) == {mine.digest}
+    assert node.sync.ahead is None
 
 
 def test_two_and_five_that_were_split(make_peer) -> None:
@@ -146,9 +193,7 @@ def test_three_and_three_that_were_split(make_peer) -> None:
     one, other = state_of(50, "abcdefg"), state_of(51, "abcdefg", 1.1)
     nodes = oracles("abcdef", *[one] * 3, *[other] * 3)
     assert run(make_peer, nodes) == {one.digest, other.digest}
-    for node in nodes:
-        for _ in range(STALEMATE_ROUNDS):
-            node.attempts += 1
+    stuck(*nodes)
     assert run(make_peer, nodes) == {other.digest}
 
 
@@ -156,52 +201,6 @@ def test_one_old_checkpoint_drags_nobody_back(make_peer) -> None:
     """Two of three are more than half."""
     now, old = state_of(50, "abc"), state_of(10, "abc")
     assert run(make_peer, oracles("abc", old, now, now)) == {now.digest}
-
-
-@pytest.mark.parametrize("ahead", [1, 400])
-@pytest.mark.parametrize("away", ["stopped", "asleep"])
-def test_whoever_comes_back_goes_where_the_only_other_voter_is(make_peer, away: str, ahead: int) -> None:
-    """However far that one has come meanwhile, and however the parameters have changed."""
-    now, old = state_of(10 + ahead, "ab", 9.0), state_of(10, "ab")
-    [stayed] = oracles("a", now)
-    comer = Node("b", "oracle", old, returning=away == "stopped")
-    if away == "asleep":
-        comer.sync._looked -= 1.5 * comer.record_seconds
-    assert run(make_peer, [stayed, comer]) == {now.digest}
-
-
-def test_two_come_back_to_two_that_stayed(make_peer) -> None:
-    """They are half of the voters, and go to where the other half is."""
-    now, old = state_of(110, "abcd", 9.0), state_of(10, "abcd")
-    comers = [Node(name, "oracle", old, returning=True) for name in "cd"]
-    assert run(make_peer, [*oracles("ab", now, now), *comers]) == {now.digest}
-
-
-@pytest.mark.parametrize("ahead", [0, 3, 100])
-def test_two_that_come_back_at_once(make_peer, ahead: int) -> None:
-    """They do not swap states: the later one is for both, of one round the one with the greater digest."""
-    one, other = state_of(10, "ab"), state_of(10 + ahead, "ab", 1.1)
-    nodes = [Node("a", "oracle", one, returning=True), Node("b", "oracle", other, returning=True)]
-    assert run(make_peer, nodes) == {max(one, other, key=lambda state: (state.round, state.digest)).digest}
-
-
-def test_whoever_has_come_back_counts_again(make_peer) -> None:
-    """As soon as it is where the others are; then one of two moves it no longer."""
-    now = state_of(50, "ab")
-    comer = Node("b", "oracle", now, returning=True)
-    run(make_peer, [*oracles("a", now), comer])
-    lie = state_of(90, "a", 9.0)
-    assert run(make_peer, [comer], (claim_of(make_peer, "a", lie), lie)) == {now.digest}
-
-
-def test_whoever_comes_back_to_nobody_counts_again(make_peer) -> None:
-    """From its first round on."""
-    comer = Node("b", "oracle", state_of(50, "ab"), returning=True)
-    run(make_peer, [comer])
-    comer.newer = mine = state_of(51, "ab")
-    asyncio.run(comer.adopt())
-    lie = state_of(90, "a", 9.0)
-    assert run(make_peer, [comer], (claim_of(make_peer, "a", lie), lie)) == {mine.digest}
 
 
 @pytest.mark.parametrize("voters", ["abc", ""])
@@ -265,9 +264,7 @@ def test_a_hostile_voter_in_a_stalemate(make_peer, ahead: int) -> None:
     one, two = state_of(51, "abh"), state_of(50, "abh", 1.01)
     lie = state_of(51 + ahead, "h", 9.0)
     nodes = oracles("ab", one, two)
-    for node in nodes:
-        for _ in range(STALEMATE_ROUNDS):
-            node.attempts += 1
+    stuck(*nodes)
     assert run(make_peer, nodes, (claim_of(make_peer, "h", lie), lie)) == {one.digest}
 
 
@@ -275,8 +272,7 @@ def test_far_behind_after_failed_rounds(make_peer) -> None:
     """Where more than half of the voters are anybody goes, however far that is."""
     mine, theirs = state_of(3, "abcd"), state_of(400, "abcd", 9.0)
     nodes = oracles("abcd", mine, *[theirs] * 3)
-    for _ in range(STALEMATE_ROUNDS):
-        nodes[0].attempts += 1
+    stuck(nodes[0])
     assert run(make_peer, nodes) == {theirs.digest}
 
 
