@@ -41,18 +41,21 @@ LARGEST = 10.0  # of them, whatever honest rounds make of normal ones
 
 
 def betrayed(
-    folder: Path, values: int = VALUES, names: tuple[str, ...] = ("ada", "bea", "cleo", "dora")
+    folder: Path,
+    values: int = VALUES,
+    names: tuple[str, ...] = ("ada", "bea", "cleo", "dora"),
+    chunk_seconds: float = 5.0,
 ) -> Betrayed:
     """The five, after the round that made voters of them."""
     tokenizer = small_tokenizer()
-    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 12}
+    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": chunk_seconds, "allreduce_seconds": 12}
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
     return Betrayed(folder, manifest, [torch.randn(values // 10, 10)], names)
 
 
 def betrayed_three(folder: Path) -> Betrayed:
     """Shares have so many parts that each just in time would take all the time that there is."""
-    return betrayed(folder, 4 * 8 * PART_VALUES, ("ada", "bea", "cleo"))
+    return betrayed(folder, 4 * 8 * PART_VALUES, ("ada", "bea", "cleo"), chunk_seconds=2.0)
 
 
 def victim_in(swarm: Betrayed) -> str:

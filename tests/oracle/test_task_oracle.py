@@ -63,7 +63,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
         own = [tmp_path / name for name in ("one", "two")]
         swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
         oracles = [
-            Oracle(swarm, settings_for(examples(tmp_path, swarm.folder.path.parent.name, seed), rounds=4))
+            Oracle(swarm, settings_for(examples(tmp_path, swarm.folder.path.parent.name, seed), rounds=8))
             for seed, swarm in enumerate(swarms)
         ]
         for oracle in oracles:  # neither begins before the other is there

@@ -26,11 +26,11 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.loopback import NOBODY
-from tests.support.programs import BIN, LISTEN, dupt_peer
+from tests.support.programs import LISTEN, dupt_peer
+from tests.support.programs import start as start_program
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
-from tests.support.warm import Program
 
 DEADLINE_SECONDS = 90.0
 
@@ -67,8 +67,7 @@ def start(nothing_left: None, tmp_path: Path) -> Iterator[Start]:
 
     def run(command: str, *arguments: str) -> subprocess.Popen[str]:
         state = str(tmp_path / f"state-{len(started)}")
-        line = [str(BIN / "dupt-peer"), command, *arguments, *LISTEN, "--state-dir", state, "--json"]
-        started.append(Program(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(start_program(command, *arguments, *LISTEN, "--state-dir", state, "--json"))
         return started[-1]
 
     def end() -> None:

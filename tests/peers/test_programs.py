@@ -186,6 +186,7 @@ def test_an_oracle_comes_back_to_one_that_went_on_alone(
 
     def round_of_swarm() -> int:
         status = dupt_peer("status", "--json", "--initial-peers", bootstrap["address"])
+        assert status.returncode == 0, status.stderr
         return int(json.loads(status.stdout)["round"])
 
     oracles = [join("stays"), join("leaves")]

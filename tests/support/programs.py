@@ -1,5 +1,6 @@
 """Starting our programs as people do, for tests."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from tests.support.warm import Program
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+# An oracle that is alone says a line for each round, and nobody reads it meanwhile: a full pipe would stop it.
+PIPE_BYTES = 1 << 20
 LINE_SECONDS = 240.0  # within which a program says what a test waits for, on a busy machine too
 
 
@@ -40,13 +43,16 @@ def start(
     **environment: str,
 ) -> subprocess.Popen[str]:
     """Start it, and let it run; ``popen`` is `subprocess.Popen` where the start itself matters."""
-    return popen(
+    process = popen(
         [str(BIN / program), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | environment,
     )
+    if sys.platform == "linux" and process.stderr is not None:
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return process
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

@@ -31,7 +31,8 @@ SHARED_MEMORY = "128k"
 ROUNDS = 2
 DEADLINE_SECONDS = 300
 
-pytestmark = pytest.mark.system
+# Its commands have time limits of their own; to install PyTorch takes as long as the package index does.
+pytestmark = [pytest.mark.system, pytest.mark.timeout(3600)]
 
 
 # As compose.yaml has it: a root that cannot be written but for /tmp and the volumes, no capability and no way

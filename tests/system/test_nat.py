@@ -20,7 +20,7 @@ from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
 PROGRAM = Path(swarm_program.__file__)
-ROUNDS = 8
+ROUNDS = 20  # so many that `status` sees them, on a slow machine too
 SECONDS = 150
 Rounds = dict[int, dict[str, Any]]
 Statuses = dict[str, dict[str, Any]]

@@ -349,7 +349,7 @@ class SendsSlowly(ScreeningRunner):
 
     async def parts_for(self, peer_index):
         async for message in super().parts_for(peer_index):
-            await asyncio.sleep(0.8)
+            await asyncio.sleep(1.6)
             yield message
 
 
@@ -358,7 +358,7 @@ class ReturnsSlowly(ScreeningRunner):
 
     async def reduce_from(self, stream, sender):
         async for message in super().reduce_from(stream, sender):
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)
             yield message
 
 
@@ -368,7 +368,7 @@ def test_each_part_just_in_time(stations, make_manifest, runners, kind, reason) 
     fails the round, and is named as well."""
     numel = 3 * 8 * PART_VALUES
     contributions = [torch.full((numel,), value) for value in (1.0, 2.0, 6.0)]
-    manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 1, "allreduce_seconds": 8})
+    manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 2, "allreduce_seconds": 16})
 
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
