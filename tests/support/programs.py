@@ -12,7 +12,7 @@ from tests.support.warm import Program
 
 BIN = Path(sys.executable).parent
 LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
-# An oracle that is alone says a line for each round, and nobody reads it meanwhile: a full pipe would stop it.
+# An oracle that is alone says a line for each round, which nobody reads meanwhile: a full pipe stops it.
 PIPE_BYTES = 1 << 20
 LINE_SECONDS = 240.0  # within which a program says what a test waits for, on a busy machine too
 
