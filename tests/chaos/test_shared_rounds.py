@@ -31,8 +31,17 @@ def test_no_round_is_lost(swarm: ChaosSwarm, stage: str) -> None:
     victim.start(stage)
     victim.joined()
     family = processes_of(victim)
-    wait_until(lambda: not victim.alive, f"it dies in {stage}", TURN_SECONDS)
-    before = len(lost(swarm))  # that round is still under way
+    before = 0  # failures of other rounds: those that were there when it last lived
+
+    def has_died() -> bool:
+        nonlocal before
+        failures = len(lost(swarm))
+        if victim.alive:
+            before = failures
+            return False
+        return True
+
+    wait_until(has_died, f"it dies in {stage}", TURN_SECONDS)
     swarm.expect_rounds(1)
     assert lost(swarm)[before:] == []
     assert_gone(family)
