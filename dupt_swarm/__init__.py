@@ -16,7 +16,6 @@ evaluator/      measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
-privacy/        what contributions may tell of a corpus: clipping, noise, and the account of it
 replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
 manifest/       what all peers share: one TOML file, validated, frozen and hashed
 organiser/      the key of who organises a swarm: invitations, revocations

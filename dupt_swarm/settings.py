@@ -110,36 +110,6 @@ class WeightedCorpus:
 
 
 @dataclass(frozen=True)
-class PrivacySettings:
-    """How much of an oracle's contributions others may see; see `dupt_swarm.privacy`.
-
-    Attributes:
-        noise: standard deviation ÷ the norm to which contributions are clipped.
-        clip: that norm ÷ the one that the manifest lets expect.
-        delta: the probability with which ε does not hold.
-        epsilon: end before a contribution that would make ε larger; None: never.
-    """
-
-    noise: float = 50.0
-    clip: float = 0.2
-    delta: float = 1e-5
-    epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        """Raises UsageError: one of them means nothing."""
-        for name, value in (("noise", self.noise), ("clip", self.clip), ("epsilon", self.epsilon)):
-            if value is not None and not 0 < value < math.inf:
-                raise UsageError(
-                    f"{name} {value:g}: give a positive number, or leave it out", setting=f"private_{name}"
-                )
-        if not 0 < self.delta < 1:
-            raise UsageError(
-                f"delta {self.delta:g}: a probability is between 0 and 1; give a small one such as 1e-5",
-                setting="private_delta",
-            )
-
-
-@dataclass(frozen=True)
 class OracleSettings:
     """How an oracle trains on this machine.
 
@@ -159,7 +129,6 @@ class OracleSettings:
         hours: when to train; outside of them the oracle is paused.
         strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
-        privacy: how much of the contributions others may see; None: all.
     """
 
     corpus: Path | Sequence[WeightedCorpus]
@@ -175,7 +144,6 @@ class OracleSettings:
     strict: bool = False
     language: str | None = None
     threads: int | None = None
-    privacy: PrivacySettings | None = None
 
     @property
     def corpora(self) -> Sequence[WeightedCorpus]:

@@ -22,7 +22,6 @@ demo             a whole swarm on this machine
 demo_model       the model that it leaves behind
 options          options that several commands share
 address_options  where a peer listens, and which addresses it announces
-private_options  how much others may see of contributions
 byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
 corpora          `--corpus PATH:WEIGHT` as an option
 labelled         tasks, and `--column text=review` as an option

@@ -20,7 +20,6 @@ from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
 from peers.left_out import sentences
-from peers.private_options import private_options, take_private
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     metavar="FROM-TO",
     help="Train only in these hours, local time, such as 22-07. Repeatable. [default: always]",
 )
-@private_options
 @options.max_disk
 @options.nice
 @options.swarm_id
@@ -85,7 +83,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     from peers.metrics.http import serve_metrics
     from peers.screen.screen import open_screen
 
-    chosen = take_private(take_addresses(LISTEN_EVERYWHERE, chosen))
+    chosen = take_addresses(LISTEN_EVERYWHERE, chosen)
     chosen["hours"] = Hours.parse(chosen["hours"])
     with (
         Interruption() as interruption,
@@ -126,7 +124,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
 
 
 def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMetrics, screen: Screen) -> None:
-    control.beat(status.state, status.round, str(status.activity), status.privacy)
+    control.beat(status.state, status.round, str(status.activity))
     metrics.report(status)
     screen.show(status, swarm.view, swarm.traffic)
 
@@ -172,5 +170,4 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
         "bits_per_byte_after": latest and latest.bits_per_byte,
         "accuracy_before": first and first.accuracy,
         "accuracy_after": latest and latest.accuracy,
-        "epsilon": status.privacy and status.privacy.epsilon,
     }

@@ -71,8 +71,8 @@ def test_settings_cross_the_pipe() -> None:
 
 def test_what_to_install() -> None:
     """The command is the one that README has."""
-    command = "`pip install -c constraints.txt -e '.[private]'`"
-    assert install("private").startswith(command)
+    command = "`pip install -c constraints.txt -e '.[parquet]'`"
+    assert install("parquet").startswith(command)
     assert command in (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 

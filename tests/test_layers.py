@@ -14,13 +14,12 @@ LAYERS = {
         *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
-    **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},
+    **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
 }
-BELOW_PROGRAMS = {"plain", "learning", "privacy", "replica", "node", "composition"}
+BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}
 MAY_IMPORT = {
     "plain": {"plain"},
     "learning": {"plain", "learning"},
-    "privacy": {"plain", "privacy"},
     "replica": {"plain", "replica"},
     "node": {"plain", "replica", "node"},
     "network": {"plain", "replica", "node", "network"},

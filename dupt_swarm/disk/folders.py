@@ -13,7 +13,6 @@ one of each may run on the same state folder. In each there is
                        offences.json   proofs against peers that have contradicted themselves
                        node.log
                        checkpoint-<number>/{replica,oracle}.safetensors
-                       privacy.json    how many private contributions it has made, if it does
                        tokens/         the tokenised corpus, or corpora, a folder each
                        control         the socket by which its owner controls it, while it runs
 """
@@ -118,11 +117,6 @@ class SwarmFolder:
     def log(self) -> Path:
         """The node's messages."""
         return self.path / LOGS[0]
-
-    @property
-    def ledger(self) -> Path:
-        """How many private contributions were made; no file: none."""
-        return self.path / "privacy.json"
 
     @property
     def tokens(self) -> Path:

@@ -131,18 +131,6 @@ WAITING = _peer(
     "counter",
     "Time for which the trainer has waited for its node, and so for the network, since its start.",
 )
-EPSILON = _peer(
-    "privacy_epsilon",
-    "gauge",
-    "Upper bound of ε of differential privacy, for all contributions of this oracle to this swarm; none: not "
-    "private.",
-)
-DELTA = _peer("privacy_delta", "gauge", "The probability δ that belongs to ε.")
-PRIVATE_CONTRIBUTIONS = _peer(
-    "private_contributions_total",
-    "counter",
-    "Contributions that were made with noise, earlier sessions and those that failed included.",
-)
 KNOWN_PEERS = _peer("known_peers", "gauge", "Live peers that this peer sees, itself included.")
 NODE_RESTARTS = _peer("node_restarts_total", "counter", "How often the node process was restarted.", "reason")
 CHECKPOINT_SAVED = _peer("checkpoint_saved_timestamp_seconds", "gauge", "When the last checkpoint was saved.")
@@ -192,9 +180,6 @@ PEER_METRICS: tuple[MetricSpec, ...] = (
     UTILIZATION,
     ROUND_WAITING,
     WAITING,
-    EPSILON,
-    DELTA,
-    PRIVATE_CONTRIBUTIONS,
     KNOWN_PEERS,
     NODE_RESTARTS,
     CHECKPOINT_SAVED,

@@ -19,8 +19,6 @@ from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.optimizer.judging import Judge
-from dupt_swarm.privacy.accountant import PrivacySpent
-from dupt_swarm.privacy.mechanism import Mechanism, Open
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.swarm import Swarm
@@ -47,7 +45,6 @@ class CollaborativeOptimizer(optim.Optimizer):
         parameters: Iterable[nn.Parameter],
         swarm: Swarm,
         matrices: Iterable[nn.Parameter] | None = None,
-        mechanism: Mechanism | None = None,
         judge: Judge | None = None,
     ) -> None:
         """Set ``parameters`` to the swarm's anchor.
@@ -57,7 +54,6 @@ class CollaborativeOptimizer(optim.Optimizer):
             swarm: an open membership as oracle.
             matrices: those of the parameters that are matrices of the model's blocks (`block_matrices`), for
                 a manifest with Muon; None: they are guessed from the order of the parameters.
-            mechanism: what others may see of contributions; None: all.
             judge: called in the thread that trains, between micro-batches, before this peer votes for the
                 state that a round leads to; None: it votes for what it has computed.
 
@@ -74,12 +70,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
         self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices)
-        self._contribution, self._mechanism, self._judge = Contribution(), mechanism or Open(), judge
+        self._contribution, self._judge = Contribution(), judge
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
-        self._ending = Ending(
-            swarm, self._strategy, self._mechanism, self._feedback, judged=judge is not None
-        )
+        self._ending = Ending(swarm, self._strategy, self._feedback, judged=judge is not None)
         self._speed, self._costs = Speed(), RoundCosts(own[0].device)
         self.last_round: RoundResult | None = None
         self.rounds_done = 0
@@ -127,17 +121,6 @@ class CollaborativeOptimizer(optim.Optimizer):
     def failed_rounds(self) -> int:
         """How many rounds did not succeed for this oracle."""
         return self._contribution.failed_rounds
-
-    @property
-    def privacy(self) -> PrivacySpent | None:
-        """What all contributions so far may have told of the corpus; None: nobody counts."""
-        return self._mechanism.spent
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether one more contribution would tell more than is allowed, and none is under way."""
-        spent = self.privacy
-        return spent is not None and spent.exhausted and self._contribution.stage is Stage.FRESH
 
     @property
     def update(self) -> float:
@@ -213,7 +196,6 @@ class CollaborativeOptimizer(optim.Optimizer):
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
-            "private": self.privacy is not None,
             **self._contribution.saved(),
         }
 
@@ -226,9 +208,7 @@ class CollaborativeOptimizer(optim.Optimizer):
                 be in a newer state of the swarm already, so it is given up when there is one.
         """
         self._strategy.load_state_dict(state_dict["strategy"])
-        # What was lost of contributions that were still open must not come again in private ones.
-        if self.privacy is None or state_dict.get("private"):
-            self._feedback.load_state_dict(state_dict["feedback"])
+        self._feedback.load_state_dict(state_dict["feedback"])
         self._contribution = Contribution.restored(state_dict, doubtful=doubtful)
 
     def _attend(self) -> None:
@@ -239,7 +219,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             if self._swarm.candidate is not None:
                 with self._costs.holding_up():
                     self._judge_candidate()
-        elif not self.follow() and not self.exhausted and self._due.now(self._contribution):
+        elif not self.follow() and self._due.now(self._contribution):
             self._end_round()
 
     def _judge_candidate(self) -> None:

@@ -11,7 +11,6 @@ import torch
 from dupt_swarm.learning.strategies import Strategy
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.optimizer.feedback import ErrorFeedback
-from dupt_swarm.privacy.mechanism import Mechanism
 from dupt_swarm.swarm import Averaging, Swarm
 
 LOOK_SECONDS = 0.05
@@ -20,20 +19,17 @@ LOOK_SECONDS = 0.05
 class Ending:
     """Ends rounds, one at a time, in a thread of its own."""
 
-    def __init__(
-        self, swarm: Swarm, strategy: Strategy, mechanism: Mechanism, feedback: ErrorFeedback, *, judged: bool
-    ) -> None:
+    def __init__(self, swarm: Swarm, strategy: Strategy, feedback: ErrorFeedback, *, judged: bool) -> None:
         """Begin.
 
         Args:
             swarm: the node's side.
             strategy: has what was contributed.
-            mechanism: what others may see of it.
             feedback: encodes it.
             judged: whether this oracle judges the states that rounds lead to.
         """
         self._swarm, self._strategy = swarm, strategy
-        self._mechanism, self._feedback, self._judged = mechanism, feedback, judged
+        self._feedback, self._judged = feedback, judged
         self._sent_bytes = 0
         # One thread, also within PyTorch: those of the inner steps need the other cores.
         self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
@@ -70,10 +66,7 @@ class Ending:
 
     def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
         if anew:
-            values = self._strategy.contribute()
-            # Before it is encoded: what that loses, and comes again, is then made of what others may see.
-            self._mechanism.release(values, self._swarm.state.round)
-            contribution = self._feedback.encode(values)
+            contribution = self._feedback.encode(self._strategy.contribute())
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
         averaging = self._swarm.average(self._sent_bytes, tokens, companions, judged=self._judged)

@@ -15,8 +15,6 @@ from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.judge import Judge
-from dupt_swarm.privacy.mechanism import build_mechanism
-from dupt_swarm.replica.state import count_values
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import Swarm
 
@@ -27,13 +25,8 @@ def build_trainer(
     """The model on its device, with its optimizer and its batches.
 
     ``look`` is called between two batches while a state is judged.
-
-    Raises:
-        UsageError: the settings of privacy do not suit this swarm, or what this oracle did in it before.
-        CheckpointError: nobody knows how many private contributions it has made.
     """
     manifest = swarm.manifest
-    mechanism = build_mechanism(settings.privacy, manifest, count_values(swarm.layout), swarm.folder.ledger)
     # Dropout of this oracle; a checkpoint brings its own random state.
     torch.manual_seed(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
@@ -45,13 +38,8 @@ def build_trainer(
         with as_written(compiled):
             return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
 
-    # What a private oracle votes would tell of its text.
-    judge = (
-        Judge(list(model.parameters()), manifest.model.context_length, measure)
-        if mechanism.spent is None
-        else None
-    )
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), mechanism, judge)
+    judge = Judge(list(model.parameters()), manifest.model.context_length, measure)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), judge)
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     compiled = maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences, swarm.peer_id)

@@ -63,7 +63,6 @@ class Oracle:
             CorpusError: the data are not usable.
             DeviceError: the device is not there.
             CheckpointError: the checkpoint is damaged.
-            UsageError: see `build_trainer`.
         """
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
@@ -161,7 +160,6 @@ class Oracle:
             latest=self.held_out.latest,
             last_round=optimizer.last_round,
             failed_rounds=optimizer.failed_rounds,
-            privacy=optimizer.privacy,
             paused_until=self._commands.paused_until if paused else None,
             activity=self._activity,
         )
@@ -174,11 +172,6 @@ class Oracle:
     def _finished(self) -> bool:
         """Whether there is nothing more to do, without having been told to stop."""
         optimizer, wanted = self._optimizer, self._settings.rounds
-        if optimizer.exhausted:
-            logger.warning(
-                "the privacy budget is spent, so this oracle leaves; with a larger one it may come again"
-            )
-            return True
         if wanted is not None and optimizer.rounds_done >= wanted:
             return True
         return self._finish_above is not None and optimizer.contributed_tokens > self._finish_above
@@ -272,13 +265,12 @@ class Oracle:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
-        if status.privacy is None:  # losses tell of the corpus too, and nothing bounds how much
-            self._swarm.publish(
-                loss=_sound(status.loss),
-                heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
-                heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
-                heldout_accuracy=status.latest.accuracy if status.latest else None,
-            )
+        self._swarm.publish(
+            loss=_sound(status.loss),
+            heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
+            heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
+            heldout_accuracy=status.latest.accuracy if status.latest else None,
+        )
         self._report_to(status)
 
     def _evaluate(self) -> Quality:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.privacy.accountant import PrivacySpent
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ HANDING_OVER = Activity("handing over")
 class Status:
     """The oracle's status, for screen, log and record.
 
-    ``privacy`` is what its contributions may have told of the corpus; None: nobody counts.
     ``state`` is what its record says, ``activity`` what it does at this very moment. ``paused_until`` is in
     seconds since the epoch; None: not paused, or until somebody says `resume`.
     """
@@ -50,6 +48,5 @@ class Status:
     latest: Quality | None
     last_round: RoundResult | None
     failed_rounds: int
-    privacy: PrivacySpent | None = None
     paused_until: float | None = None
     activity: Activity = STARTING

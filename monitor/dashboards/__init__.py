@@ -8,7 +8,6 @@ health          its last row: what may be wrong
 learning        the loss against tokens and time
 peer            one oracle, from its own metrics
 gpu             its row about the GPU
-privacy         its row about what contributions tell
 board           rows of panels, and their layout
 panel           one panel of any kind
 query           PromQL over metrics of the tables

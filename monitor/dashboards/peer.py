@@ -17,7 +17,6 @@ from monitor.dashboards.panel import (
     stacked,
     stat,
 )
-from monitor.dashboards.privacy import PRIVACY
 from monitor.dashboards.query import RECENT, Query
 
 NOW = Row(
@@ -290,5 +289,5 @@ PEER = Dashboard(
     "Peer",
     "One oracle from its own metrics (join --metrics-addr): state, steps, rounds, network, GPU.",
     Choice("instance", "Peer", peer.INFO, "instance"),
-    (NOW, TRAINING, STEPS, ROUNDS, NETWORK, PRIVACY, GPU, ABOUT),
+    (NOW, TRAINING, STEPS, ROUNDS, NETWORK, GPU, ABOUT),
 )

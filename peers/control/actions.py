@@ -7,14 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from peers.control.socket import Action
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
-    from dupt_swarm.privacy.accountant import PrivacySpent
     from dupt_swarm.settings import Role
     from dupt_swarm.swarm import Swarm
 
@@ -40,10 +38,10 @@ class PeerControl:
         }
         self.beat("starting", swarm.state.round)
 
-    def beat(self, state: str, round: int, activity: str = "", privacy: PrivacySpent | None = None) -> None:
-        """The peer is alive, in this state, at this round, and does this; ``privacy``: see `Status`."""
-        self._state, self._round, self._beaten = state, round, time.monotonic()
-        self._activity, self._privacy = activity, privacy
+    def beat(self, state: str, round: int, activity: str = "") -> None:
+        """The peer is alive, in this state, at this round, and does this."""
+        self._state, self._round, self._activity = state, round, activity
+        self._beaten = time.monotonic()
 
     def beaten_by(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
         """``progress`` of tokenising, each call of which is a sign of life too."""
@@ -73,7 +71,6 @@ class PeerControl:
             "activity": self._activity,
             "round": self._round,
             "silence_seconds": silence,
-            "privacy": self._privacy and asdict(self._privacy),
         }
 
     def _trainer(self, command: str) -> Oracle:

@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from dupt_swarm.errors import DuptError
-from dupt_swarm.privacy.accountant import PrivacySpent
 from peers.control.client import LocalPeer
-from peers.screen import words
 
 # A step, an evaluation or a compilation may take minutes; a hung trainer never finishes.
 SILENCE_SECONDS_MAX = 300.0
@@ -31,9 +29,7 @@ def show_health(peer: LocalPeer, as_json: bool) -> None:
             f"{about['swarm_id']}: no sign of life for {about['silence_seconds']:.0f} s; start the peer again"
         )
     if not as_json:
-        told = about.get("privacy")  # a peer of an older version may answer
-        spent = f"; {words.privacy(PrivacySpent(**told))}" if told else ""
-        click.echo(f"{about['swarm_id']}: {about['state']} at round {about['round']}{spent}")
+        click.echo(f"{about['swarm_id']}: {about['state']} at round {about['round']}")
 
 
 def is_healthy(about: dict[str, Any]) -> bool:

@@ -130,10 +130,6 @@ class PeerMetrics(Collector):
             yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
             yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)
             yield names.HELDOUT_ACCURACY, _one(status.latest.accuracy)
-        if status.privacy is not None:
-            yield names.EPSILON, _one(status.privacy.epsilon)
-            yield names.DELTA, _one(status.privacy.delta)
-            yield names.PRIVATE_CONTRIBUTIONS, _one(status.privacy.contributions)
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
 

@@ -29,7 +29,6 @@ def numbers(facts: Facts) -> list[Text]:
     oracles = words.plural(len(view.oracles), "oracle")
     given, failed = words.amount(status.contributed_tokens), status.failed_rounds
     rounds = f"{status.rounds_done} this session" + (f", {failed} failed in all" if failed else "")
-    spent = status.privacy
     return [
         _line(
             f"round {status.round}",
@@ -43,7 +42,6 @@ def numbers(facts: Facts) -> list[Text]:
             f"reach {words.reach(view, peer_id)}",
         ),
         _line("given", f"{given} tokens, {_part(status.contributed_tokens, facts.swarm_tokens)}"),
-        *([] if spent is None else [_line("private", words.privacy(spent))]),
         _line("network", f"↑ {_flow(facts.up)}   ↓ {_flow(facts.down)}"),
         _line("per round", words.costs(view.record(peer_id))),
     ]

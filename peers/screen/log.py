@@ -83,5 +83,4 @@ def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
         "reach": words.reach(view, peer_id),
         "last round": words.last_round(status),
         "utilization": words.utilization(view.record(peer_id)),
-        **({} if status.privacy is None else {"private": words.privacy(status.privacy)}),
     }

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dupt_swarm.node.record import PeerRecord
     from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
-    from dupt_swarm.privacy.accountant import PrivacySpent
 
 BAR_WIDTH = 24
 
@@ -99,13 +98,6 @@ def last_round(status: Status) -> str:
 def company(others: int) -> str:
     """``alone``, ``with 1 other``, ``with 2 others``."""
     return f"with {plural(others, 'other')}" if others else "alone"
-
-
-def privacy(spent: PrivacySpent) -> str:
-    """Such as ``ε 3.21 of 8 at δ 1e-05 after 7 contributions``."""
-    limit = "" if spent.limit is None else f" of {spent.limit:g}"
-    made = plural(spent.contributions, "contribution")
-    return f"ε {spent.epsilon:.2f}{limit} at δ {spent.delta:g} after {made}"
 
 
 def reasons(counts: Mapping[str, int]) -> str:

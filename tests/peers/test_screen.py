@@ -17,7 +17,6 @@ from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.reasons import FAILURES
 from dupt_swarm.node.view import View
 from dupt_swarm.optimizer.contribution import REJECTED, Contribution, Order
-from dupt_swarm.privacy.accountant import PrivacySpent
 from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
 from peers.screen.frame import frame
@@ -332,19 +331,6 @@ def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
 def test_company_is_proper_english(others: int, words: str) -> None:
     """One other, several others, or alone."""
     assert company(others) == words
-
-
-@pytest.mark.parametrize(("limit", "words"), [(None, "ε 3.21 at δ 1e-05"), (8.0, "ε 3.21 of 8 at δ 1e-05")])
-def test_what_contributions_may_have_told_is_on_a_private_oracles_screen(
-    limit: float | None, words: str
-) -> None:
-    """On panel and log, and the panel still fits; whoever is not private reads nothing of it."""
-    private = status(privacy=PrivacySpent(3.2104, 1e-5, 7, limit))
-    lines = [line.plain for line in frame(facts(status=private), 80, 24)]
-    assert (len(lines), {len(line) for line in lines}) == (24, {80})
-    assert [f" private   {words} after 7 contributions" in line for line in lines].count(True) == 1
-    assert describe(private, VIEW, "me")["private"] == f"{words} after 7 contributions"
-    assert not any("private" in line.plain for line in frame(facts(), 80, 24))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from monitor.dashboards import DASHBOARDS
 from monitor.dashboards.gpu import GPU
 from monitor.dashboards.learning import TASK
 from monitor.dashboards.peer import PEER
-from monitor.dashboards.privacy import PRIVACY
 from peers.processes import LocalProcesses
 from tests.support.leftovers import sockets_folder
 from tests.support.prometheus import (
@@ -43,7 +42,6 @@ MAY_BE_EMPTY = {
     ("Peer", "Accuracy"): "it learns language, not a task",
     **{("Learning", panel.title): "likewise" for panel in TASK.panels},
     **{("Peer", panel.title): "no GPU" for panel in GPU.panels},
-    **{("Peer", panel.title): "not private" for panel in PRIVACY.panels},
 }
 
 pytestmark = pytest.mark.system
