@@ -16,6 +16,7 @@ from statistics import fmean
 
 import torch
 from _attacks import ATTACKS, Seen
+from _other_rules import rule_named
 from _swarm_arithmetic import Learner, all_reduce, steps_of
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
+from dupt_swarm.replica.replay import Measured, bounded_of_shared, contribution_form
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.vote import accepts
 from tests.support.vectors import decode_parts, encode_parts
@@ -40,13 +41,13 @@ class Siege:
     Attributes:
         attack: one of `ATTACKS`.
         attackers: how many.
-        plain: whether the manifest's rule is left out, and the bounds with it.
+        rule: of aggregation, by name; `PLAIN`: the bounds are left out too.
         vote: whether members vote.
     """
 
     attack: str
     attackers: int
-    plain: bool
+    rule: str
     vote: bool
 
 
@@ -120,7 +121,7 @@ class Swarm:
     def _next(self, number: int, sent: list[bytes], weights: list[int]) -> ReplicaState:
         following = NextState(build_outer(self.manifest), self.state)
         numel, members = self.state.anchor.numel(), [str(place) for place in range(len(sent))]
-        if self.siege.plain:
+        if self.siege.rule == PLAIN:
             for place, part in enumerate(all_reduce(self.manifest, number, sent, numel, weights)):
                 following.take(place, part)
             return following.finish(sum(weights), members)
@@ -129,7 +130,10 @@ class Swarm:
         for place, (data, tokens) in enumerate(zip(sent, weights, strict=True)):
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
             contributions.append(Measured(blob, tokens, measure(blob, form)))
-        counted = average_of_shared(self.manifest, contributions, form, following.take)
+        bounded, counted = bounded_of_shared(self.manifest, contributions, form)
+        rule = rule_named(self.siege.rule, self.manifest.aggregation)
+        for place, part in enumerate(rule.average(bounded)):
+            following.take(place, part)
         return following.finish(counted.tokens, members)
 
     def _voted(self, after: ReplicaState) -> bool:

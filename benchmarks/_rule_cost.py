@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 
 import torch
+from _other_rules import ALL_RULES, rule_named
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation, Encoding
-from dupt_swarm.replica.aggregation import Bounded, build_rule, weighted_mean
+from dupt_swarm.replica.aggregation import Bounded, weighted_mean
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
@@ -26,10 +27,7 @@ def print_costs(values: int, members: int, turns: int, codec: str) -> None:
     ]
     arms: dict[str, Callable[[], None]] = {
         "plain": lambda: _plain(blobs, form),
-        **{
-            name: _arm(name, blobs, form)
-            for name in ("mean", "trimmed_mean", "centered_clip", "agreeing_mean")
-        },
+        **{name: _arm(name, blobs, form) for name in ALL_RULES},
     }
     seconds: dict[str, list[float]] = {name: [] for name in ("measure", *arms)}
     for _ in range(turns):
@@ -69,7 +67,7 @@ def _plain(blobs: list[Blob], form: Form) -> None:
 
 
 def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
-    rule = build_rule(Aggregation.model_validate({"rule": name}))
+    rule = rule_named(name, Aggregation())
     # Of unequal norms and weights, so that nothing is spared.
     norms = [1.0 + place / 8 for place in range(len(blobs))]
     bounded = Bounded.of(

@@ -3,7 +3,8 @@
 Eight or sixteen members with disjoint corpora (those of `convergence`, in halves or quarters), of which
 none, some or nearly half attack; contributions have two bits per value, as presets that share have them. All
 arithmetic is the product's, without a network: see `_besieged`, and `_attacks` for what attackers send.
-`plain` is the mean as 0.2 had it, screened part by part.
+Only two rules of those compared are not (`_other_rules`). `plain` is the mean as 0.2 had it, screened part by
+part.
 
 Each run is a line of JSON. A run that FILE has already is not repeated, so that a series can be stopped:
 
@@ -31,6 +32,7 @@ import torch
 from _arms import ARMS
 from _attacks import ATTACKS
 from _besieged import PLAIN, Siege, Swarm
+from _other_rules import ALL_RULES
 from _rule_cost import print_costs
 from _runs import read, row, run_once
 from _texts import Texts, prepare_texts
@@ -40,7 +42,7 @@ from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 
-RULES = (PLAIN, "mean", "trimmed_mean", "centered_clip", "agreeing_mean")
+RULES = (PLAIN, *ALL_RULES)
 NONE = "none"
 # 0.4 million weights, and steps of 512 tokens.
 SHAPE: dict[str, Any] = {
@@ -135,8 +137,6 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
     """One run: the losses at half of the steps and at the end, and what became of the rounds."""
     rule, members, attackers = about["rule"], about["members"], about["attackers"]
     changes = SHAPE | parsed(about["changes"].split())
-    if rule != PLAIN:
-        changes["aggregation.rule"] = rule
     tables = ARMS["tiny-2bit"].tables(changes)
     texts = texts_of(members, about["seed"])
     manifest = build_manifest(tables, texts, about["seed"])
@@ -146,7 +146,7 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
     batches = sources(manifest, texts, 1)
     first = GPT(manifest.model)
     first.init_weights(about["seed"])
-    siege = Siege(about["attack"], 0 if about["attack"] == NONE else attackers, rule == PLAIN, about["vote"])
+    siege = Siege(about["attack"], 0 if about["attack"] == NONE else attackers, rule, about["vote"])
     swarm = Swarm.begin(
         manifest,
         siege,

@@ -312,19 +312,10 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
             "`encoding.average` = 'two_bit': input should be 'fp32', 'scaled_fp16', 'int8' or 'int4'",
         ),
         (
-            {"aggregation": {"rule": "centered_clip"}, "rounds": {"exchange": "reduce"}},
-            'aggregation.rule = "centered_clip" needs whole contributions, and with rounds.exchange = '
+            {"aggregation": {"rule": "agreeing_mean"}, "rounds": {"exchange": "reduce"}},
+            'aggregation.rule = "agreeing_mean" needs whole contributions, and with rounds.exchange = '
             '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where members '
             "trust one another",
-        ),
-        (
-            {
-                "aggregation": {"rule": "trimmed_mean"},
-                "rounds": {"exchange": "share"},
-                "encoding": {"contribution": "top_k"},
-            },
-            'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
-            '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"',
         ),
         (
             {"aggregation": {"hostile": 0.5}},

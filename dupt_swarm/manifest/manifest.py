@@ -105,17 +105,11 @@ class Manifest(Table):
 
     @model_validator(mode="after")
     def _rule_fits(self) -> Self:
-        rule = self.aggregation.rule
-        if rule != "mean" and self.rounds.exchange == "reduce":
+        if self.aggregation.rule == "agreeing_mean" and self.rounds.exchange == "reduce":
             raise ValueError(
-                f'aggregation.rule = "{rule}" needs whole contributions, and with rounds.exchange = '
+                'aggregation.rule = "agreeing_mean" needs whole contributions, and with rounds.exchange = '
                 '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where '
                 "members trust one another"
-            )
-        if rule == "trimmed_mean" and self.encoding.contribution == "top_k":
-            raise ValueError(
-                'aggregation.rule = "trimmed_mean" would trim nearly all that encoding.contribution = '
-                '"top_k" keeps; choose rule = "agreeing_mean", or contribution = "two_bit"'
             )
         return self
 

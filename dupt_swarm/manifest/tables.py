@@ -254,21 +254,17 @@ class Aggregation(Table):
     one another.
     """
 
-    rule: Literal["mean", "trimmed_mean", "centered_clip", "agreeing_mean"] = Field(
-        default="mean", description='all but `mean` need whole contributions: rounds.exchange = "share"'
+    rule: Literal["mean", "agreeing_mean"] = Field(
+        default="mean", description='agreeing_mean needs whole contributions: rounds.exchange = "share"'
     )
     hostile: float = Field(
         default=0.45,
         ge=0,
         lt=0.5,
-        description="trimmed_mean, agreeing_mean: contributions that may be hostile ÷ all, rounded down",
+        description="agreeing_mean: contributions that may be hostile ÷ all, rounded down",
     )
-    radius: float = Field(
-        default=0.1, gt=0, le=100, description="centered_clip, agreeing_mean: τ ÷ the median norm"
-    )
-    iterations: int = Field(
-        default=100, ge=1, le=1000, description="centered_clip, agreeing_mean: steps from the mean on"
-    )
+    radius: float = Field(default=0.1, gt=0, le=100, description="agreeing_mean: τ ÷ the median norm")
+    iterations: int = Field(default=100, ge=1, le=1000, description="agreeing_mean: steps from the mean on")
 
 
 class Limits(Table):

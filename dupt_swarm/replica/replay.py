@@ -79,7 +79,20 @@ def with_standings(
 def average_of_shared(
     manifest: Manifest, contributions: Sequence[Measured], form: Form, take: Take
 ) -> Counted:
-    """What the manifest's rule makes of whole contributions, without those that are unsound.
+    """What the manifest's rule makes of whole contributions; see `bounded_of_shared`.
+
+    ``take`` gets the average, part by part.
+    """
+    bounded, counted = bounded_of_shared(manifest, contributions, form)
+    for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
+        take(number, part)
+    return counted
+
+
+def bounded_of_shared(
+    manifest: Manifest, contributions: Sequence[Measured], form: Form
+) -> tuple[Bounded, Counted]:
+    """What a rule makes an average of: whole contributions, without those that are unsound.
 
     Contributions that are all zeros count for nothing: they would only lower the medians that bound the
     others. If there are no others, the average is zero.
@@ -88,7 +101,6 @@ def average_of_shared(
         manifest: of the swarm.
         contributions: in the agreed order.
         form: of all.
-        take: gets the average, part by part.
 
     Raises:
         ValueError: none is sound.
@@ -111,8 +123,6 @@ def average_of_shared(
         [float(each.tokens) for each in sound],
         [each.standing for each in sound],
     )
-    for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
-        take(number, part)
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
     rejected += Counter(
         probation=len(usable) - len(admitted),
@@ -120,7 +130,7 @@ def average_of_shared(
         norm=keep.count(False),
     )
     places = tuple(place for place, each in enumerate(contributions) if any(each is one for one in sound))
-    return Counted(sum(each.tokens for each in sound), places, rejected)
+    return bounded, Counted(sum(each.tokens for each in sound), places, rejected)
 
 
 def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:

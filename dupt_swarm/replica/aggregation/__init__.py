@@ -4,19 +4,13 @@ Whoever computes a round gets the same bits, on whatever hardware. So all that c
 contributions of the agreed list, and every sum is exact, or added in an order that stands here.
 
 screening       which contributions are sound, whole or in parts
-probation       what newcomers' contributions count for
-bounding        what one contribution may count for at most: median norm, twice the median weight
+bounding        what one contribution may count for at most, a newcomer's for less
+rules           `Rule`, and those that a manifest may name: `mean` and `agreeing_mean`
 sums            sums over values: of squares, of products, of weighted vectors
-rule            `Rule`, and which there are
-mean            the weighted mean
-trimmed_mean    each value without the largest and smallest ones
-centered_clip   the mean of those that are near it, found step by step
-agreeing_mean   the mean of those that point where the honest majority goes
 """
 
-from dupt_swarm.replica.aggregation.bounding import Bounded
-from dupt_swarm.replica.aggregation.probation import standings
-from dupt_swarm.replica.aggregation.rule import Rule, build_rule
+from dupt_swarm.replica.aggregation.bounding import Bounded, standings
+from dupt_swarm.replica.aggregation.rules import Rule, build_rule
 from dupt_swarm.replica.aggregation.screening import (
     is_plausible,
     keep_norms,

@@ -9,11 +9,33 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dupt_swarm.replica.aggregation.sums import combine, products, shares_of
+from dupt_swarm.replica.draw import drawn
+from dupt_swarm.replica.voters import Voters
 
 WEIGHT_MAX = 2.0  # × the median weight
+NEWCOMER = 0.25  # a newcomer moves the state by a quarter of what a voter does
 
 Parts = Callable[[], Iterable[list[Tensor]]]
 """Contributions, decoded anew at each call: all first parts, then all second ones; fp32 ``[n]`` each."""
+
+
+def standings(makers: Sequence[str], voters: Voters, state: str) -> list[float]:
+    """For how much each contribution counts: 1 a voter's, 0.25 a newcomer's, 0 that of one newcomer too many.
+
+    Keys are cheap, so there are never more newcomers than voters in an average: a rule can bear that less
+    than half are hostile, and voters' norms and weights bound the others'. Where no voter contributes, all
+    count alike.
+
+    Args:
+        makers: ids of the peers that contribute.
+        voters: of the state before the round.
+        state: its digest, from which follows who is one too many: each round somebody else.
+    """
+    newcomers = [maker for maker in makers if maker not in voters]
+    if len(newcomers) == len(makers):
+        return [1.0] * len(makers)
+    admitted = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
+    return [1.0 if maker in voters else NEWCOMER if maker in admitted else 0.0 for maker in makers]
 
 
 @dataclass(frozen=True)
@@ -40,7 +62,7 @@ class Bounded:
         weights: Sequence[float],
         standings: Sequence[float] = (),
     ) -> Bounded:
-        """Bound contributions of these norms and weights; for ``standings`` see `probation`.
+        """Bound contributions of these norms and weights; for ``standings`` see there.
 
         Medians, since less than half of a group cannot move them out of what the others have; the lower of
         the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts

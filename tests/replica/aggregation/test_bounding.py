@@ -1,4 +1,4 @@
-"""What newcomers' contributions count for."""
+"""What one contribution may count for, and a newcomer's."""
 
 import torch
 
@@ -35,3 +35,12 @@ def test_newcomers_move_no_median() -> None:
 
     assert bounded([2.0, 3.0, 1e-6, 1e-6]).radius == bounded([2.0, 3.0, 1e6, 1e6]).radius == 2.0
     assert bounded([2.0, 2.0, 4.0, 1.0]).scales == [1.0, 1.0, 0.25 * 0.5, 0.25]
+
+
+def test_half_of_a_group_cannot_raise_the_bounds() -> None:
+    """With as many at huge norms and weights as there are honest members, the medians are honest ones'."""
+    norms, weights = [1.5, 0.5, 2.0, 1e5, 1e5, 1e5], [1.0, 2.0, 3.0, 1e6, 1e6, 1e6]
+    found = Bounded.of(lambda: [[torch.zeros(1)] * 6], norms, weights)
+    assert found.radius == 2.0
+    assert found.scales == [1.0, 1.0, 1.0, *([2e-5] * 3)]
+    assert found.shares == [1 / 24, 2 / 24, 3 / 24, 6 / 24, 6 / 24, 6 / 24]

@@ -1,23 +1,41 @@
-"""The coordinate-wise trimmed mean (Yin et al. 2018, arXiv 1803.01498)."""
+"""Rules of aggregation that the product does not have, for `byzantine.py` to compare with its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from dupt_swarm.replica.aggregation.bounding import Bounded
+from dupt_swarm.manifest import Aggregation
+from dupt_swarm.replica.aggregation import Bounded, Rule, build_rule
+from dupt_swarm.replica.aggregation.rules import RULES, center
 from dupt_swarm.replica.aggregation.sums import combine
 
 _SLICE = 1 << 14  # values of each contribution that are sorted at once, in the processor's cache
 
 
+class CenteredClip:
+    """v ← v + mean of (xᵢ − v)·min(1, τ / |xᵢ − v|), from the mean on, again and again; see `center`.
+
+    Each contribution counts once, whatever its weight.
+    """
+
+    def __init__(self, radius: float, iterations: int) -> None:
+        """``radius``: τ ÷ the median norm."""
+        self._radius, self._iterations = radius, iterations
+
+    def average(self, bounded: Bounded) -> Iterator[Tensor]:
+        """See `Rule`."""
+        return bounded.combined(center(bounded.products(), self._radius * bounded.radius, self._iterations))
+
+
 class TrimmedMean:
     """Of each value the mean of the contributions' without the largest and the smallest ones.
 
-    Each contribution counts once, whatever its weight.
+    The coordinate-wise trimmed mean (Yin et al. 2018, arXiv 1803.01498). Each contribution counts once,
+    whatever its weight.
     """
 
     def __init__(self, hostile: float) -> None:
@@ -31,11 +49,26 @@ class TrimmedMean:
         for parts in bounded.parts():
             for part, scale in zip(parts, bounded.scales, strict=True):
                 part *= scale
-                part += 0.0  # −0 becomes 0, or which of two equal values comes first would show
             for pieces in zip(*(torch.split(part, _SLICE) for part in parts), strict=True):
                 in_order = _sorted(pieces)[kept]
                 pieces[0].copy_(combine(in_order, [1 / len(in_order)] * len(in_order)))
             yield parts[0]
+
+
+OTHER_RULES: dict[str, Callable[[Aggregation], Rule]] = {
+    "trimmed_mean": lambda table: TrimmedMean(table.hostile),
+    "centered_clip": lambda table: CenteredClip(table.radius, table.iterations),
+}
+
+
+def rule_named(name: str, table: Aggregation) -> Rule:
+    """The product's rule or another one, with the parameters of the manifest's table."""
+    if name in OTHER_RULES:
+        return OTHER_RULES[name](table)
+    return build_rule(table.model_copy(update={"rule": name}))
+
+
+ALL_RULES = (*RULES, *OTHER_RULES)
 
 
 def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:
