@@ -23,12 +23,12 @@ from torch import Tensor
 from dupt_swarm.learning.batches import Batches, Blocks
 from dupt_swarm.learning.strategies.flat import standing_at
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.oracle.judge import accepts
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, bounded_of_shared, contribution_form
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.vote import accepts
 from tests.support.vectors import decode_parts, encode_parts
 
 PLAIN = "plain"  # the mean as it was, without bounds

@@ -5,6 +5,5 @@ due             when a round is to be ended, and with whom
 ending          the end of a round, in a thread beside the one that trains
 feedback        encodes contributions; what that loses is added to the next one
 costs           for how long rounds hold the trainer up
-judging         what `CollaborativeOptimizer` asks of who judges states
 contribution    what becomes of an oracle's progress: sent, perhaps uncertain, in the state or given up
 """

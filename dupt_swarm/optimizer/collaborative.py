@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
@@ -18,7 +18,6 @@ from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
-from dupt_swarm.optimizer.judging import Judge
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.swarm import Swarm
@@ -27,6 +26,16 @@ from dupt_swarm.timing.speed import Speed
 PUBLISH_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
+
+State = tuple[str, Tensor]
+"""Digest and anchor of a replica state: fp32 ``[numel]`` on the CPU, not to be written."""
+
+
+class Judge(Protocol):
+    """Says whether to vote for the states that rounds lead to."""
+
+    def __call__(self, tokens: int, before: State, after: State) -> bool:
+        """Whether a round may lead from ``before`` to ``after``; it stands for ``tokens`` trained on here."""
 
 
 class CollaborativeOptimizer(optim.Optimizer):

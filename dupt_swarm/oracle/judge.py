@@ -1,19 +1,24 @@
-"""Judges the states that rounds lead to, by the text that is held out here."""
+"""Judges the states that rounds lead to, by the text that is held out here.
+
+A rule of aggregation sees numbers only, and contributions of which each is plausible may still lead to a
+worse model.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from torch import nn
 
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.strategies.flat import standing_at
-from dupt_swarm.optimizer.judging import State
-from dupt_swarm.replica.vote import accepts
+from dupt_swarm.optimizer.collaborative import State
 
 # Of the tokens that were trained on since the last round, so many are read at most, for a third of the work.
 TOKENS_RATIO = 0.03
 BLOCKS = (16, 8, 4)  # fewer tell too little
+MARGIN = 0.01  # members' texts differ, and so does what a good round does for each
 
 
 class Judge:
@@ -37,7 +42,7 @@ class Judge:
         self._known: dict[tuple[str, int], float] = {}
 
     def __call__(self, tokens: int, before: State, after: State) -> bool:
-        """See `optimizer.judging.Judge`."""
+        """See `optimizer.collaborative.Judge`."""
         affordable = TOKENS_RATIO * tokens / self._context_length
         blocks = next((count for count in BLOCKS if count <= affordable), 0)
         if not blocks:
@@ -56,3 +61,11 @@ class Judge:
             return self._known[digest, blocks]
         with standing_at(anchor, self._parameters):
             return self._measure(blocks)
+
+
+def accepts(before: float, after: float) -> bool:
+    """Whether a round may lead from a state with the loss ``before`` to one with the loss ``after``.
+
+    Both in nats per token, of the same held-out text.
+    """
+    return math.isfinite(after) and after <= before * (1 + MARGIN)

@@ -4,6 +4,7 @@ state           the replica state: anchor, outer buffers, round, tokens
 blob            an index of chunk hashes, and the chunks; its digest names the state
 storage         a replica state on disk
 limits          the largest state that a joiner accepts
+outer           outer optimizers: state and average contribution to the next state
 next_state      the state that follows, computed part by part
 pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
@@ -11,8 +12,6 @@ log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state
 draw            an order of peers that nobody chooses
 voters          whose word on the next state counts: a part of the state
-vote            whether a round stands, by what members measure of the state that it leads to
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded
-outer/          outer optimizers: state and average contribution to the next state
 """

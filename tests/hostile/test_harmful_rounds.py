@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dupt_swarm import Swarm
 from dupt_swarm.node.messages import RoundResult
-from dupt_swarm.replica.vote import accepts
+from dupt_swarm.oracle.judge import accepts
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import small_tokenizer

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from dupt_swarm.learning.interruptible import Abandoned
-from dupt_swarm.oracle.judge import BLOCKS, TOKENS_RATIO, Judge
+from dupt_swarm.oracle.judge import BLOCKS, TOKENS_RATIO, Judge, accepts
 
 CONTEXT = 8
 ENOUGH = int(BLOCKS[0] * CONTEXT / TOKENS_RATIO) + 1
+NAN, INF = float("nan"), float("inf")
 
 
 class Measured:
@@ -65,3 +66,21 @@ def test_who_is_told_to_stop_does_not_look() -> None:
     judge = Judge(list(measured.model.parameters()), CONTEXT, abandoned)
     assert judge(ENOUGH, ("a", torch.tensor([4.0])), ("b", torch.tensor([9.0])))
     assert measured.model.weight.item() == 5.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (3.0, 3.0, True),
+        (3.0, 1.0, True),
+        (3.0, 3.02, True),
+        (3.0, 3.04, False),
+        (3.0, NAN, False),
+        (3.0, INF, False),
+        (3.0, -INF, False),
+        (NAN, 3.0, False),
+    ],
+)
+def test_a_member_accepts_what_is_hardly_worse(before: float, after: float, expected: bool) -> None:
+    """The loss may rise by one per cent; one that is no number is never accepted."""
+    assert accepts(before, after) == expected

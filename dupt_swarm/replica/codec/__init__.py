@@ -3,8 +3,7 @@
 Encoding may lose precision and works where the values are; decoding must not depend on the machine:
 everyone who receives the same bytes gets the same fp32 values.
 
-codec           `Codec`, and which there are
-parts           a vector is encoded part by part
+codec           `Codec`, which there are, and the parts in which a vector is encoded
 fp32            4 bytes per value, exact
 scaled_fp16     2 bytes per value, with one exponent per part
 int8            1 byte per value
@@ -15,9 +14,10 @@ received        bytes as a tensor, without new memory for each part
 blocks          values that share a scale, as all but the first two have them
 """
 
-from dupt_swarm.replica.codec.codec import Codec, build_codec
-from dupt_swarm.replica.codec.parts import (
+from dupt_swarm.replica.codec.codec import (
     PART_VALUES,
+    Codec,
+    build_codec,
     check_size,
     encoded_size,
     part_sizes,
