@@ -59,6 +59,7 @@ OTHER_RULES: dict[str, Callable[[Aggregation], Rule]] = {
     "trimmed_mean": lambda table: TrimmedMean(table.hostile),
     "centered_clip": lambda table: CenteredClip(table.radius, table.iterations),
 }
+ALL_RULES = (*RULES, *OTHER_RULES)
 
 
 def rule_named(name: str, table: Aggregation) -> Rule:
@@ -66,9 +67,6 @@ def rule_named(name: str, table: Aggregation) -> Rule:
     if name in OTHER_RULES:
         return OTHER_RULES[name](table)
     return build_rule(table.model_copy(update={"rule": name}))
-
-
-ALL_RULES = (*RULES, *OTHER_RULES)
 
 
 def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:
