@@ -12,9 +12,10 @@ from typing import Unpack
 
 from torch import Tensor
 
+from dupt_swarm.checkpoint import REPLICA_FILE, newest_whole
 from dupt_swarm.discovery import check_some, discover, invited
 from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
-from dupt_swarm.errors import ManifestError, NodeError
+from dupt_swarm.errors import CheckpointError, ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
@@ -26,7 +27,6 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
-REPLICA_FILE = "replica.safetensors"
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
@@ -136,16 +136,9 @@ class Swarm:
         wish = invited(manifest, wish, state_dir or default_state_dir())
         folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
         try:
-            if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
-                first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
-                if manifest.initial_digest not in ("", first.digest):
-                    raise ManifestError(
-                        f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
-                        f"to begin with has {first.digest[:12]}…; use the one that was written with it"
-                    )
-                with folder.new_checkpoint() as path:
-                    save_state(first, path / REPLICA_FILE)
-            checkpoint = folder.checkpoint
+            checkpoint = newest_whole(folder)
+            if checkpoint is None and parameters is not None and not wish.initial_peers:
+                checkpoint = _save_first(folder, manifest, parameters)
             node.log_to(folder.log)
             joined = node.join(
                 replace(
@@ -279,6 +272,30 @@ class Swarm:
         """Leave the swarm; the folder is free for another peer afterwards."""
         self._node.close()
         self.folder.close()
+
+
+def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Tensor]) -> Path | None:
+    """Write a checkpoint of round 0.
+
+    Raises:
+        ManifestError: the manifest names another state.
+        CheckpointError: later rounds are lost, as their checkpoints are damaged.
+    """
+    if folder.damaged:
+        raise CheckpointError(
+            f"{folder.path}: all checkpoints are damaged; fetch the state from a peer that has it, or remove "
+            f"{', '.join(path.name for path in folder.damaged)} to begin again at round 0",
+            setting="initial_peers",
+        )
+    first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+    if manifest.initial_digest not in ("", first.digest):
+        raise ManifestError(
+            f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
+            f"to begin with has {first.digest[:12]}…; use the one that was written with it"
+        )
+    with folder.new_checkpoint() as path:
+        save_state(first, path / REPLICA_FILE)
+    return folder.checkpoint
 
 
 class Averaging:

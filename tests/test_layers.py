@@ -13,7 +13,7 @@ LAYERS = {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
         *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
-    "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
+    "composition": {"checkpoint", "discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},
 }
 BELOW_PROGRAMS = {"plain", "learning", "privacy", "replica", "node", "composition"}
