@@ -114,6 +114,14 @@ def test_only_this_machine_reaches_the_monitoring() -> None:
     assert SERVICES["grafana"]["secrets"] == ["grafana-password"]
 
 
+def test_prometheus_may_call_the_monitor_by_its_name() -> None:
+    """The monitor answers to the name that its service has in the network of the containers."""
+    targets = yaml.safe_load((ROOT / "monitor/prometheus/targets-compose/monitors.yml").read_text())
+    names = {target.partition(":")[0] for each in targets for target in each["targets"]}
+    assert names == set(SERVICES["monitor"]["environment"]["DUPT_MONITOR_ALLOW_HOST"].split())
+    assert names <= set(SERVICES)
+
+
 def test_only_the_gpu_peer_asks_for_gpus() -> None:
     """The profile `peer` reserves the GPUs, and its image is the one with CUDA."""
     with_devices = {name for name, service in SERVICES.items() if "deploy" in service}

@@ -1,4 +1,4 @@
-"""Atomic writes: files are either complete or absent, and secrets are their owner's from the first byte on."""
+"""Atomic writes: files are complete or absent, and secrets are their owner's from the first byte on."""
 
 from __future__ import annotations
 

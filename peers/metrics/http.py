@@ -10,6 +10,7 @@ import click
 from prometheus_client import CollectorRegistry, start_http_server
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.metrics.hosts import answer_only_to
 from peers.metrics.collector import PeerMetrics
 
 
@@ -30,6 +31,8 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     try:
         _check_free(host, port)
         server, thread = start_http_server(port, host, registry)
+        guarded = answer_only_to(server.get_app(), (host,), "give it that name in --metrics-addr NAME:PORT")
+        server.set_app(guarded)
     except OSError as error:
         raise UsageError(
             f"--metrics-addr {address}: cannot listen there ({error.strerror or error}); "
