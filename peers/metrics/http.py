@@ -31,8 +31,9 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     try:
         _check_free(host, port)
         server, thread = start_http_server(port, host, registry)
-        guarded = answer_only_to(server.get_app(), (host,), "give it that name in --metrics-addr NAME:PORT")
-        server.set_app(guarded)
+        app = server.get_app()
+        assert app is not None
+        server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
     except OSError as error:
         raise UsageError(
             f"--metrics-addr {address}: cannot listen there ({error.strerror or error}); "
