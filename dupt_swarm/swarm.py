@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from dupt_swarm.checkpoint import REPLICA_FILE, newest_whole
@@ -22,6 +23,7 @@ from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, R
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
+from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -170,11 +172,13 @@ class Swarm:
 
     @property
     def anchor(self) -> Tensor:
-        """The agreed parameters, flat, in memory shared with the node; not to be written.
+        """The parameters of `state`, flat, in memory shared with the node; not to be written.
 
-        They stay as they are until `average` or `adopt` is called at the state that follows.
+        They stay as they are until `average` or `adopt` is called at the state that follows, in whichever
+        thread they are read and wherever the node has got to meanwhile.
         """
-        return self._memory.anchor
+        assert self.state.place is not None
+        return self._memory.vectors.at(self.state.place)
 
     @property
     def contribution(self) -> memoryview:
@@ -261,6 +265,17 @@ class Swarm:
         """
         self._saved = self._node.save(checkpoint / REPLICA_FILE)
         return self._saved
+
+    def attest(self, organiser: Ed25519PrivateKey) -> None:
+        """Have the organiser say which state this peer is at, and who votes on the next one, to all who ask.
+
+        The key stays in this process: the node, which reads what strangers send, gets the signature only.
+        """
+        with contextlib.suppress(NodeError):  # when it is back, there is a next time
+            state, voters = self._node.read_voters()
+            if state.round:
+                said = Attestation(self.manifest.swarm_id, state.round, state.digest, voters)
+                self._node.attest(said.signed(organiser))
 
     def announce_checkpoint(self) -> None:
         """Announce the newest checkpoint, which holds the state that was last saved or joined with."""

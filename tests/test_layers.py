@@ -83,6 +83,14 @@ def test_importing_the_package_is_cheap() -> None:
     assert loaded_by("dupt_swarm") & {"torch", "hivemind", "numpy", "pydantic"} == set()
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parts[:2] == ("dupt_swarm", "network")], ids=str
+)
+def test_no_node_uses_the_organisers_key(path: Path) -> None:
+    """The process that reads what strangers send knows no code that loads it: whoever signs is its parent."""
+    assert "dupt_swarm.organiser.key" not in imports_of(path)
+
+
 def test_the_test_sees_imports() -> None:
     """The reader of imports finds those at the top, in functions, and of names that are modules."""
     package, node = Path("dupt_swarm/__init__.py"), Path("dupt_swarm/node/node.py")
