@@ -2,9 +2,10 @@
 #   docker build -t dupt-peer .                                    a peer, for NVIDIA GPUs
 #   docker build -t dupt-peer:cpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu .
 #   docker build -t dupt-monitor --target monitor .                the exporter, which needs no GPU
-# BASE_IMAGE: Debian with Python 3.11 to 3.13 and its venv module.
+# BASE_IMAGE: Debian with Python 3.11 to 3.13 and its venv module. Its digest counts, whatever becomes of the tag;
+# `docker buildx imagetools inspect python:3.11-slim-bookworm` names that of a newer one, for all platforms.
 # TORCH_INDEX: an extra package index, for PyTorch builds other than PyPI's, which are for CUDA.
-ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG BASE_IMAGE=python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 
 # pip stays in this stage, in an environment of its own; /opt/dupt goes into the images.
 FROM ${BASE_IMAGE} AS build

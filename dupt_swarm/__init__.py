@@ -8,6 +8,7 @@ from dupt_swarm import evaluate_documents, continue_text, Sampling, export      
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
 
 swarm           `Swarm`: a manifest, and this process's node in the swarm
+checkpoint      what a checkpoint holds, and which is the newest whole one
 discovery       finding a swarm by the addresses of some of its peers
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm

@@ -33,7 +33,6 @@ class NodeSettings:
         announce_maddrs: where others find this peer, if not there: a router forwards its ports.
         invitation: a token of the swarm's organiser, where the swarm admits by invitation.
         revoked: a file with the organiser's revocations, read as it changes, and kept. None: nothing is kept.
-        organiser_key: where the organiser's private key may be; whoever has it attests the swarm's state.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
         address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
@@ -57,7 +56,6 @@ class NodeSettings:
     announce_maddrs: tuple[str, ...] = ()
     invitation: str = ""
     revoked: Path | None = None
-    organiser_key: Path | None = None
     swarm_id: str = ""
     identity_path: Path | None = None
     address_book: Path | None = None

@@ -10,23 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
+from dupt_swarm.checkpoint import REPLICA_FILE, newest_whole
 from dupt_swarm.discovery import check_some, discover, invited
 from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
-from dupt_swarm.errors import ManifestError, NodeError
+from dupt_swarm.errors import CheckpointError, ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
+from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
-REPLICA_FILE = "replica.safetensors"
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
@@ -136,16 +138,9 @@ class Swarm:
         wish = invited(manifest, wish, state_dir or default_state_dir())
         folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
         try:
-            if folder.checkpoint is None and parameters is not None and not wish.initial_peers:
-                first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
-                if manifest.initial_digest not in ("", first.digest):
-                    raise ManifestError(
-                        f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
-                        f"to begin with has {first.digest[:12]}…; use the one that was written with it"
-                    )
-                with folder.new_checkpoint() as path:
-                    save_state(first, path / REPLICA_FILE)
-            checkpoint = folder.checkpoint
+            checkpoint = newest_whole(folder)
+            if checkpoint is None and parameters is not None and not wish.initial_peers:
+                checkpoint = _save_first(folder, manifest, parameters)
             node.log_to(folder.log)
             joined = node.join(
                 replace(
@@ -177,11 +172,13 @@ class Swarm:
 
     @property
     def anchor(self) -> Tensor:
-        """The agreed parameters, flat, in memory shared with the node; not to be written.
+        """The parameters of `state`, flat, in memory shared with the node; not to be written.
 
-        They stay as they are until `average` or `adopt` is called at the state that follows.
+        They stay as they are until `average` or `adopt` is called at the state that follows, in whichever
+        thread they are read and wherever the node has got to meanwhile.
         """
-        return self._memory.anchor
+        assert self.state.place is not None
+        return self._memory.vectors.at(self.state.place)
 
     @property
     def contribution(self) -> memoryview:
@@ -269,6 +266,17 @@ class Swarm:
         self._saved = self._node.save(checkpoint / REPLICA_FILE)
         return self._saved
 
+    def attest(self, organiser: Ed25519PrivateKey) -> None:
+        """Have the organiser say which state this peer is at, and who votes on the next one, to all who ask.
+
+        The key stays in this process: the node, which reads what strangers send, gets the signature only.
+        """
+        with contextlib.suppress(NodeError):  # when it is back, there is a next time
+            state, voters = self._node.read_voters()
+            if state.round:
+                said = Attestation(self.manifest.swarm_id, state.round, state.digest, voters)
+                self._node.attest(said.signed(organiser))
+
     def announce_checkpoint(self) -> None:
         """Announce the newest checkpoint, which holds the state that was last saved or joined with."""
         checkpoint = self.folder.checkpoint
@@ -279,6 +287,30 @@ class Swarm:
         """Leave the swarm; the folder is free for another peer afterwards."""
         self._node.close()
         self.folder.close()
+
+
+def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Tensor]) -> Path | None:
+    """Write a checkpoint of round 0.
+
+    Raises:
+        ManifestError: the manifest names another state.
+        CheckpointError: later rounds are lost, as their checkpoints are damaged.
+    """
+    if folder.damaged:
+        raise CheckpointError(
+            f"{folder.path}: all checkpoints are damaged; fetch the state from a peer that has it, or remove "
+            f"{', '.join(path.name for path in folder.damaged)} to begin again at round 0",
+            setting="initial_peers",
+        )
+    first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+    if manifest.initial_digest not in ("", first.digest):
+        raise ManifestError(
+            f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "
+            f"to begin with has {first.digest[:12]}…; use the one that was written with it"
+        )
+    with folder.new_checkpoint() as path:
+        save_state(first, path / REPLICA_FILE)
+    return folder.checkpoint
 
 
 class Averaging:

@@ -49,6 +49,15 @@ if TYPE_CHECKING:
     help="From the organiser, where the swarm admits by invitation; better in DUPT_MONITOR_INVITATION.",
 )
 @click.option("--host", default="127.0.0.1", help="Address to serve on; 0.0.0.0 for everywhere.")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    metavar="NAME",
+    multiple=True,
+    show_default="none",
+    help="Answer requests to this name too, such as a proxy's; repeat it for more names. It answers to IP "
+    "addresses, localhost and --host anyway.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, help="Port to serve on; 0: a free one.")
 @click.option(
     "--max-peer-series",
@@ -70,6 +79,7 @@ def main(
     swarm: str,
     invitation: str,
     host: str,
+    allow_hosts: tuple[str, ...],
     port: int,
     max_peer_series: int,
     state_dir: Path | None,
@@ -89,7 +99,7 @@ def main(
     from monitor.watcher import Watcher
 
     # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(host, port) as server:
+    with MonitorServer(host, port, allow_hosts=allow_hosts) as server:
         click.echo("looking for the swarm", err=True)
         connect = partial(_connect, initial_peers, invitation)
         with Watcher(connect, swarm, state_dir=folder) as watcher:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.metrics.hosts import answer_only_to
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -68,13 +69,16 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     allow_reuse_port = False  # or two monitors could share a port unnoticed
 
-    def __init__(self, host: str, port: int, app: WSGIApplication | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, app: WSGIApplication | None = None, allow_hosts: Collection[str] = ()
+    ) -> None:
         """Listen at once; `serve_forever` then answers.
 
         Args:
             host: an address or a name of this machine.
             port: 0 takes a free one.
             app: what to serve; None: `set_app` follows before `serve_forever`.
+            allow_hosts: names to which it answers, beside ``host``, localhost and all IP addresses.
 
         Raises:
             UsageError: it cannot listen there.
@@ -87,8 +91,15 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
                 f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
                 f"choose another --port, or end what uses it"
             ) from error
+        self._names = (host, *allow_hosts)
         if app is not None:
             self.set_app(app)
+
+    def set_app(self, application: WSGIApplication | None) -> None:
+        """As inherited; what is asked of another host never gets there."""
+        if application is not None:
+            application = answer_only_to(application, self._names, "start it with --allow-host NAME")
+        super().set_app(application)
 
     @property
     def url(self) -> str:

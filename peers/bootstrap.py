@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -15,7 +16,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.disk.folders import REVOKED_FILE
-from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.organiser import KEY_FILE
@@ -27,6 +28,7 @@ from peers.control.socket import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from torch import Tensor
 
     from dupt_swarm.replica.state import ReplicaState
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 
 # A fixed port, so that the line to join with stays the same after a restart.
 LISTEN = ("/ip4/0.0.0.0/tcp/31330", "/ip4/0.0.0.0/udp/31330/quic-v1")
-CHECKPOINT_SECONDS = 60.0
-LOG_SECONDS = 10.0
+CHECKPOINT_SECONDS, ATTEST_SECONDS, LOG_SECONDS = 60, 15, 10
 OWN_SECONDS = 10 * 365 * 86400.0  # of an organiser's own invitation; each start makes another
 
 
@@ -72,10 +73,10 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     with Interruption() as interruption, serve_metrics(chosen["metrics_addr"]) as metrics:
         from dupt_swarm.swarm import INITIAL_FILE, Swarm
 
-        chosen["invitation"] = _own_invitation(run, manifest, chosen["invitation"])
+        key = _organisers_key(run, manifest.with_name(KEY_FILE), needed=not chosen["invitation"])
+        chosen["invitation"] = chosen["invitation"] or _own_invitation(run, key)
         revoked = manifest.with_name(REVOKED_FILE)
-        kept = {"revoked": revoked, "organiser_key": manifest.with_name(KEY_FILE)}
-        settings = options.pick(NodeSettings, chosen, role="bootstrap", **kept)
+        settings = options.pick(NodeSettings, chosen, role="bootstrap", revoked=revoked)
         os.nice(chosen["nice"])  # the node inherits it
         initial = _initial_parameters(run, manifest.with_name(INITIAL_FILE))
         with Swarm.create(run, tokenizer, initial, state_dir, settings) as swarm:
@@ -84,7 +85,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
             control = PeerControl(swarm, "bootstrap", settings.name)
             with serve_control(swarm.folder.path, control.actions):
                 _print_join_line(swarm, as_json)
-                _keep(swarm, interruption, control)
+                _Keeper(swarm, key, control).run(interruption)
     interruption.exit_if_received()
 
 
@@ -117,52 +118,91 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     click.echo(line)
 
 
-def _own_invitation(run: Manifest, path: Path, given: str) -> str:
-    """What this peer comes by: ``given``, or an invitation of its own where the organiser's key is."""
-    key = path.with_name(KEY_FILE)
-    if given or run.admission.kind == "open" or not key.exists():
-        return given
-    from dupt_swarm.organiser.invitation import Token
+def _organisers_key(run: Manifest, path: Path, *, needed: bool) -> Ed25519PrivateKey | None:
+    """The organiser's key, if it is at ``path``; it is used in this process only, which hears no stranger.
+
+    Raises:
+        UsageError: it is another's, or cannot be read, and this peer is ``needed`` to invite itself.
+    """
+    if not run.admission.organiser or not path.exists():
+        return None
     from dupt_swarm.organiser.key import load_key_of
 
-    return str(Token.new(load_key_of(run, key), run.swarm_id, uses=1, seconds=OWN_SECONDS))
+    try:
+        return load_key_of(run, path)
+    except UsageError as error:
+        if needed and run.admission.kind != "open":
+            raise
+        click.echo(f"note: nobody attests the swarm's state: {message(error)}", err=True)
+        return None
 
 
-def _keep(swarm: Swarm, interruption: Interruption, control: PeerControl) -> None:
-    """Log what happens and save the state now and then, until stopped."""
-    stop = threading.Event()
-    interruption.on_stop(stop.set)
-    swarm.announce_checkpoint()  # the one that it started from
-    saved_at, saved, logged_at, logged = time.monotonic(), swarm.state, 0.0, ""
-    while not stop.wait(1.0):
-        now, view = time.monotonic(), swarm.view
-        control.beat("serving", view.agreed.record.round if view.agreed else swarm.state.round)
-        if now - logged_at > LOG_SECONDS:
-            agreed, loss = view.agreed, view.loss(swarm.manifest.limits)
-            line = (
-                f"round {agreed.record.round if agreed else 0}  oracles {len(view.oracles)}  "
-                f"loss {'–' if loss is None else f'{loss:.4f}'}"
-            )
-            if line != logged:
-                click.echo(f"{time.strftime('%H:%M:%S')}  {line}", err=True)
-            logged, logged_at = line, now
-        if now - saved_at > CHECKPOINT_SECONDS:
-            if view.agreed is not None and view.agreed.record.state_digest != saved.digest:
-                try:
-                    saved = _save(swarm)
-                except CheckpointError as error:
-                    click.echo(
-                        f"{message(error)}; the swarm goes on, and the next minute tries again", err=True
-                    )
-            saved_at = now
-    _save(swarm)
+def _own_invitation(run: Manifest, key: Ed25519PrivateKey | None) -> str:
+    """Where the organiser's key is, a token for this peer; elsewhere it was given one, or needs none."""
+    if key is None or run.admission.kind == "open":
+        return ""
+    from dupt_swarm.organiser.invitation import Token
+
+    return str(Token.new(key, run.swarm_id, uses=1, seconds=OWN_SECONDS))
 
 
-def _save(swarm: Swarm) -> Any:
-    with swarm.folder.new_checkpoint() as path:
-        saved = swarm.save_replica(path)
-    swarm.announce_checkpoint()
-    return saved
+class _Keeper:
+    """Follows the swarm, tells how it is, attests its state, and saves that whenever it has changed."""
+
+    def __init__(self, swarm: Swarm, key: Ed25519PrivateKey | None, control: PeerControl) -> None:
+        from dupt_swarm.checkpoint import REPLICA_FILE
+        from dupt_swarm.replica.storage import saved_digest
+
+        self._swarm, self._key, self._control = swarm, key, control
+        checkpoint = swarm.folder.checkpoint  # the one that it started from, or an earlier one
+        self._saved = saved_digest(checkpoint / REPLICA_FILE) if checkpoint else ""
+        self._logged = ""
+
+    def run(self, interruption: Interruption) -> None:
+        """Go on until stopped.
+
+        Raises:
+            CheckpointError: the last state cannot be saved.
+        """
+        stop = threading.Event()
+        interruption.on_stop(stop.set)
+        self._swarm.announce_checkpoint()
+        for second in itertools.count():
+            if stop.wait(1.0):
+                break
+            self._control.beat("serving", self._swarm.adopt().state.round)  # the node moves on by itself
+            if second % LOG_SECONDS == 0:
+                self._log()
+            if second % ATTEST_SECONDS == 0 and self._key is not None:
+                self._swarm.attest(self._key)
+            if second % CHECKPOINT_SECONDS == CHECKPOINT_SECONDS - 1:
+                self._save_or_warn()
+        self._swarm.adopt()
+        self._save()
+
+    def _log(self) -> None:
+        view = self._swarm.view
+        agreed, loss = view.agreed, view.loss(self._swarm.manifest.limits)
+        line = (
+            f"round {agreed.record.round if agreed else 0}  oracles {len(view.oracles)}  "
+            f"loss {'–' if loss is None else f'{loss:.4f}'}"
+        )
+        if line != self._logged:
+            click.echo(f"{time.strftime('%H:%M:%S')}  {line}", err=True)
+        self._logged = line
+
+    def _save_or_warn(self) -> None:
+        try:
+            self._save()
+        except (CheckpointError, NodeError) as error:
+            click.echo(f"{message(error)}; the swarm goes on, and the next minute tries again", err=True)
+
+    def _save(self) -> None:
+        if self._swarm.state.digest == self._saved:
+            return
+        with self._swarm.folder.new_checkpoint() as path:
+            self._saved = self._swarm.save_replica(path).digest
+        self._swarm.announce_checkpoint()
 
 
 def _read_tokenizer(path: Path) -> bytes:

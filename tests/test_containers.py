@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dupt_swarm.errors import AdmissionError, DeviceError, ManifestError, UsageError
 from dupt_swarm.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,12 @@ def mounts(service: dict[str, Any]) -> list[tuple[str, str, bool]]:
         else:
             found.append((volume["source"], volume["target"], volume.get("read_only", False)))
     return found
+
+
+def test_the_base_image_is_pinned_by_digest() -> None:
+    """A tag can be moved to another image; the digest cannot."""
+    [base] = re.findall(r"^ARG BASE_IMAGE=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", base)
 
 
 def test_the_image_is_labelled_with_the_version() -> None:
@@ -78,15 +85,31 @@ def test_variables_are_explained_and_none_is_demanded() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_service_is_pinned_and_confined(name: str) -> None:
-    """A fixed tag, no privilege, a root that cannot be written, a restart, and a health check."""
+    """A fixed tag, no privilege, a root that cannot be written, and a health check."""
     service = SERVICES[name]
     assert not UNPINNED.fullmatch(service["image"])
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
-    assert service["restart"] == "unless-stopped"
     assert "privileged" not in service
     assert name in OWN or "healthcheck" in service  # our own images bring theirs
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_restarts_where_that_may_help(name: str) -> None:
+    """Ours do after a failure, but for the exit codes at which systemd gives up too; others always."""
+    service = SERVICES[name]
+    if name not in OWN:
+        assert service["restart"] == "unless-stopped"
+        return
+    assert service["restart"] == "on-failure"
+    unit = (ROOT / "peers/systemd/dupt-peer.service").read_text()
+    [final] = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    errors = (UsageError, ManifestError, AdmissionError, DeviceError)
+    assert final.split() == [str(error.exit_code) for error in errors]
+    tini, *arguments, program = service["entrypoint"]
+    assert tini == "tini" and program in ("dupt-peer", "dupt-monitor")
+    assert arguments == [*(word for code in final.split() for word in ("-e", code)), "--"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -112,6 +135,14 @@ def test_only_this_machine_reaches_the_monitoring() -> None:
     assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] == "/run/secrets/grafana-password"
     assert SERVICES["grafana"]["secrets"] == ["grafana-password"]
+
+
+def test_prometheus_may_call_the_monitor_by_its_name() -> None:
+    """The monitor answers to the name that its service has in the network of the containers."""
+    targets = yaml.safe_load((ROOT / "monitor/prometheus/targets-compose/monitors.yml").read_text())
+    names = {target.partition(":")[0] for each in targets for target in each["targets"]}
+    assert names == set(SERVICES["monitor"]["environment"]["DUPT_MONITOR_ALLOW_HOST"].split())
+    assert names <= set(SERVICES)
 
 
 def test_only_the_gpu_peer_asks_for_gpus() -> None:

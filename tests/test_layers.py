@@ -13,7 +13,7 @@ LAYERS = {
         *("manifest", "settings", "errors", "version", "presets", "metrics"),
         *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
-    "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
+    "composition": {"checkpoint", "discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
 }
 BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}
@@ -80,6 +80,14 @@ def test_trainer_does_not_load_hivemind() -> None:
 def test_importing_the_package_is_cheap() -> None:
     """`import dupt_swarm` loads neither torch nor hivemind, so that `--help` answers at once."""
     assert loaded_by("dupt_swarm") & {"torch", "hivemind", "numpy", "pydantic"} == set()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parts[:2] == ("dupt_swarm", "network")], ids=str
+)
+def test_no_node_uses_the_organisers_key(path: Path) -> None:
+    """The process that reads what strangers send knows no code that loads it: whoever signs is its parent."""
+    assert "dupt_swarm.organiser.key" not in imports_of(path)
 
 
 def test_the_test_sees_imports() -> None:

@@ -1,10 +1,11 @@
-"""Atomic writes: files are either complete or absent."""
+"""Atomic writes: files are complete or absent, and secrets are their owner's from the first byte on."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -40,6 +41,44 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     finally:
         with contextlib.suppress(OSError):  # already gone, or the folder is not writable
             temporary.unlink()
+
+
+def create_secret(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read; one that is there already is never written over.
+
+    Raises:
+        FileExistsError: there is one.
+        FileError: it cannot be written; then there is none.
+    """
+    try:
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            _name_new(temporary, path)
+            sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror}); free space there, or choose another folder"
+        ) from error
+
+
+def _name_new(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)  # a rename would replace what another process has just written
+    except FileExistsError:
+        raise
+    except OSError:  # not every file system has links
+        if path.exists():
+            raise FileExistsError from None
+        temporary.rename(path)
 
 
 def sync_files(paths: Sequence[Path], go_on: Callable[[int, int], bool]) -> None:

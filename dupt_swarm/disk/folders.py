@@ -12,7 +12,8 @@ one of each may run on the same state folder. In each there is
                        peers.json      addresses of peers met before
                        offences.json   proofs against peers that have contradicted themselves
                        node.log
-                       checkpoint-<number>/{replica,oracle}.safetensors
+                       checkpoint-<number>/  see `checkpoint`
+                       checkpoint-<number>.damaged/  one that could not be read
                        tokens/         the tokenised corpus, or corpora, a folder each
                        control         the socket by which its owner controls it, while it runs
 """
@@ -36,7 +37,7 @@ from dupt_swarm.settings import Role
 
 LOCK = "lock"
 CHECKPOINTS_KEPT = 2
-ORACLE_FILE = "oracle.safetensors"  # beside a checkpoint's replica state, of an oracle's own
+DAMAGED = ".damaged"
 ADDRESS_BOOK_FILE = "peers.json"
 INVITATION_FILE = "invitation"
 REVOKED_FILE = "revoked"
@@ -67,7 +68,8 @@ class SwarmFolder:
         self.path = folder_of(state_dir, swarm_id, role)
         self.disk = DiskLimit(self.path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            # Its tokens are the owner's corpus.
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock: IO[str] = (self.path / LOCK).open("a")
         except OSError as error:
             raise UsageError(
@@ -142,6 +144,28 @@ class SwarmFolder:
         found = self._checkpoints()
         return found[-1] if found else None
 
+    def set_aside(self, checkpoint: Path) -> Path:
+        """Rename a damaged ``checkpoint``, so that the one before is the newest; the last such ones are kept.
+
+        Raises:
+            CheckpointError: the folder cannot be written.
+        """
+        aside = checkpoint.with_name(checkpoint.name + DAMAGED)
+        try:
+            checkpoint.rename(aside)
+        except OSError as error:
+            raise CheckpointError(
+                f"{checkpoint}: damaged, and cannot be renamed ({error.strerror}); remove it"
+            ) from error
+        for old in self.damaged[:-CHECKPOINTS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        return aside
+
+    @property
+    def damaged(self) -> list[Path]:
+        """The checkpoints that were set aside, the oldest first."""
+        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]" + DAMAGED))
+
     @contextmanager
     def new_checkpoint(self, go_on: Callable[[int, int], bool] = lambda *_: True) -> Iterator[Path]:
         """A folder to write a checkpoint into; it becomes the newest one if all goes well.
@@ -156,7 +180,8 @@ class SwarmFolder:
             CheckpointError: it cannot be written; the checkpoints before are as they were.
         """
         previous = self._checkpoints()
-        number = 1 + (int(previous[-1].name.rpartition("-")[2]) if previous else 0)
+        numbers = (path.name.removesuffix(DAMAGED).rpartition("-")[2] for path in previous + self.damaged)
+        number = 1 + max(map(int, numbers), default=0)
         unfinished = self.path / ".checkpoint"
         shutil.rmtree(unfinished, ignore_errors=True)
         self._make_room(folder_bytes(previous[-1]) if previous else 0)

@@ -4,4 +4,5 @@ spec            `MetricSpec`, a row of the tables
 swarm           of a swarm, exported by the monitor
 peer            of one peer, exported by itself
 monitor         of the monitor itself
+hosts           which names an HTTP server answers to
 """

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.finetuning.loop import Epoch, FineTuning, Moment
@@ -33,7 +34,6 @@ from dupt_swarm.manifest import Objective
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.swarm import REPLICA_FILE
 from dupt_swarm.version import VERSION
 
 FINETUNING_FILE = "finetuning.json"

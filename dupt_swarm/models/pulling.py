@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.discovery import check_some
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
@@ -15,7 +16,6 @@ from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
-from dupt_swarm.swarm import REPLICA_FILE
 from dupt_swarm.version import VERSION
 
 NAMING_ROLES = ("oracle", "bootstrap")  # they have made the state, or kept it

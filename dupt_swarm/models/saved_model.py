@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.files import sync_files, sync_folder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
@@ -22,7 +23,6 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.state import Layout, ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
-from dupt_swarm.swarm import REPLICA_FILE
 
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
 REMEDY = "give a folder that `dupt-model pull` wrote, or a checkpoint"

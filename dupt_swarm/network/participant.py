@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -64,7 +64,7 @@ class Participant:
     sync: StateSync
     neighbours: Neighbours
     beginning: str
-    _left: list[ReplicaState] = field(default_factory=list)  # those that the trainer may still be at
+    _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -77,7 +77,7 @@ class Participant:
             tokenizer=bytes(self.tokenizer.sections[0]),
             layout=self.store.current.layout,
             buffer_names=self.store.buffer_names,
-            state=self.store.name,
+            state=self._tell_state(),
             beginning=self.beginning,
         )
 
@@ -91,7 +91,7 @@ class Participant:
         reason = await self._reason_to_wait(order.state)
         if reason:
             return RoundResult(None, reason, 0, (), 0.0)
-        self._release()
+        self._release(order.state)
         self.store.forget_previous()
         self.serve()
         self.announce(state="averaging", round_tokens=order.tokens, now=True)
@@ -113,7 +113,7 @@ class Participant:
             logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
         left = 0 if after is not None else order.tokens
         self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
-        name = self.store.name if after is not None else None
+        name = self._tell_state() if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
     def _leave_behind(self, state: ReplicaState, seconds: float) -> RoundResult:
@@ -127,14 +127,13 @@ class Participant:
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
-        if state == self.store.name:
-            self._release()
-        if self.store.newer is not None:
-            self._replace(self.store.newer)
-            name = self.store.name
-            logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
-            self.announce(now=True)
-        return Adopted(self.store.name, self.log.makers(state.digest, self.store.name.digest))
+        self._release(state)
+        self._move_on()
+        return Adopted(self._tell_state(), self.log.makers(state.digest, self.store.name.digest))
+
+    def voters(self) -> tuple[StateName, tuple[str, ...]]:
+        """The current state, and who votes on the next one; see `ReadVoters`."""
+        return self.store.name, tuple(sorted(self.store.current.voters))
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
@@ -184,23 +183,42 @@ class Participant:
     async def _on_newer_state(self) -> None:
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
-            await self.adopt(self.store.name)
+            self._move_on()
+
+    def _move_on(self) -> None:
+        if self.store.newer is not None:
+            self._replace(self.store.newer)
+            name = self.store.name
+            logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
+            self.announce(now=True)
 
     def _replace(self, state: ReplicaState, *, together: bool = False) -> None:
         """Make ``state`` the current one; the trainer is at the one before until it is told.
 
         ``together``: others have ended a round with us.
         """
-        self._left.append(self.store.current)
         self.store.replace(state)
         self.memory.name(state)
         self.connection.membership.reach(state.voters)
         self.sync.reached(together=together)
         self.serve()
 
-    def _release(self) -> None:
-        """The trainer is at our current state, so that those before are not needed for it any longer."""
-        self._left.clear()
+    def _tell_state(self) -> StateName:
+        """The current state, for the trainer: its memory stays as it is until the trainer has left it."""
+        state = self.store.current
+        if not self._told or self._told[-1] is not state:
+            self._told.append(state)
+        return self._named(state)
+
+    def _named(self, state: ReplicaState) -> StateName:
+        return replace(name_of(state), place=self.memory.vectors.number(state.anchor))
+
+    def _release(self, at: StateName) -> None:
+        """The trainer is ``at`` a state that it was told: it has left those that it was told before."""
+        told = [(each, each.place) for each in map(self._named, self._told)]
+        if (at, at.place) not in told:  # the process before this one told it, and left it somewhere else
+            return
+        del self._told[: told.index((at, at.place))]
         self.memory.vectors.reclaim()
         asyncio.get_running_loop().run_in_executor(None, self.memory.vectors.trim)
 

@@ -17,6 +17,7 @@ from dupt_swarm.network.participant import Participant
 from dupt_swarm.network.taking_part import take_part
 from dupt_swarm.node.commands import (
     Adopt,
+    Attest,
     Audit,
     CancelRound,
     Check,
@@ -28,6 +29,7 @@ from dupt_swarm.node.commands import (
     Publish,
     Pull,
     ReadView,
+    ReadVoters,
     Save,
 )
 from dupt_swarm.node.messages import Joined
@@ -80,6 +82,11 @@ class NodeService:
                 return command.reply(None)
             case Adopt(state):
                 return command.reply(await self._participant.adopt(state))
+            case ReadVoters():
+                return command.reply(self._participant.voters())
+            case Attest(attestation):
+                self._participant.connection.exchange.attestation = attestation
+                return command.reply(None)
             case Save(path):
                 return command.reply(await self._participant.save(path))
             case _:

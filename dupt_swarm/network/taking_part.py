@@ -14,9 +14,8 @@ from dupt_swarm.network.averaging.judgement import Judgement
 from dupt_swarm.network.averaging.offences import Offences
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.host import Host, background
-from dupt_swarm.network.joining.attesting import attest_forever, newest
 from dupt_swarm.network.joining.connection import Connection
-from dupt_swarm.network.joining.entry import get_first_state
+from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
 from dupt_swarm.network.joining.handshake import get_tokenizer
 from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
@@ -95,7 +94,7 @@ async def _begin(connection: Connection, order: Join, store: StateStore) -> tupl
     left = order.predecessor
     memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
     word = await get_first_state(store, membership, handshake, connection.settings.checkpoint, memory)
-    attested = newest(handshake)
+    attested = newest_attestation(handshake)
     connection.exchange.attestation = attested[1] if attested else ""
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
@@ -114,7 +113,6 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
         FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
-        attest_forever(connection.settings, connection.manifest, node.store, connection.exchange),
     )
 
 

@@ -128,6 +128,18 @@ class Adopt(Command[Adopted]):
 
 
 @dataclass(frozen=True)
+class ReadVoters(Command[tuple[StateName, tuple[str, ...]]]):
+    """Which state is the current one, and the ids of those who vote on the next one, sorted."""
+
+
+@dataclass(frozen=True)
+class Attest(Command[None]):
+    """Pass on ``attestation``, what the organiser says of the swarm's state; see `organiser.attestation`."""
+
+    attestation: str
+
+
+@dataclass(frozen=True)
 class Save(Command[StateName]):
     """Write the current replica state to ``path``."""
 

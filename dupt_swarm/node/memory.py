@@ -28,7 +28,8 @@ class SharedMemory:
     """An encoded contribution, written by the trainer, and replica states, written by the node.
 
     Nothing is locked. The trainer writes before it asks for a round. The node computes a state where no
-    other is, and names it before it answers; the one that the trainer is at stays as it is meanwhile.
+    other is, and tells the trainer its place; the one that the trainer is at stays as it is meanwhile. The
+    name is for the node that follows, and for nobody else: it may be half written.
 
     Attributes:
         contribution: bytes, with room for any encoding; what is not used takes no memory.
@@ -52,13 +53,6 @@ class SharedMemory:
         self._memory = mmap.mmap(fd, size)
         self.contribution = memoryview(self._memory)[_NAME_BYTES:]
         self.vectors = SharedVectors(fd, size, numel, spare=rows)
-
-    @property
-    def anchor(self) -> Tensor:
-        """Of the state that is named, fp32 ``[numel]``."""
-        named = self._named()
-        assert named is not None
-        return self.vectors.at(named[-1][0])
 
     def name(self, state: ReplicaState) -> None:
         """From now on ``state`` is the one that is here; its tensors are of `vectors`."""

@@ -39,11 +39,19 @@ class Joined:
 
 @dataclass(frozen=True)
 class StateName:
-    """Identifies a replica state."""
+    """Identifies a replica state.
+
+    Attributes:
+        round: rounds completed.
+        swarm_tokens: tokens that all rounds so far stand for.
+        digest: of the state.
+        place: number of its anchor among the vectors of the shared memory; None: not told.
+    """
 
     round: int
     swarm_tokens: int
     digest: str
+    place: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TypeVar, Unpack
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
     Adopt,
+    Attest,
     Audit,
     CancelRound,
     Check,
@@ -29,6 +30,7 @@ from dupt_swarm.node.commands import (
     Publish,
     Pull,
     ReadView,
+    ReadVoters,
     Save,
 )
 from dupt_swarm.node.heard import UP_TO_DATE, Hearing
@@ -180,6 +182,18 @@ class Node(Hearing):
         """
         self._set(catching_up=UP_TO_DATE)
         return self._call(Adopt(state), COMMAND_SECONDS)
+
+    def read_voters(self) -> tuple[StateName, tuple[str, ...]]:
+        """The node's current state, and who votes on the next one; see `ReadVoters`.
+
+        Raises:
+            NodeError: as in `adopt`.
+        """
+        return self._call(ReadVoters(), COMMAND_SECONDS)
+
+    def attest(self, attestation: str) -> None:
+        """Have the node pass on what the organiser says; does not wait."""
+        self._link.submit(Attest(attestation))
 
     def save(self, path: Path) -> StateName:
         """Have the node write its replica state to ``path``.

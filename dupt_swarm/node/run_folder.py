@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
+import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 PREFIX = "dupt-"
@@ -31,7 +34,16 @@ class RunFolder:
 
 
 def _sweep(folder: Path) -> None:
+    """Remove what nobody has locked; in this folder, anybody may put anything under any name."""
     for lock in folder.glob(f"{PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError), lock.open() as file:  # another user's, or gone by now
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+        with contextlib.suppress(OSError):  # gone by now, or locked
+            if not _is_ours(lock.parent, stat.S_ISDIR) or not _is_ours(lock, stat.S_ISREG):
+                continue
+            with lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _is_ours(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    found = path.lstat()
+    return found.st_uid == os.geteuid() and is_kind(found.st_mode)

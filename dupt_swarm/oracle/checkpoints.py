@@ -10,15 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dupt_swarm.disk.folders import ORACLE_FILE
+from dupt_swarm.checkpoint import FINAL_MARK, ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.replica.storage import saved_digest
-from dupt_swarm.swarm import REPLICA_FILE, Swarm
-
-FINAL_MARK = "final"
+from dupt_swarm.swarm import Swarm
 
 logger = logging.getLogger(__name__)
 

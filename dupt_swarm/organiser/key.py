@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,7 +12,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from dupt_swarm.errors import FileError, UsageError
+from dupt_swarm.disk.files import create_secret
+from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 
 
@@ -29,10 +29,9 @@ def make_key(path: Path) -> Ed25519PrivateKey:
     key = Ed25519PrivateKey.generate()
     data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+        create_secret(path, data)
+    except FileExistsError:  # another process was faster
+        return load_key(path)
     return key
 
 
@@ -43,7 +42,14 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         UsageError: it is not there, or is none.
     """
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        data = path.read_bytes()
+        if not data:
+            raise UsageError(
+                f"{path}: empty; restore it from your copy, or remove it if there never was a key in it"
+            )
+        key = load_pem_private_key(data, password=None)
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read ({error.strerror}); only who has the organiser's key invites and revokes"

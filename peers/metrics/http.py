@@ -10,6 +10,7 @@ import click
 from prometheus_client import CollectorRegistry, start_http_server
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.metrics.hosts import answer_only_to
 from peers.metrics.collector import PeerMetrics
 
 
@@ -30,6 +31,9 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     try:
         _check_free(host, port)
         server, thread = start_http_server(port, host, registry)
+        app = server.get_app()
+        assert app is not None
+        server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
     except OSError as error:
         raise UsageError(
             f"--metrics-addr {address}: cannot listen there ({error.strerror or error}); "

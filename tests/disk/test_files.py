@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from dupt_swarm.disk.files import SYNC_BYTES, sync_files, write_atomically
+from dupt_swarm.disk.files import SYNC_BYTES, create_secret, sync_files, write_atomically
 from dupt_swarm.errors import FileError
 
 
@@ -96,3 +96,17 @@ def test_files_become_durable_piece_by_piece(tmp_path, sizes, asked) -> None:
     heard.clear()
     sync_files(paths, lambda done, total: not go_on(done, total))
     assert heard == asked[:1]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_secret_is_created_once(tmp_path, monkeypatch, links: bool) -> None:
+    """It is its owner's, also where the file system has no links, and is never written over."""
+    if not links:
+        refusal = OSError(errno.EPERM, os.strerror(errno.EPERM))
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(refusal))
+    path = tmp_path / "secret"
+    create_secret(path, b"first")
+    with pytest.raises(FileExistsError):
+        create_secret(path, b"second")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"first", 0o600)
+    assert list(tmp_path.iterdir()) == [path]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dupt_swarm import SavedModel
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE
@@ -16,7 +17,6 @@ from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_v
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.saved_models import small_tokenizer, write_model, write_state
 from tests.support.tiny import tiny_manifest
 

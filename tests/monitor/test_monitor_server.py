@@ -22,9 +22,10 @@ class Site:
     def __init__(self, server: MonitorServer) -> None:
         self.server, self.healthy = server, True
 
-    def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
-        """Status, content type and body."""
-        request = urllib.request.Request(self.server.url + path, method=method)
+    def get(self, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str, str]:
+        """Status, content type and body; ``host``: whom to ask for there."""
+        headers = {} if host is None else {"Host": host}
+        request = urllib.request.Request(self.server.url + path, method=method, headers=headers)
         response: HTTPResponse | urllib.error.HTTPError
         try:
             response = urllib.request.urlopen(request, timeout=5)
@@ -42,7 +43,8 @@ def site() -> Iterator[Site]:
     )
     registry = CollectorRegistry()
     registry.register(SwarmCollector(lambda: Snapshot(manifest, View(0.0, ())), 50))
-    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: served.healthy)) as server:
+    app = build_app(registry, lambda: served.healthy)
+    with MonitorServer("127.0.0.1", 0, app, ["monitor", "swarm.Example.org"]) as server:
         served = Site(server)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -78,6 +80,26 @@ def test_other_requests(site: Site) -> None:
     assert site.get("/healthz", "POST")[0] == 405
     assert site.get("/metrics", "POST")[0] == 405
     assert site.get("/healthz", "HEAD")[::2] == (200, "")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:9464", "192.0.2.7", "[::1]:9464", "localhost:9464", "monitor:9464", "SWARM.example.org."],
+)
+def test_hosts_that_it_answers_to(site: Site, host: str) -> None:
+    """Addresses, localhost, and the names that it was told: no page can have those from the DNS by itself."""
+    assert site.get("/healthz", host=host)[0] == site.get("/metrics", host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.example:9464", "127.0.0.1.attacker.example", "[attacker.example]"]
+)
+def test_a_page_reads_nothing_by_a_name_of_its_own(site: Site, host: str) -> None:
+    """Whatever it asks for, it gets the remedy for those who meant well (DNS rebinding)."""
+    for path in ("/", "/metrics", "/healthz", "/api/v1/swarm"):
+        status, _, text = site.get(path, host=host)
+        assert (status, "--allow-host NAME" in text, "dupt" in text) == (421, True, False)
+    assert site.get("/metrics", "HEAD", host)[::2] == (421, "")
 
 
 def test_silent_client(site: Site) -> None:

@@ -157,8 +157,8 @@ def test_the_life_of_a_first_peer(
             assert joined.tokenizer == TOKENIZER
             assert joined.host_maddrs != LOOPBACK  # the port that was free
             memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
-            assert torch.equal(memory.anchor, state.anchor)
-            size = put(memory.contribution, torch.full_like(memory.anchor, 0.5), manifest)
+            assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
+            size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
             result = await one.call(EndRound(joined.state, size, 64, ()))
             assert (result.reason, result.tokens, result.mates) == ("", 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()

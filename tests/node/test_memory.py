@@ -31,13 +31,18 @@ def state_of(fill: float) -> ReplicaState:
     return ReplicaState(3, 1000, LAYOUT, anchor, {"momentum": anchor * 2})
 
 
+def seen(memory: SharedMemory, state: ReplicaState, by: SharedMemory) -> torch.Tensor:
+    """The anchor of a ``state`` in ``memory`` where the other side, ``by``, finds it."""
+    return by.vectors.at(memory.vectors.number(state.anchor))
+
+
 def test_both_sides_see_both(fd) -> None:
     """What one side writes is what the other reads, in both directions, without overlapping."""
     trainer, node = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
     trainer.contribution[:20] = b"x" * 20
-    leave(node, state_of(2.0))
+    state = leave(node, state_of(2.0))
     assert node.contribution[:21] == b"x" * 20 + b"\0"
-    assert trainer.anchor.tolist() == [2.0] * 5
+    assert seen(node, state, by=trainer).tolist() == [2.0] * 5
 
 
 def test_memory_begins_empty(fd) -> None:
@@ -67,10 +72,11 @@ def test_another_process_finds_the_state(fd) -> None:
 def test_a_state_elsewhere_is_not_named(fd) -> None:
     """What the other side could not see is refused, and the state before stays."""
     memory = SharedMemory(fd, LAYOUT, NAMES)
-    leave(memory, state_of(1.0))
+    state = leave(memory, state_of(1.0))
     with pytest.raises(KeyError):
         memory.name(state_of(2.0))
-    assert memory.anchor.tolist() == [1.0] * 5
+    found = memory.load()
+    assert found is not None and found.digest == state.digest
 
 
 def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
@@ -78,10 +84,10 @@ def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
     node, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
     beginning = os.fstat(fd).st_size  # name and contribution
     first = leave(node, state_of(1.0))
-    anchor, size = trainer.anchor, os.fstat(fd).st_size
+    anchor, size = seen(node, first, by=trainer), os.fstat(fd).st_size
     second = leave(node, state_of(2.0))
     assert anchor.tolist() == [1.0] * 5
-    assert trainer.anchor.tolist() == [2.0] * 5
+    assert seen(node, second, by=trainer).tolist() == [2.0] * 5
     del first
     third = leave(node, state_of(3.0))
     assert anchor.tolist() == [3.0] * 5
@@ -94,7 +100,7 @@ def test_a_new_process_leaves_alone_what_the_trainer_may_be_at(fd) -> None:
     """Until it is told that nobody is there any more."""
     before, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
     states = [leave(before, state_of(1.0))]
-    anchor = trainer.anchor
+    anchor = seen(before, states[0], by=trainer)
     states.append(leave(before, state_of(2.0)))  # of which the trainer does not know yet
     after = SharedMemory(fd, LAYOUT, NAMES)
     found = after.load()
@@ -161,12 +167,14 @@ def test_half_a_name_is_none(fd) -> None:
 def test_a_damaged_state_is_none(fd) -> None:
     """A state whose numbers do not have its digest is not gone on with, nor is it written over."""
     trainer = SharedMemory(fd, LAYOUT, NAMES)
-    state = leave(SharedMemory(fd, LAYOUT, NAMES), state_of(1.0))
-    trainer.anchor[0] = 3.0
+    node = SharedMemory(fd, LAYOUT, NAMES)
+    state = leave(node, state_of(1.0))
+    anchor = seen(node, state, by=trainer)
+    anchor[0] = 3.0
     memory = SharedMemory(fd, LAYOUT, NAMES)
     assert memory.load() is None
     another = memory.vectors.empty(5).fill_(7.0)
-    assert trainer.anchor.tolist() == [3.0, 1.0, 1.0, 1.0, 1.0] == state.anchor.tolist()
+    assert anchor.tolist() == [3.0, 1.0, 1.0, 1.0, 1.0] == state.anchor.tolist()
     assert another.tolist() == [7.0] * 5
 
 

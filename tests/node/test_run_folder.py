@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -43,3 +45,23 @@ def test_the_next_one_removes_what_a_power_cut_left(temporary) -> None:
     }
     one.remove()
     other.remove()
+
+
+def test_what_others_put_there_neither_hangs_nor_is_removed(temporary, monkeypatch) -> None:
+    """The folder for temporary files is everybody's: a pipe, a link or another user's lock is left alone."""
+    (temporary / "elsewhere").mkdir()
+    (temporary / "elsewhere" / "lock").touch()
+    (temporary / "dupt-link").symlink_to(temporary / "elsewhere")
+    (temporary / "dupt-fifo").mkdir()
+    os.mkfifo(temporary / "dupt-fifo" / "lock")
+    made: list[RunFolder] = []
+    thread = threading.Thread(target=lambda: made.append(RunFolder()), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert len(made) == 1
+    made[0].path.rename(theirs := temporary / "dupt-theirs")
+    made[0].remove()  # no longer locked, and still there
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    RunFolder().remove()
+    assert {path.name for path in temporary.iterdir()} == {"elsewhere", "dupt-link", "dupt-fifo", theirs.name}
+    assert (temporary / "elsewhere" / "lock").exists()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
-from dupt_swarm.disk.folders import ORACLE_FILE
+from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.interruptible import Look
@@ -19,7 +19,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
-from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.contributions import put
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
@@ -123,6 +122,21 @@ def test_checkpoints_of_one_round_share_their_replica_state(tmp_path: Path, corp
     train(tmp_path, corpus, [6], tmp_path / "identity")
     newest = max(tmp_path.glob("oracle/*/checkpoint-*"))
     assert not (newest / REPLICA_FILE).samefile(newer / REPLICA_FILE)
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("file", [REPLICA_FILE, ORACLE_FILE])
+def test_an_oracle_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, corpus: Path, file: str
+) -> None:
+    """Whichever part a power cut has emptied, the steps since the one before are repeated exactly."""
+    losses, _ = train(tmp_path, corpus, [6, 4], tmp_path / "identity")
+    newest = max(tmp_path.glob("oracle/*/checkpoint-*"))
+    (newest / file).unlink()  # it may share its content with the one before
+    (newest / file).touch()
+    again, _ = train(tmp_path, corpus, [4], tmp_path / "identity")
+    assert again == losses[6:]
+    assert (newest.with_name(f"{newest.name}.damaged") / file).stat().st_size == 0
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.organiser.key import load_key, load_key_of, make_key, public_hex
+from tests.support.full_disk import full_disk
 from tests.support.tiny import tiny_manifest
 
 
@@ -39,6 +40,21 @@ def test_a_key_that_is_missing_or_cannot_be_written(tmp_path: Path) -> None:
         load_key(tmp_path / "organiser.key")
     with pytest.raises(FileError, match="choose another folder"):
         make_key(tmp_path / "nowhere" / "organiser.key")
+
+
+def test_a_full_disk_leaves_no_key(tmp_path: Path) -> None:
+    """The key is whole or absent, so that the next attempt makes one; an empty file gets a remedy."""
+    path = tmp_path / "organiser.key"
+    with (
+        full_disk(),
+        pytest.raises(FileError, match=r"organiser\.key: cannot be written .* free space there"),
+    ):
+        make_key(path)
+    assert list(tmp_path.iterdir()) == []
+    assert public_hex(make_key(path)) == public_hex(load_key(path))
+    path.write_bytes(b"")
+    with pytest.raises(UsageError, match="empty; restore it from your copy, or remove it if there never was"):
+        make_key(path)
 
 
 def test_the_manifest_says_whose_key_counts(tmp_path: Path) -> None:

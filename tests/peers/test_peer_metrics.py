@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 import signal
 import socket
@@ -285,6 +287,22 @@ def test_bad_addresses(text: str) -> None:
     """What is no address is refused with an example, or with the limit that it breaks."""
     with pytest.raises(UsageError, match=r"write it like 127\.0\.0\.1:9465|ports end at 65535"):
         parse_address(text)
+
+
+def test_a_page_reads_nothing_by_a_name_of_its_own() -> None:
+    """A request to another host than an address or --metrics-addr's gets the remedy (DNS rebinding)."""
+    port = free_port()
+    with serve_metrics(f"localhost:{port}"):
+        for host, status in (
+            (f"127.0.0.1:{port}", 200),
+            ("localhost", 200),
+            (f"attacker.example:{port}", 421),
+        ):
+            connection = http.client.HTTPConnection("localhost", port, timeout=DEADLINE_SECONDS)
+            connection.request("GET", "/metrics", headers={"Host": host})
+            with contextlib.closing(connection), connection.getresponse() as response:
+                assert response.status == status
+                assert ("--metrics-addr NAME:PORT" in response.read().decode()) is (status == 421)
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
-from dupt_swarm.disk.folders import ORACLE_FILE
+from dupt_swarm.checkpoint import FINAL_MARK, ORACLE_FILE
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
-from dupt_swarm.oracle.checkpoints import FINAL_MARK
 from peers.control.client import ask
 from tests.support.programs import LISTEN, start, wait_for_line
 from tests.support.tiny import settings, tiny_manifest

@@ -12,6 +12,7 @@ contributions    contributions as an oracle sends them
 vectors          vectors that are encoded or decoded as a whole
 averages         the average of a round, put together from its parts
 foreign_tokenizers  such as well-known models have
+full_disk           on which nothing more fits
 saved_models     model folders with very small models
 hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart

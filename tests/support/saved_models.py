@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.learning.objectives.build import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
@@ -10,7 +11,6 @@ from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedMo
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.swarm import REPLICA_FILE
 from tests.support.tiny import tiny_manifest
 
 TEXT = "Der Bär läuft über die Brücke. The bear walks over the bridge, the bridge over the river.\n" * 3

@@ -1,7 +1,8 @@
 """Admission by invitation: peers show each other their credentials before anything else.
 
 Once to each peer before the first call, and again when that has forgotten, because it was started anew. Both
-learn of the newest revocations on this occasion; who learns something new tells everybody at once.
+learn of each other's revocations on this occasion: each sends a digest of those that it knows, and where the
+two differ, the statements themselves. Who learns something new tells everybody at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -51,7 +53,7 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
             p2p: the own daemon.
             guests: those who were admitted; this peer is one of them, or becomes it here.
             credential: its own.
-            revoked: a file with the organiser's list of revocations, followed as it changes, and kept.
+            revoked: a file with the organiser's revocations, followed as it changes, and added to.
         """
         self._p2p, self._guests, self.credential, self._revoked = p2p, guests, credential, revoked
         self._own_id = str(p2p.peer_id)
@@ -59,9 +61,9 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._greeting: WeakValueDictionary[PeerID, asyncio.Lock] = WeakValueDictionary()
         self._news = asyncio.Event()
         self._refused_for = ""
-        self._read_at: float | None = None  # the file's time of change
+        self._synced: int | None = None  # the file's time of change
         guests.admit(self._own_id, credential)
-        self._read_revoked()
+        self._follow_file()
 
     def objection(self, peer_id: str, method: str = "") -> str:
         """As inherited."""
@@ -114,11 +116,13 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
             RefusedError: it is not admitted.
             ValueError: the request is malformed.
         """
-        credential, signed = read_presented(request.value)
-        self._take(signed)
-        if objection := self._guests.admit(str(context.remote_id), credential):
+        shown = Presented.read(request.value)
+        if objection := self._guests.admit(str(context.remote_id), shown.credential):
             raise self._refusal(f"{NOT_INVITED}: {objection}")
-        return BytesValue(value=self._presented)
+        self._take(shown.revoked)
+        known = self._guests.revoked
+        differ = shown.digest != revocations.digest(known)
+        return BytesValue(value=self._presented(revocations.pack(known) if differ else b""))
 
     async def introduce(self, peer_ids: Sequence[str]) -> None:
         """As inherited."""
@@ -133,12 +137,13 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
             )
 
     async def keep_forever(self) -> None:
-        """Follow the file of revocations, and tell others of them: a newer list all, and always one."""
+        """Follow the file of revocations, and tell others: all of a new one, and always one of them."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PASS_ON_SECONDS):
                     await self._news.wait()
-            self._read_revoked()
+            if self._file_changed:
+                self._follow_file()
             everybody = self._news.is_set()
             self._news.clear()
             with suppress(Exception):  # p2pd may be about to be replaced
@@ -159,15 +164,26 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._see_admitted(peer, self._guests.objection(str(peer)))  # it may have been revoked since then
 
     async def _present_to(self, peer: PeerID) -> None:
+        """Show our credential, and come to know the same revocations as ``peer``, in two calls at most."""
+        shown = await self._show(peer, b"")
+        self._take(shown.revoked)
+        theirs, known = revocations.split(shown.revoked), self._guests.revoked
+        if shown.digest != revocations.digest(known):
+            missing = {each: statement for each, statement in known.items() if each not in theirs}
+            self._take((await self._show(peer, revocations.pack(missing))).revoked)
+
+    async def _show(self, peer: PeerID, revoked: bytes) -> Presented:
+        """Show our credential with these revocations, and admit ``peer`` by its own."""
         try:
             async with asyncio.timeout(PRESENT_SECONDS):
-                reply = await self.get_stub(self._p2p, peer).rpc_present(BytesValue(value=self._presented))
+                request = BytesValue(value=self._presented(revoked))
+                reply = await self.get_stub(self._p2p, peer).rpc_present(request)
         except P2PHandlerError as error:
             self._note_refusal(peer, str(error))
             raise
-        credential, signed = read_presented(reply.value)
-        self._take(signed)
-        self._see_admitted(peer, self._guests.admit(str(peer), credential))
+        shown = Presented.read(reply.value)
+        self._see_admitted(peer, self._guests.admit(str(peer), shown.credential))
+        return shown
 
     def _note_refusal(self, peer: PeerID, message: str) -> None:
         """Say once in the log why others do not admit this peer any more: it goes on alone."""
@@ -184,72 +200,83 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._p2p.refused["invitation"] += 1
         return RefusedError(message)
 
-    @property
-    def _presented(self) -> bytes:
-        return bytes(msgpack.packb([self.credential, self._guests.revocations.signed]))
+    def _presented(self, revoked: bytes) -> bytes:
+        return Presented(self.credential, revocations.digest(self._guests.revoked), revoked).to_bytes()
 
-    def _take(self, signed: bytes) -> None:
+    def _take(self, revoked: bytes) -> None:
         """Revocations that another peer knows of."""
         try:
-            newer = self._guests.revoke(signed)
+            news = self._guests.revoke(revoked)
         except ValueError as error:
             raise self._refusal(str(error)) from error
-        if newer:
-            self._tell_log()
-            self._news.set()
-            self._keep_revoked()
+        if news:
+            self._note_news()
+            self._follow_file()
 
-    def _read_revoked(self) -> None:
-        """The file, if it has changed."""
-        try:
-            changed = self._revoked.stat().st_mtime if self._revoked else None
-        except OSError:
-            return
-        if self._revoked is None or changed == self._read_at:
-            return
-        self._read_at = changed
-        try:
-            if self._guests.revoke(bytes.fromhex(self._revoked.read_text(encoding="ascii"))):
-                self._tell_log()
-                self._news.set()
-        except (OSError, ValueError) as error:
-            logger.warning("%s is not followed: %s", self._revoked, error)
+    @property
+    def _file_changed(self) -> bool:
+        if self._revoked is None:
+            return False
+        with suppress(OSError):  # there is none
+            return self._revoked.stat().st_mtime_ns != self._synced
+        return False
 
-    def _keep_revoked(self) -> None:
+    def _follow_file(self) -> None:
+        """Take what the file of revocations has, and add what it lacks."""
         if self._revoked is None:
             return
+        with suppress(OSError):
+            self._synced = self._revoked.stat().st_mtime_ns
         try:
-            revocations.save(self._revoked, self._guests.revocations)
-            self._read_at = self._revoked.stat().st_mtime
-        except (FileError, OSError) as error:
-            logger.warning("the revocations are not kept: %s", error)
+            if self._guests.sync(self._revoked):
+                self._note_news()
+        except (FileError, ValueError) as error:
+            logger.warning("the file of revocations is not kept: %s", error)
 
-    def _tell_log(self) -> None:
-        known = self._guests.revocations
-        logger.info("revocations %d: %d invitations count no longer", known.counter, len(known.ids))
+    def _note_news(self) -> None:
+        logger.info("%d invitations have been revoked", len(self._guests.revoked))
+        self._news.set()
+
+
+@dataclass(frozen=True)
+class Presented:
+    """What peers show each other; nothing in it is checked.
+
+    Attributes:
+        credential: as of `organiser.invitation`.
+        digest: of all revocations that the peer knows.
+        revoked: statements that the other may lack, as of `revocations.pack`.
+    """
+
+    credential: str
+    digest: bytes
+    revoked: bytes
+
+    @classmethod
+    def read(cls, data: bytes) -> Presented:
+        """Read it as it was sent.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        if len(data) > PRESENTED_BYTES_MAX:
+            raise ValueError("a credential is too long")
+        match unpack(data):
+            case [str() as credential, bytes() as digest, bytes() as revoked] if (
+                len(credential) <= TEXT_CHARS_MAX and len(revoked) <= revocations.BYTES_MAX
+            ):
+                return cls(credential, digest, revoked)
+        raise ValueError("no credential")
+
+    def to_bytes(self) -> bytes:
+        """As it is sent."""
+        return bytes(msgpack.packb([self.credential, self.digest, self.revoked]))
 
 
 def reason_in(message: str) -> str:
     """Why a peer says that it does not admit this one; hivemind puts its own words around it."""
     found = _REASON.search(message)
     return found["reason"] if found else one_line(message)
-
-
-def read_presented(data: bytes) -> tuple[str, bytes]:
-    """A credential and a signed list of revocations, neither of them checked.
-
-    Raises:
-        ValueError: they are malformed.
-    """
-    if len(data) > PRESENTED_BYTES_MAX:
-        raise ValueError("a credential is too long")
-    fields = unpack(data)
-    if not isinstance(fields, list) or [type(each) for each in fields] != [str, bytes]:
-        raise ValueError("no credential")
-    credential, signed = fields
-    if len(credential) > TEXT_CHARS_MAX or len(signed) > revocations.BYTES_MAX:
-        raise ValueError("a credential is too long")
-    return credential, signed
 
 
 def _is_open(method: str) -> bool:

@@ -4,6 +4,5 @@ connection      what every node has that is connected, observers included
 handshake       who the initial peers are, which manifest and tokenizer they share
 entry           reaches a peer, enters the DHT, gets the first state
 hearsay         which state the initial peers tell, while they move on
-attesting       the organiser's word on that: made where its key is, passed on by everybody
 preflight       checks ports and initial peers without joining
 """

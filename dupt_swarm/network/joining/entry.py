@@ -16,7 +16,6 @@ from hivemind.dht.validation import RecordValidatorBase
 from hivemind.p2p import P2P
 
 from dupt_swarm.errors import NodeError, UnreachableError
-from dupt_swarm.network.joining.attesting import newest
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.joining.hearsay import Hearsay
 from dupt_swarm.network.members.membership import Membership
@@ -132,7 +131,7 @@ async def find_state(
     """
     deadline, problem = time.monotonic() + STATE_SECONDS, "no peer was found"
     patience = time.monotonic() + ATTESTED_SECONDS
-    attested, hearsay = newest(introduction), Hearsay(introduction.hellos)
+    attested, hearsay = newest_attestation(introduction), Hearsay(introduction.hellos)
     while time.monotonic() < deadline:
         view = await member.refresh()
         hearsay.hear(view)
@@ -152,6 +151,19 @@ async def find_state(
                     member.distrust(view, (claim.digest, claim.tokens))
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")
+
+
+def newest_attestation(handshake: Handshake) -> tuple[Attestation, str] | None:
+    """What the organiser has said last, of what the initial peers pass on; also as it was signed."""
+    found, manifest = [], handshake.manifest
+    for hello in handshake.hellos.values():
+        text = hello.attestation
+        try:
+            organiser = bytes.fromhex(manifest.admission.organiser)
+            found.append((Attestation.read(text, organiser, manifest.swarm_id), text))
+        except ValueError:
+            continue  # of nobody, mostly: many peers have none
+    return max(found, key=lambda each: each[0].round, default=None)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from pathlib import Path
 
 import multihash
 from hivemind.dht.crypto import RSASignatureValidator
-from hivemind.p2p import P2P, PeerID
+from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 
+from dupt_swarm.disk.files import create_secret
 from dupt_swarm.errors import UsageError
 from dupt_swarm.network.p2p.hivemind_internals import private_key_of, public_der
 
@@ -27,9 +29,16 @@ TAG_BYTES = len(TAG_BEGIN) + KEY_BYTES + len(TAG_END)
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
-    """The key at ``path``, in libp2p's format; created if there is none."""
+    """The key at ``path``, in libp2p's format; created if there is none.
+
+    Raises:
+        UsageError: what is there is no key.
+        FileError: it cannot be written.
+    """
     if not path.exists():
-        P2P.generate_identity(str(path))
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            message = crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=RSAPrivateKey().to_bytes())
+            create_secret(path, message.SerializeToString())
     try:
         key = private_key_of(crypto_pb2.PrivateKey.FromString(path.read_bytes()).data)
         public_key(key.get_public_key().to_bytes())  # or nobody would believe what it signs

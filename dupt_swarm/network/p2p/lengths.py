@@ -37,7 +37,7 @@ METHODS = {
     # A round averages for 3600 s at most, as a manifest may allow.
     "rpc_aggregate_part": Lengths(FRAME_BYTES_MAX, FRAME_BYTES_MAX, seconds=4500.0),
     "rpc_hello": Lengths(NAME_BYTES_MAX, 1 << 18),
-    "rpc_present": Lengths(16_000, 16_000),  # a credential, and whatever has been revoked
+    "rpc_present": Lengths(75_000, 75_000),  # a credential, and whatever has been revoked
     "rpc_index": Lengths(NAME_BYTES_MAX, FRAME_BYTES_MAX + 64),
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
     "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX, seconds=900.0),  # 64 of them, at 75 KB/s

@@ -1,4 +1,6 @@
 import contextlib
+import os
+import stat
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -6,8 +8,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of, peer_id_of_key
+from tests.support.full_disk import full_disk
 
 
 def test_tag_proves_the_peer_id(identities) -> None:
@@ -23,6 +26,33 @@ def test_identity_is_made_once(tmp_path) -> None:
     first = owner_tag(load_identity(path))
     assert owner_tag(load_identity(path)) == first
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_full_disk_leaves_no_identity(tmp_path) -> None:
+    """It is whole or absent, so that the next start makes one."""
+    path = tmp_path / "identity"
+    with full_disk(), pytest.raises(FileError, match="identity: cannot be written"):
+        load_identity(path)
+    assert list(tmp_path.iterdir()) == []
+    load_identity(path)
+
+
+def test_an_identity_was_never_anybody_elses(tmp_path, monkeypatch) -> None:
+    """Whatever the umask, the file is its owner's before it has its name."""
+    modes, link = [], os.link
+
+    def noted(source, target) -> None:
+        modes.append(stat.S_IMODE(source.stat().st_mode))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", noted)
+    before = os.umask(0)
+    try:
+        load_identity(tmp_path / "identity")
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+    assert stat.S_IMODE((tmp_path / "identity").stat().st_mode) == 0o600
 
 
 def test_different_keys_have_different_ids(identities) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
-from dupt_swarm.swarm import REPLICA_FILE
 from peers.model.inspect import command
 from tests.support.foreign_models import write_foreign
 from tests.support.foreign_tokenizers import KINDS
