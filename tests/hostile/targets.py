@@ -31,13 +31,12 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission.by_invitation import read_presented
 from dupt_swarm.network.admission.guests import Guests
-from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.accusing import Message
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.coordinators import CoordinatorMessage, StateMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.pledge import Accepting, Subject
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reports import Acceptance, Decision, Report

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from dupt_swarm.network.averaging.accepting import Accepting
-from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Pledge
+from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Accepting, Pledge
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 

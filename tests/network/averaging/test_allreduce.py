@@ -38,8 +38,8 @@ def runners(monkeypatch):
     """Put another kind of all-reduce in the place of one peer's: ``runners[peer_id] = Kind``."""
     kinds: dict[str, type[AllReduce]] = {}
 
-    def build(means, *arguments):
-        return kinds.get(means.me, AllReduce)(means, *arguments)
+    def build(context, *arguments):
+        return kinds.get(context.me, AllReduce)(context, *arguments)
 
     monkeypatch.setattr(reduce_module, "AllReduce", build)
     return kinds
@@ -52,10 +52,12 @@ async def open_averagers(manifest, stations, numel: int = NUMEL) -> list[Averagi
 def roll_of(averagers, weights, clients=()) -> Roll:
     """The roll of these peers, as the first of them would call it."""
     statements = [
-        replace(each.means, callable=each not in clients).state(Claim(7, DIGEST, int(tokens), each.peer_id))
+        replace(each.context, callable=each not in clients).sign_statement(
+            Claim(7, DIGEST, int(tokens), each.peer_id)
+        )
         for each, tokens in zip(averagers, weights, strict=True)
     ]
-    return Roll.call(averagers[0].peer_id, averagers[0].means.key, statements)
+    return Roll.call(averagers[0].peer_id, averagers[0].context.key, statements)
 
 
 def start_group(averagers, contributions, weights, clients=()) -> list[asyncio.Task[Received]]:
@@ -291,9 +293,9 @@ def test_norm_outlier_is_left_out(stations, manifest, contributions, caplog) -> 
 class Vanishes(AllReduce):
     """Sends one part, and then its machine is gone."""
 
-    def __init__(self, means, *arguments):
-        super().__init__(means, *arguments)
-        self._p2p = means.p2p
+    def __init__(self, context, *arguments):
+        super().__init__(context, *arguments)
+        self._p2p = context.p2p
 
     async def messages_of(self, share):
         async for message in super().messages_of(share):

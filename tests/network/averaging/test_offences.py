@@ -11,9 +11,8 @@ import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import offences
-from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.offences import Offences, name_of
-from dupt_swarm.network.averaging.pledge import Pledge, Subject
+from dupt_swarm.network.averaging.pledge import Accepting, Pledge, Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.attendance import Attendance

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome
 from dupt_swarm.network.states.exchange import Exchange
 from tests.support.averages import Averaging, Received, open_averaging, start_round
 
@@ -126,7 +126,7 @@ def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing,
     async def scenario() -> None:
         async with sharing(make_sharing(seconds=10)) as averagers:
             miser = averagers[2].peer_id
-            averagers[2].means.blobs._shelves.clear()
+            averagers[2].context.blobs._shelves.clear()
             one, two, own = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert bits_of(one) == bits_of(two) == bits_of(own)
             assert (one.tokens, one.lost) == (30_000, (miser,))
@@ -143,8 +143,8 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             tasks = start_round(averagers, contributions, WEIGHTS)
             silent = averagers[2].averager
 
-            async def nothing(*_: Any) -> Average:
-                return await asyncio.Event().wait() and Average()
+            async def nothing(*_: Any) -> ExchangeOutcome:
+                return await asyncio.Event().wait() and ExchangeOutcome()
 
             silent._average_in = nothing
             one, two = await asyncio.gather(*tasks[:2])

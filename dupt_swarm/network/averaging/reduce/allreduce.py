@@ -19,7 +19,7 @@ from typing import Any
 from hivemind.proto import averaging_pb2, runtime_pb2
 from torch import Tensor
 
-from dupt_swarm.network.averaging.average import Means, Offer
+from dupt_swarm.network.averaging.exchange import Offer, RoundContext
 from dupt_swarm.network.averaging.reduce.parts import Averaged, Part, PartReducer, Parts
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, paced
@@ -41,16 +41,16 @@ class AllReduce:
         lost: ids of the others that were late with contributions or averages, once the run has ended.
     """
 
-    def __init__(self, means: Means, roll: Roll, offer: Offer, ask: Ask) -> None:
+    def __init__(self, context: RoundContext, roll: Roll, offer: Offer, ask: Ask) -> None:
         """``ask`` sends a member our parts, and gives what it answers."""
-        manifest, rounds = means.manifest, means.manifest.rounds
+        manifest, rounds = context.manifest, context.manifest.rounds
         self.group_id = bytes.fromhex(roll.id)
-        self._me, self._members, self._ask = means.me, frozenset(roll.members), ask
-        self._bandwidth, self._numel, self._give = means.bandwidth, means.numel, offer.take
+        self._me, self._members, self._ask = context.me, frozenset(roll.members), ask
+        self._bandwidth, self._numel, self._give = context.bandwidth, context.numel, offer.take
         self._weight, self._weight_limit = float(offer.tokens), manifest.weight_limit(offer.round)
         self._sender_seconds, self._reducer_seconds = rounds.chunk_seconds, 2 * rounds.chunk_seconds
         self._patience = ROUND_RATIO * rounds.allreduce_seconds
-        self._parts = Parts(offer.contribution, means.numel, manifest.encoding)
+        self._parts = Parts(offer.contribution, context.numel, manifest.encoding)
         # Of a small vector not everybody gets a share.
         shares = self._parts.shares([float(each.callable) for each in roll.drawn])
         self._shares = {each.maker: share for each, share in zip(roll.drawn, shares, strict=True) if share}

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
+from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reduce.allreduce import AllReduce
 from dupt_swarm.network.averaging.reduce.parts import average_alone
@@ -28,32 +28,32 @@ logger = logging.getLogger(__name__)
 class Reduce:
     """See `RoundExchange`."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, context: RoundContext) -> None:
         self.rejected: Counter[str] = Counter()
-        self._means, self._manifest, self._me = means, means.manifest, means.me
-        self._reducers = Reducers(means.p2p, means.manifest)
+        self._context, self._manifest, self._me = context, context.manifest, context.me
+        self._reducers = Reducers(context.p2p, context.manifest)
 
     async def open(self) -> None:
         """See `RoundExchange`."""
-        if self._means.callable:
+        if self._context.callable:
             await self._reducers.start()
 
     async def prepare(self, offer: Offer) -> Statement:
         """See `RoundExchange`."""
-        return self._means.state(Claim(offer.round, offer.state, offer.tokens, self._me))
+        return self._context.sign_statement(Claim(offer.round, offer.state, offer.tokens, self._me))
 
-    async def alone(self, offer: Offer, statement: Statement) -> Average:
+    async def alone(self, offer: Offer, statement: Statement) -> ExchangeOutcome:
         """See `RoundExchange`."""
         tokens = statement.claim.tokens
         encoded = await asyncio.to_thread(
-            average_alone, offer.contribution, self._means.numel, self._manifest.encoding, offer.take
+            average_alone, offer.contribution, self._context.numel, self._manifest.encoding, offer.take
         )
         evidence = await self._evidence(encoded, tokens, offer, (self._me,))
-        return Average(tokens, contributors=(self._me,), evidence=evidence)
+        return ExchangeOutcome(tokens, contributors=(self._me,), evidence=evidence)
 
-    async def average(self, roll: Roll, offer: Offer) -> Average:
+    async def average(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         """See `RoundExchange`. When a share does not arrive in time, the round fails."""
-        run, reason = AllReduce(self._means, roll, offer, self._reducers.ask), "timeout"
+        run, reason = AllReduce(self._context, roll, offer, self._reducers.ask), "timeout"
         with self._reducers.reducing(run), suppress(TimeoutError):
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
                 await run.run()
@@ -63,9 +63,11 @@ class Reduce:
         self.rejected += run.rejected
         mates, members = roll.mates_of(self._me), tuple(roll.members)
         if reason:
-            return Average(roll.tokens, mates, reason, lost=run.lost)
+            return ExchangeOutcome(roll.tokens, mates, reason, lost=run.lost)
         evidence = await self._evidence(run.encoded, run.tokens, offer, members)
-        return Average(run.tokens, mates, lost=run.lost, contributors=members, roll=roll, evidence=evidence)
+        return ExchangeOutcome(
+            run.tokens, mates, lost=run.lost, contributors=members, roll=roll, evidence=evidence
+        )
 
     async def compare(self, roll: Roll, others: Collection[str]) -> Sequence[Proof]:
         """See `RoundExchange`: reducers sign nothing."""
@@ -76,6 +78,6 @@ class Reduce:
         self, encoded: memoryview, tokens: int, offer: Offer, members: tuple[str, ...]
     ) -> Evidence:
         """The average as a blob: equal bytes on all peers."""
-        form = average_form(self._manifest, self._means.numel)
+        form = average_form(self._manifest, self._context.numel)
         blob = await asyncio.to_thread(form.build, Claim(offer.round, offer.state, tokens), encoded)
         return Evidence((Input(digest=blob.digest, tokens=tokens),), members, {blob.digest: blob})
