@@ -385,6 +385,35 @@ def test_each_part_just_in_time(stations, make_manifest, runners, kind, reason) 
     run(scenario())
 
 
+class ReachesNobody(AllReduce):
+    """Its link is broken, one way."""
+
+    def __init__(self, context, *arguments):
+        super().__init__(context, *arguments)
+
+        async def ask(peer, messages):
+            del messages
+            raise ConnectionError(peer)
+
+        self._ask = ask
+
+
+def test_who_reaches_nobody_blames_nobody(stations, manifest, contributions, runners) -> None:
+    """When most shares are missing, the own link is at fault; the others go on without that member."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            averagers = await open_averagers(manifest, peers)
+            lonely = averagers[2]
+            runners[lonely.peer_id] = ReachesNobody
+            one, two, own = await average_as_group(averagers, contributions, [1, 2, 3])
+            assert (own.values, own.reason, own.lost) == (None, "peer_lost", ())
+            assert one.lost == two.lost == (lonely.peer_id,)
+            assert same_bits(one, two)
+
+    run(scenario())
+
+
 class NeverEnds(AllReduce):
     """Returns all averages of its share, and then leaves the stream open without a word."""
 

@@ -118,7 +118,7 @@ class AllReduce:
                 self._late.add(sender)
                 self._reducer.leave_out(sender)
             await asyncio.sleep(self._sender_seconds / 8)
-            late = self._reducer.late(self._patience)
+            late = [each for each in self._reducer.late(self._patience) if each != self._me]
 
     async def _send_to(self, reducer: str) -> None:
         share = self._shares[reducer]
