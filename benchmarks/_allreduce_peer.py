@@ -22,8 +22,8 @@ from hivemind.p2p import P2P
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import Offer, RoundContext
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
@@ -136,8 +136,8 @@ class Ours:
         blobs = Exchange(p2p)
         await blobs.start()
         for arm, manifest in self._manifests.items():
-            means = Means(manifest, p2p, key, self._vector.mine.numel(), blobs)
-            self._averagers[arm] = SwarmAverager(means, Anybody(), self._note)
+            context = RoundContext(manifest, p2p, key, self._vector.mine.numel(), blobs)
+            self._averagers[arm] = SwarmAverager(context, Anybody(), self._note)
             await self._averagers[arm].open()
         return str((await p2p.get_visible_maddrs())[0])
 

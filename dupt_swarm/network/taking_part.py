@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 
 from dupt_swarm.network.averaging.accusing import Accusing
-from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.judgement import Judgement
 from dupt_swarm.network.averaging.offences import Offences
 from dupt_swarm.network.averaging.rounds import Rounds
@@ -119,7 +119,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
 async def _open_averager(connection: Connection, host: Host, numel: int, offences: Offences) -> SwarmAverager:
     assert connection.settings.identity_path is not None
     membership = connection.membership
-    means = Means(
+    context = RoundContext(
         manifest=connection.manifest,
         p2p=connection.p2p,
         key=load_identity(connection.settings.identity_path),
@@ -128,7 +128,7 @@ async def _open_averager(connection: Connection, host: Host, numel: int, offence
         bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
-    averager = SwarmAverager(means, membership, host.tell, offences.expose)
+    averager = SwarmAverager(context, membership, host.tell, offences.expose)
     await averager.open()
     return averager
 

@@ -11,8 +11,8 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Means
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.roll_call import RollCall
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.averaging.statement import Statement
@@ -43,7 +43,9 @@ class Oracle:
         self.store, self.blobs = StateStore(manifest, None), Exchange(peer.p2p)  # type: ignore[arg-type]
         anchor = torch.ones(NUMEL)
         self.store.replace(ReplicaState(1, 100, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
-        self.averager = SwarmAverager(Means(manifest, peer.p2p, peer.key, NUMEL, self.blobs), self.member)
+        self.averager = SwarmAverager(
+            RoundContext(manifest, peer.p2p, peer.key, NUMEL, self.blobs), self.member
+        )
 
     async def open(self) -> None:
         await self.blobs.start()
@@ -150,7 +152,7 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
                 await oracle.open()
             for path, key in zip(identities[2:], keys, strict=True):
                 p2p = await stack.enter_async_context(stranger_beside(*addresses, identity=path))
-                rolls = RollCall(Means(manifest, p2p, key, NUMEL, callable=False), Anybody())
+                rolls = RollCall(RoundContext(manifest, p2p, key, NUMEL, callable=False), Anybody())
                 await stack.enter_async_context(background(come(rolls, key, oracles)))
             rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
             honest = {peer.peer_id for peer in peers}

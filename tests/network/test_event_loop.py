@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dupt_swarm.network.averaging.average import Offer
+from dupt_swarm.network.averaging.exchange import Offer
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor

@@ -1,4 +1,4 @@
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, by_reason, in_order
@@ -26,9 +26,9 @@ def test_short_arrays() -> None:
 def test_outcomes_of_rounds() -> None:
     """The record tells how many rounds ended well, why others failed, and how the last good one went."""
     outcomes = RoundCounts(lambda: Traffic(received=0, sent=0))
-    outcomes.note(Average(reason="no_group"), succeeded=False, seconds=9.0)
-    outcomes.note(Average(mates=("a", "b")), succeeded=True, seconds=0.5)
-    outcomes.note(Average(mates=("a",), reason="timeout"), succeeded=False, seconds=8.0)
+    outcomes.note(ExchangeOutcome(reason="no_group"), succeeded=False, seconds=9.0)
+    outcomes.note(ExchangeOutcome(mates=("a", "b")), succeeded=True, seconds=0.5)
+    outcomes.note(ExchangeOutcome(mates=("a",), reason="timeout"), succeeded=False, seconds=8.0)
 
     fields = outcomes.fields({"norm": 2})
     record = PeerRecord(
@@ -45,11 +45,11 @@ def test_bytes_of_a_round() -> None:
     meter = iter([Traffic(received=5000, sent=10), Traffic(5100, 40), Traffic(5900, 240)])
     outcomes = RoundCounts(lambda: next(meter))
     assert "round_sent_bytes" not in outcomes.fields({})
-    outcomes.note(Average(), succeeded=True, seconds=0.5)
+    outcomes.note(ExchangeOutcome(), succeeded=True, seconds=0.5)
     fields = outcomes.fields({})
     assert (fields["round_received_bytes"], fields["round_sent_bytes"]) == (100, 30)
-    outcomes.note(Average(reason="timeout"), succeeded=False, seconds=8.0)
+    outcomes.note(ExchangeOutcome(reason="timeout"), succeeded=False, seconds=8.0)
     assert outcomes.fields({})["round_sent_bytes"] == 30
-    outcomes.note(Average(), succeeded=True, seconds=0.5)
+    outcomes.note(ExchangeOutcome(), succeeded=True, seconds=0.5)
     fields = outcomes.fields({})
     assert (fields["round_received_bytes"], fields["round_sent_bytes"]) == (800, 200)

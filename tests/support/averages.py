@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.node.view import Peer
@@ -22,7 +22,7 @@ NOBODY = Voters()
 
 
 @dataclass(frozen=True)
-class Received(Average):
+class Received(ExchangeOutcome):
     """A round's outcome, and its average: fp32 ``[numel]``; None if the round failed."""
 
     values: Tensor | None = None
@@ -44,7 +44,7 @@ class Collected:
         """All of them, in order."""
         return torch.cat([self._parts[number] for number in range(len(self._parts))])
 
-    def with_outcome(self, outcome: Average) -> Received:
+    def with_outcome(self, outcome: ExchangeOutcome) -> Received:
         """What a round has brought."""
         return Received(**vars(outcome), values=None if outcome.reason else self.values)
 
@@ -80,18 +80,18 @@ class Averaging:
     """One peer's averager, for vectors that need not be known beforehand.
 
     Attributes:
-        means: of the averager.
+        context: of the averager.
         averager: the averager.
     """
 
-    def __init__(self, means: Means, averager_type: type[SwarmAverager] = SwarmAverager) -> None:
-        self.means = means
-        self.averager = averager_type(means, Anybody())
+    def __init__(self, context: RoundContext, averager_type: type[SwarmAverager] = SwarmAverager) -> None:
+        self.context = context
+        self.averager = averager_type(context, Anybody())
 
     @property
     def peer_id(self) -> str:
         """Its peer id."""
-        return self.means.me
+        return self.context.me
 
     async def average(
         self,
@@ -112,7 +112,7 @@ class Averaging:
         collected = Collected()
         mine = roll.statements[roll.members.index(self.peer_id)].claim
         offer = Offer(
-            encoded(values, self.means.manifest),
+            encoded(values, self.context.manifest),
             mine.tokens,
             mine.round,
             mine.state,
@@ -122,9 +122,9 @@ class Averaging:
         return collected.with_outcome(await self.averager._average_in(roll, offer))
 
 
-async def open_averaging(manifest: Manifest, station: Any, numel: int, **means: Any) -> Averaging:
+async def open_averaging(manifest: Manifest, station: Any, numel: int, **context: Any) -> Averaging:
     """The averager on ``station``, which answers others from now on."""
-    averaging = Averaging(Means(manifest, station.p2p, station.key, numel, **means))
+    averaging = Averaging(RoundContext(manifest, station.p2p, station.key, numel, **context))
     await averaging.averager.open()
     return averaging
 
@@ -141,7 +141,7 @@ def start_round(
     ids = {*(each.peer_id for each in members), *awaited}
     return [
         asyncio.create_task(
-            each.average(encoded(part, each.means.manifest), count, sorted(ids - {each.peer_id}), **where)
+            each.average(encoded(part, each.context.manifest), count, sorted(ids - {each.peer_id}), **where)
         )
         for each, part, count in zip(members, contributions, tokens, strict=True)
     ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext, RoundExchange
 from dupt_swarm.network.averaging.polls import PollResult, Polls
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.reduce import Reduce
+from dupt_swarm.network.averaging.reduce.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.node.messages import GroupFormed
 
-EXCHANGES: dict[str, Callable[[Means], RoundExchange]] = {"reduce": Reduce, "share": Share}
+EXCHANGES: dict[str, Callable[[RoundContext], RoundExchange]] = {"reduce": Reduce, "share": Share}
 
 
 class SwarmAverager:
@@ -27,16 +27,16 @@ class SwarmAverager:
 
     def __init__(
         self,
-        means: Means,
+        context: RoundContext,
         companions: Companions,
         tell: Callable[[GroupFormed], None] = lambda _: None,
         expose: Callable[[Sequence[Proof]], None] = lambda _: None,
     ) -> None:
         """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
-        self._me, self._tell, self._expose = means.me, tell, expose
-        self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
-        self._companions, self._rolls = companions, RollCall(means, companions)
-        self._polls = Polls(means, lambda: companions.electorate, expose)
+        self._me, self._tell, self._expose = context.me, tell, expose
+        self._exchange = EXCHANGES[context.manifest.rounds.exchange](context)
+        self._companions, self._rolls = companions, RollCall(context, companions)
+        self._polls = Polls(context, lambda: companions.electorate, expose)
         self.searching = False
 
     @property
@@ -50,7 +50,7 @@ class SwarmAverager:
         await self._rolls.open()
         await self._polls.open()
 
-    async def average(self, offer: Offer, companions: Collection[str]) -> Average:
+    async def average(self, offer: Offer, companions: Collection[str]) -> ExchangeOutcome:
         """Meet the peers of this round, which started from an equal state, and average with them.
 
         Args:
@@ -59,19 +59,19 @@ class SwarmAverager:
                 come, and at the end of the matchmaking time with those who have. None: there is nobody else.
         """
         if not offer.contribution:
-            return Average(reason="not_finite")
+            return ExchangeOutcome(reason="not_finite")
         statement = await self._exchange.prepare(offer)
         if not companions:
             average = await self._average_alone(offer, statement)
         else:
             roll = await self._assemble(statement, companions)
             if roll is None:
-                return Average(reason="no_group")
+                return ExchangeOutcome(reason="no_group")
             average = await self._average_in(roll, offer)
         return average
 
     async def certify(
-        self, offer: Offer, average: Average, after: str, *, accepted: bool = True
+        self, offer: Offer, average: ExchangeOutcome, after: str, *, accepted: bool = True
     ) -> PollResult:
         """Vote for the state ``after``, which follows from ``average``, or against it if not ``accepted``.
 
@@ -88,9 +88,9 @@ class SwarmAverager:
             self._expose(await self._exchange.compare(average.roll, result.others))
         return result
 
-    async def _average_alone(self, offer: Offer, statement: Statement) -> Average:
+    async def _average_alone(self, offer: Offer, statement: Statement) -> ExchangeOutcome:
         if not self._companions.electorate.is_quorum([self._me], [self._me]):
-            return Average(reason="no_quorum")
+            return ExchangeOutcome(reason="no_quorum")
         return await self._exchange.alone(offer, statement)
 
     async def _assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
@@ -100,7 +100,7 @@ class SwarmAverager:
         finally:
             self.searching = False
 
-    async def _average_in(self, roll: Roll, offer: Offer) -> Average:
+    async def _average_in(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         self._polls.begin(roll)
         self._tell(GroupFormed(roll.tokens, roll.mates_of(self._me)))
         average = await self._exchange.average(roll, offer)
@@ -108,7 +108,7 @@ class SwarmAverager:
             await self._polls.abstain(roll)
         return average
 
-    async def abstain(self, average: Average) -> None:
+    async def abstain(self, average: ExchangeOutcome) -> None:
         """Tell that no state follows from ``average``."""
         if average.roll is not None:
             await self._polls.abstain(average.roll)

@@ -8,22 +8,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from hivemind.p2p import PeerID
 
 from dupt_swarm.network.averaging.session import Session
-from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.replica.blob import Assembly
+from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.replica.contribution import Form, Measure, measure
 
 AT_ONCE = 3
 RETRY_SECONDS = 0.25
 FETCH_SECONDS = 600.0  # the round ends long before
 
+SHELF_ROUNDS = 2  # a member that is late may still ask for those of the round before
+
 logger = logging.getLogger(__name__)
+
+
+class RoundShelf:
+    """The contributions of the last rounds, by digest: what the members of a group give one another."""
+
+    def __init__(self) -> None:
+        self._rounds: deque[dict[str, Blob]] = deque(maxlen=SHELF_ROUNDS)
+
+    def begin(self, blob: Blob) -> None:
+        """Begin a round with our own contribution."""
+        self._rounds.appendleft({blob.digest: blob})
+
+    def add(self, blob: Blob) -> None:
+        """Another one of this round has arrived."""
+        self._rounds[0][blob.digest] = blob
+
+    def get(self, digest: str) -> Blob | None:
+        """The blob, if it is here."""
+        return next((blobs[digest] for blobs in self._rounds if digest in blobs), None)
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """All of them."""
+        return [blob for blobs in self._rounds for blob in blobs.values()]
 
 
 class Collection:

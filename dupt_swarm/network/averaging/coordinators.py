@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict
 
-from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.replica.log_entry import Count, Digest, PeerId
 
 ASKED_MAX = 8
@@ -50,8 +50,8 @@ class Coordinators(ServicerBase):  # type: ignore[misc]
         asked: who may coordinate a round, and its state; nobody: this peer does, or looks for no group.
     """
 
-    def __init__(self, means: Means) -> None:
-        self._p2p, self._namespace = means.p2p, means.manifest.swarm_id
+    def __init__(self, context: RoundContext) -> None:
+        self._p2p, self._namespace = context.p2p, context.manifest.swarm_id
         self.asked: tuple[str, State] = ("", (-1, ""))
 
     async def open(self) -> None:

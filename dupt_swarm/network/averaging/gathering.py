@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from dupt_swarm.manifest.tables import Rounds
-from dupt_swarm.network.averaging.clock import loop_time
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.electorate import Electorate
@@ -22,6 +21,11 @@ LEAST_MEMBERS = 2
 HERE_MAX = 2 * MEMBERS_MAX
 
 Call = Callable[[Sequence[Statement]], Roll]
+
+
+def loop_time() -> float:
+    """Seconds on the event loop's clock, which a test may let pass without waiting."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass

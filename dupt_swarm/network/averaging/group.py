@@ -8,8 +8,7 @@ from functools import cached_property
 
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.accepting import Accepting
-from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.pledge import Accepting, Subject
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reports import Acceptance, Decision, Places, suffices
 from dupt_swarm.network.averaging.roll import Roll

@@ -94,3 +94,17 @@ class Pledge:
         content = cls.content.model_validate(fields, by_alias=True, by_name=False)
         subject = Subject(content.swarm, content.roll, content.round, content.before)
         return cls(subject, content.digest, maker, data)
+
+
+class _ListContent(Content):
+    roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$", alias="after")]
+    digest: Digest = Field(alias="list")
+
+
+class Accepting(Pledge):
+    """An elector's word that it has accepted a list, after another one or as its first; see `SharingGroup`.
+
+    It accepts one list after each, never two; those of more than half make it the list.
+    """
+
+    kind, content = "acceptance", _ListContent

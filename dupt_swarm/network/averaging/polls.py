@@ -17,11 +17,11 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import NO_STATE, Box, Vote
+from dupt_swarm.network.averaging.votes import NO_STATE, BallotBox, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
@@ -73,31 +73,31 @@ class Polls(ServicerBase):  # type: ignore[misc]
 
     def __init__(
         self,
-        means: Means,
+        context: RoundContext,
         electorate: Callable[[], Electorate],
         expose: Callable[[Sequence[Proof]], None] = lambda _: None,
     ) -> None:
         """Begin.
 
         Args:
-            means: to vote with.
+            context: to vote with.
             electorate: asked again and again, as who is there may change.
             expose: gets the proof against each peer that votes for two states, once.
         """
-        self._p2p: P2P = means.p2p
-        self._means, self._electorate, self._expose = means, electorate, expose
-        self._boxes: dict[str, Box] = {}
+        self._p2p: P2P = context.p2p
+        self._context, self._electorate, self._expose = context, electorate, expose
+        self._boxes: dict[str, BallotBox] = {}
         self._news = asyncio.Event()  # set once, at the next vote; another one takes its place then
 
     async def open(self) -> None:
         """Begin to collect."""
-        if self._means.callable:
-            await self.add_p2p_handlers(self._p2p, namespace=self._means.manifest.swarm_id)
+        if self._context.callable:
+            await self.add_p2p_handlers(self._p2p, namespace=self._context.manifest.swarm_id)
 
     def begin(self, roll: Roll) -> None:
         """Take the votes of its members from now on, who may have computed the state before we have."""
-        subject = Subject(self._means.manifest.swarm_id, roll.id, roll.claim.round, roll.claim.state)
-        self._boxes[roll.id] = Box(subject, roll.members)
+        subject = Subject(self._context.manifest.swarm_id, roll.id, roll.claim.round, roll.claim.state)
+        self._boxes[roll.id] = BallotBox(subject, roll.members)
         for roll_id in list(self._boxes)[:-BOXES_MAX]:
             del self._boxes[roll_id]
 
@@ -114,7 +114,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
             waiting.put_nowait(each)
         asking = [asyncio.create_task(self._ask_on(box, mine, waiting)) for _ in range(COLLECTORS)]
         try:
-            async with asyncio.timeout(self._means.manifest.rounds.voting_seconds):
+            async with asyncio.timeout(self._context.manifest.rounds.voting_seconds):
                 while not (votes := box.certificate(after, self._electorate())):
                     if box.is_lost(after, self._electorate()):
                         logger.warning("round %d: the others vote for another state", box.subject.round + 1)
@@ -140,9 +140,9 @@ class Polls(ServicerBase):  # type: ignore[misc]
 
     def alone(self, round: int, before: str, after: str) -> tuple[Vote, ...]:
         """The own vote, if nobody else who is there has one."""
-        subject = Subject(self._means.manifest.swarm_id, "", round, before)
-        box = Box(subject, [self._means.me])
-        box.add(Vote.sign(subject, after, self._means.me, self._means.key))
+        subject = Subject(self._context.manifest.swarm_id, "", round, before)
+        box = BallotBox(subject, [self._context.me])
+        box.add(Vote.sign(subject, after, self._context.me, self._context.key))
         return box.certificate(after, self._electorate())
 
     async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
@@ -161,9 +161,9 @@ class Polls(ServicerBase):  # type: ignore[misc]
         votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
         return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
 
-    def _cast(self, box: Box, digest: str) -> Vote:
+    def _cast(self, box: BallotBox, digest: str) -> Vote:
         """Our vote, which is in the box from now on."""
-        vote = Vote.sign(box.subject, digest, self._means.me, self._means.key)
+        vote = Vote.sign(box.subject, digest, self._context.me, self._context.key)
         self._take(box, [vote])
         return vote
 
@@ -171,9 +171,9 @@ class Polls(ServicerBase):  # type: ignore[misc]
         """Whom to ask for votes, one after the other."""
         callable = {each.maker for each in roll.statements if each.callable}
         voters = callable & self._electorate().voters  # strangers may keep what they hear to themselves
-        return [each.maker for each in roll.drawn if each.maker in (voters or callable) - {self._means.me}]
+        return [each.maker for each in roll.drawn if each.maker in (voters or callable) - {self._context.me}]
 
-    async def _ask_on(self, box: Box, mine: Vote, waiting: asyncio.Queue[str]) -> None:
+    async def _ask_on(self, box: BallotBox, mine: Vote, waiting: asyncio.Queue[str]) -> None:
         """Ask one peer as long as it answers, then the next one, until cancelled."""
         while True:
             peer = await waiting.get()
@@ -186,16 +186,16 @@ class Polls(ServicerBase):  # type: ignore[misc]
             waiting.put_nowait(peer)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _ask(self, peer: str, box: Box, mine: Vote) -> bool:
+    async def _ask(self, peer: str, box: BallotBox, mine: Vote) -> bool:
         """Tell a peer our vote, and hear others; whether there was something new."""
-        stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._means.manifest.swarm_id)
+        stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._context.manifest.swarm_id)
         message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=sorted(box.all))
         reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
         votes = VotesMessage.model_validate_json(reply.value).votes
         known = {vote.data for vote in box.all.values()}
         return self._take(box, [Vote.read(data) for data in map(from_text, votes) if data not in known])
 
-    def _take(self, box: Box, votes: Sequence[Vote]) -> bool:
+    def _take(self, box: BallotBox, votes: Sequence[Vote]) -> bool:
         """Put them into the box; whether it did not have one of them."""
         exposed, before = set(box.contradictions), len(box.all)
         for vote in votes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Protocol
 
@@ -17,12 +17,10 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, PeerID, ServicerBase
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.network.averaging.average import Means
-from dupt_swarm.network.averaging.clock import loop_time
 from dupt_swarm.network.averaging.coordinators import Coordinators, State
-from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering
+from dupt_swarm.network.averaging.exchange import RoundContext
+from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering, loop_time
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.search import Search
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
@@ -101,10 +99,10 @@ class Companions(Protocol):
 class RollCall(ServicerBase):  # type: ignore[misc]
     """Finds groups, and coordinates those that fall to this peer."""
 
-    def __init__(self, means: Means, companions: Companions) -> None:
-        self._means, self._companions, self._coordinators = means, companions, Coordinators(means)
-        self._me, self._manifest = means.me, means.manifest
-        self._patience = means.manifest.rounds.matchmaking_seconds
+    def __init__(self, context: RoundContext, companions: Companions) -> None:
+        self._context, self._companions, self._coordinators = context, companions, Coordinators(context)
+        self._me, self._manifest = context.me, context.manifest
+        self._patience = context.manifest.rounds.matchmaking_seconds
         self._silence = max(self._patience / 2, SILENCE_SECONDS_MIN)
         self._gatherings: dict[State, Gathering] = {}
         self._searched: State = (-1, "")
@@ -114,8 +112,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
     async def open(self) -> None:
         """Begin to coordinate."""
-        if self._means.callable:
-            await self.add_p2p_handlers(self._means.p2p, namespace=self._manifest.swarm_id)
+        if self._context.callable:
+            await self.add_p2p_handlers(self._context.p2p, namespace=self._manifest.swarm_id)
             await self._coordinators.open()
 
     def ended(self, state: State) -> None:
@@ -148,7 +146,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         if state != self._searched:
             self._searched, self._unfit, self._had_turn = state, set(), set()
         search, gathering = Search(companions, self._unfit), self._gathering(state)
-        me = {self._me} if self._means.callable else set()
+        me = {self._me} if self._context.callable else set()
         try:
             while search.seconds < self._manifest.rounds.searching_seconds:
                 search.note(self._present(state))
@@ -179,7 +177,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
     async def _candidates(self, search: Search) -> set[str]:
         """Those connected, or in a group with us before: a record may name the address of a bystander."""
-        met = {str(each.peer_id) for each in await self._means.p2p.list_peers()} | {*self._companions.mates}
+        met = {str(each.peer_id) for each in await self._context.p2p.list_peers()} | {*self._companions.mates}
         return {each for each in search.candidates & met if self._companions.can_be_called(each)}
 
     async def _look_for_the_others(self, state: State, search: Search, others: set[str]) -> None:
@@ -213,7 +211,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
 
     async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
         peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=as_text(statement.data))
-        stub = self.get_stub(self._means.p2p, peer_id, namespace=self._manifest.swarm_id)
+        stub = self.get_stub(self._context.p2p, peer_id, namespace=self._manifest.swarm_id)
         reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
         return self._read_roll(reply.value)
 
@@ -224,7 +222,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """Of those at this state; strangers who invent states push out none that anybody is at."""
 
         def call(statements: Sequence[Statement]) -> Roll:
-            return Roll.call(self._me, self._means.key, statements)
+            return Roll.call(self._me, self._context.key, statements)
 
         if state not in self._gatherings:
             self._gatherings[state] = Gathering(
@@ -270,3 +268,54 @@ def _check_roll(roll: Roll, coordinator: str, mine: Statement) -> None:
 
 def _state_of(statement: Statement) -> State:
     return statement.claim.round, statement.claim.state
+
+
+class Search:
+    """One search for a group: whom the member waits for, whom it may ask, and who did not coordinate.
+
+    Attributes:
+        preferred: whom most others ask for the roll, if that is one for whom this member would not wait.
+    """
+
+    def __init__(self, companions: Collection[str], unfit: set[str]) -> None:
+        """``unfit``: peers that did not coordinate in a search before; others come to it."""
+        self._companions, self._seen, self._unfit = set(companions), set[str](), unfit
+        self.preferred = ""
+        self._failures: Counter[str] = Counter()
+        self._asked: dict[str, float] = {}
+        self._began = loop_time()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return loop_time() - self._began
+
+    @property
+    def awaited(self) -> set[str]:
+        """Those who should come: who does not do what a coordinator does is neither asked nor awaited."""
+        return self._companions - self._unfit
+
+    @property
+    def candidates(self) -> set[str]:
+        """Those who may coordinate."""
+        return (self._companions | {self.preferred}) - self._unfit
+
+    def note(self, present: Iterable[str]) -> None:
+        """These are at the state now; who was and is no longer has left it."""
+        seen = set(present)
+        self._companions = (self._companions - (self._seen - seen)) | seen
+        self._seen = seen
+
+    def waited_for(self, coordinator: str) -> float:
+        """Seconds since this one was asked first."""
+        return loop_time() - self._asked.setdefault(coordinator, loop_time())
+
+    def failed(self, coordinator: str, tolerated: int) -> None:
+        """It could not be asked; so many times are too many."""
+        self._failures[coordinator] += 1
+        if self._failures[coordinator] >= tolerated:
+            self.give_up(coordinator)
+
+    def give_up(self, coordinator: str) -> None:
+        """It dies, stalls or lies."""
+        self._unfit.add(coordinator)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome
 from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, in_order
 from dupt_swarm.node.record_fields import RoundFields
@@ -22,7 +22,7 @@ class RoundCounts:
         self._last: RoundFields = {}
         self._read, self._ended, self._carried = traffic, time.monotonic(), traffic()
 
-    def note(self, outcome: Average, succeeded: bool, seconds: float) -> None:
+    def note(self, outcome: ExchangeOutcome, succeeded: bool, seconds: float) -> None:
         """A round has ended here after ``seconds`` of averaging."""
         if not succeeded:
             self._failures[outcome.reason] += 1

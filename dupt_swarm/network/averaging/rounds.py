@@ -12,8 +12,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average, Evidence, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.membership import Membership
@@ -58,7 +58,7 @@ class Rounds:
         """What ends well goes into ``log``; ``traffic`` reads the bytes exchanged so far."""
         self._manifest, self._store, self._member = manifest, store, member
         self._averager, self._log = averager, log
-        self._ending: asyncio.Task[tuple[Average, ReplicaState | None]] | None = None
+        self._ending: asyncio.Task[tuple[ExchangeOutcome, ReplicaState | None]] | None = None
         self._overtaken = self._cancelled = False
         self._outcomes = RoundCounts(traffic)
         self.under_way = False
@@ -73,7 +73,7 @@ class Rounds:
         tokens: int,
         companions: tuple[str, ...],
         accepts: Accepts = accept,
-    ) -> tuple[ReplicaState | None, Average, float]:
+    ) -> tuple[ReplicaState | None, ExchangeOutcome, float]:
         """End the round that began with the store's state.
 
         Args:
@@ -86,15 +86,15 @@ class Rounds:
             The state that follows (None if the round failed), the average, and how many seconds it took.
         """
         if self._cancelled:
-            return None, Average(reason="cancelled"), 0.0
+            return None, ExchangeOutcome(reason="cancelled"), 0.0
         started, state = time.monotonic(), None
-        outcome = Average(reason="network")
+        outcome = ExchangeOutcome(reason="network")
         self.under_way, self._overtaken = True, False
         try:
             self._ending = asyncio.create_task(self._end(contribution, tokens, companions, accepts))
             outcome, state = await self._ending
         except asyncio.CancelledError:
-            outcome = Average(reason="behind" if self._overtaken else "cancelled")
+            outcome = ExchangeOutcome(reason="behind" if self._overtaken else "cancelled")
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
@@ -122,18 +122,11 @@ class Rounds:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
-    def _note_attendance(self, expected: set[str], average: Average, *, failed: bool) -> None:
-        """Of an exchange that failed it is not known who brought what, but for those who brought nothing.
-
-        Where the others have voted for it all the same, its reducers are honest.
-        """
+    def _note_attendance(self, expected: set[str], average: ExchangeOutcome) -> None:
+        """Of an exchange that failed it is not known who brought what, but for those who brought nothing."""
         lost, mates = set(average.lost), set(average.mates)
         came = set[str]() if average.reason else mates - lost
-        # If it failed for most of them, it is rather us.
-        broke = average.broke if 2 * len(average.broke) <= len(mates) + 1 else ()
-        self._member.attendance.ended((expected - mates) | lost | came, came, broke)
-        if failed:
-            self._member.attendance.exclude(average.implausible)
+        self._member.attendance.ended((expected - mates) | lost | came, came)
 
     async def _end(
         self,
@@ -141,7 +134,7 @@ class Rounds:
         tokens: int,
         companions: tuple[str, ...],
         accepts: Accepts,
-    ) -> tuple[Average, ReplicaState | None]:
+    ) -> tuple[ExchangeOutcome, ReplicaState | None]:
         following = self._store.following()
         offer = self._offer(contribution, tokens, _unless_gone(following))
         expected = tuple(self._member.expected(companions))
@@ -155,15 +148,15 @@ class Rounds:
                 outcome, state = await self._finish(offer, average, following, accepts)
         finally:
             if average.mates or average.reason == "no_group":
-                self._note_attendance(set(expected), average, failed=state is None)
+                self._note_attendance(set(expected), average)
         self._member.note_attempt(
             found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
         )
         return outcome, state
 
     async def _finish(
-        self, offer: Offer, outcome: Average, following: NextState, accepts: Accepts
-    ) -> tuple[Average, ReplicaState | None]:
+        self, offer: Offer, outcome: ExchangeOutcome, following: NextState, accepts: Accepts
+    ) -> tuple[ExchangeOutcome, ReplicaState | None]:
         """The outer step with a complete average, and the votes on it.
 
         Nothing but a state with a quorum discards what the trainer did.
@@ -173,10 +166,9 @@ class Rounds:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             await self._averager.abstain(outcome)
-            reason = "rejected" if outcome.implausible else "outer_overflow"
-            return replace(outcome, reason=reason, evidence=None), None
+            return replace(outcome, reason="outer_overflow", evidence=None), None
         # Alone there is nobody who would do harm.
-        accepted = outcome.roll is None or (not outcome.implausible and await accepts(after))
+        accepted = outcome.roll is None or await accepts(after)
         result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
         if not result.votes:
             reason = "rejected" if result.rejected else "no_quorum"

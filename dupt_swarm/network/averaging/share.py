@@ -16,15 +16,13 @@ import numpy as np
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
-from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.collecting import Collection
-from dupt_swarm.network.averaging.comparing import ask_some
+from dupt_swarm.network.averaging.collecting import Collection, RoundShelf
+from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
-from dupt_swarm.network.averaging.shelf import RoundShelf
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.replica.blob import Blob
@@ -35,6 +33,7 @@ from dupt_swarm.replica.replay import average_of_shared, contribution_form, with
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
+COMPARED_MAX = 4  # members that are asked for their lists, at once
 
 
 class Agreements(ServicerBase):  # type: ignore[misc]
@@ -82,13 +81,13 @@ class Agreements(ServicerBase):  # type: ignore[misc]
 class Share:
     """See `RoundExchange`."""
 
-    def __init__(self, means: Means) -> None:
-        assert means.blobs is not None
+    def __init__(self, context: RoundContext) -> None:
+        assert context.blobs is not None
         self.rejected: Counter[str] = Counter()
-        self._means, self._manifest, self._blobs = means, means.manifest, means.blobs
-        self._me = means.me
-        self._form = contribution_form(means.manifest, means.numel)
-        self._agreements = Agreements(means.p2p)
+        self._context, self._manifest, self._blobs = context, context.manifest, context.blobs
+        self._me = context.me
+        self._form = contribution_form(context.manifest, context.numel)
+        self._agreements = Agreements(context.p2p)
         self._shelf = RoundShelf()
 
     async def open(self) -> None:
@@ -104,24 +103,24 @@ class Share:
         def build() -> tuple[Blob, Statement]:
             # A copy: the trainer writes the next one where this one is. (NumPy's lets the event loop run.)
             blob = self._form.build(claim, np.frombuffer(offer.contribution, np.uint8).copy().data)
-            return blob, self._means.state(claim, blob.digest)
+            return blob, self._context.sign_statement(claim, blob.digest)
 
         blob, statement = await asyncio.to_thread(build)
         self._shelf.begin(blob)
         return statement
 
-    async def alone(self, offer: Offer, statement: Statement) -> Average:
+    async def alone(self, offer: Offer, statement: Statement) -> ExchangeOutcome:
         """See `RoundExchange`."""
         blob = self._shelf.get(statement.digest)
         assert blob is not None
         measured = await asyncio.to_thread(measure, blob, self._form)
         return await self._mean([statement], [measured], offer)
 
-    async def average(self, roll: Roll, offer: Offer) -> Average:
+    async def average(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         """See `RoundExchange`."""
         rounds = self._manifest.rounds
         sharing = SharingGroup(self._manifest.swarm_id, roll, offer.voters)
-        session = Session(sharing, self._me, self._means.key, rounds)
+        session = Session(sharing, self._me, self._context.key, rounds)
         self._agreements.add(session)
         try:
             async with asyncio.timeout(rounds.allreduce_seconds):
@@ -140,7 +139,9 @@ class Share:
         session = self._agreements.of(roll)
         if session is None:
             return ()
-        return await ask_some(roll, others, lambda peer: session.compare(peer, self._agreements.ask))
+        asked = [each.maker for each in roll.drawn if each.callable and each.maker in others][:COMPARED_MAX]
+        found = await asyncio.gather(*(session.compare(peer, self._agreements.ask) for peer in asked))
+        return list({proof.offender: proof for proofs in found for proof in proofs}.values())
 
     @asynccontextmanager
     async def _collecting(self, session: Session) -> AsyncIterator[Collection]:
@@ -154,7 +155,7 @@ class Share:
 
     async def _mean(
         self, chosen: list[Statement], measures: list[Measure], offer: Offer, roll: Roll | None = None
-    ) -> Average:
+    ) -> ExchangeOutcome:
         members = tuple(roll.members) if roll is not None else (self._me,)
         blobs = {each.digest: blob for each in chosen if (blob := self._shelf.get(each.digest))}
         contributions = [
@@ -179,7 +180,7 @@ class Share:
             for each in chosen
         )
         makers = {each.maker for each in chosen}
-        return Average(
+        return ExchangeOutcome(
             counted.tokens,
             mates=tuple(peer for peer in members if peer in makers - {self._me}),
             lost=tuple(peer for peer in members if peer not in makers | {self._me}),
@@ -189,11 +190,11 @@ class Share:
             evidence=Evidence(inputs, members, blobs),
         )
 
-    def _failed(self, group: SharingGroup, session: Session, reason: str) -> Average:
+    def _failed(self, group: SharingGroup, session: Session, reason: str) -> ExchangeOutcome:
         """The round failed here; the others may have ended it, perhaps with our contribution."""
         decision = session.decision
         counted = range(len(group.members)) if decision is None else decision.choice
         lost = {group.members[place] for place in set(range(len(group.members))) - session.agreement.held}
         mine_counts = group.members.index(self._me) in counted
         tokens = sum(group.statements[place].claim.tokens for place in counted) if mine_counts else 0
-        return Average(tokens, group.roll.mates_of(self._me), reason, tuple(sorted(lost)))
+        return ExchangeOutcome(tokens, group.roll.mates_of(self._me), reason, tuple(sorted(lost)))

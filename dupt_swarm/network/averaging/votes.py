@@ -35,7 +35,7 @@ Contradiction = tuple[Vote, Vote]
 """Two votes of one peer for two states."""
 
 
-class Box:
+class BallotBox:
     """The votes of one group, as they come in.
 
     Attributes:

@@ -42,7 +42,6 @@ METHODS = {
     "rpc_log": Lengths(NAME_BYTES_MAX, (1 << 20) + 64),
     "rpc_chunks": Lengths(4096, CHUNK_BYTES_MAX, seconds=900.0),  # 64 of them, at 75 KB/s
     "rpc_vote": Lengths(80_000, 800_000),  # 512 digests; 512 votes
-    "rpc_receipts": Lengths(32_000, 64_000),  # 256 digests; 16 receipts
     "rpc_agree": Lengths((1 << 19) + 64, (1 << 19) + 64),
     "rpc_records": Lengths(32_000, 1 << 16, calls=50),  # members ask once or twice in four seconds
     "rpc_proofs": Lengths(80_000, 80_000, calls=10),  # 256 names; 16 proofs, whose signatures are checked

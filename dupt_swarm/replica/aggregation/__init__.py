@@ -12,9 +12,7 @@ sums            sums over values: of squares, of products, of weighted vectors
 from dupt_swarm.replica.aggregation.bounding import Bounded, standings
 from dupt_swarm.replica.aggregation.rules import Rule, build_rule
 from dupt_swarm.replica.aggregation.screening import (
-    is_plausible,
     keep_norms,
-    norm_of,
     screen_norms,
     screen_part,
 )
@@ -24,9 +22,7 @@ __all__ = [
     "Bounded",
     "Rule",
     "build_rule",
-    "is_plausible",
     "keep_norms",
-    "norm_of",
     "screen_norms",
     "screen_part",
     "standings",

@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
-from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
@@ -41,13 +41,13 @@ class Group:
 
     def __init__(self, manifest, peers, hidden: Sequence[int] = ()) -> None:
         self.peers, self.electorate = peers, Electorate()
-        self.means = [
-            Means(manifest, peer.p2p, peer.key, 1, callable=number not in hidden)
+        self.contexts = [
+            RoundContext(manifest, peer.p2p, peer.key, 1, callable=number not in hidden)
             for number, peer in enumerate(peers)
         ]
-        self.polls = [Polls(means, lambda: self.electorate) for means in self.means]
-        statements = [means.state(Claim(3, STATE, 10, means.me)) for means in self.means]
-        self.roll = Roll.call(self.means[0].me, self.means[0].key, statements)
+        self.polls = [Polls(context, lambda: self.electorate) for context in self.contexts]
+        statements = [context.sign_statement(Claim(3, STATE, 10, context.me)) for context in self.contexts]
+        self.roll = Roll.call(self.contexts[0].me, self.contexts[0].key, statements)
         self.subject = Subject(manifest.swarm_id, self.roll.id, 3, STATE)
 
     async def open(self) -> None:
@@ -248,9 +248,9 @@ class Lying(Polls):
 
     async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
         del request, context
-        means = self._means
+        context = self._context
         [box] = self._boxes.values()
-        forged = [Vote.sign(box.subject, OTHER, means.me, means.key).data[:-1] + b"\0"]
+        forged = [Vote.sign(box.subject, OTHER, context.me, context.key).data[:-1] + b"\0"]
         votes = [base64.b64encode(data).decode() for data in forged]
         return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
 
@@ -264,7 +264,7 @@ def test_a_collector_that_lies(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(3, manifest) as peers:
             group = Group(manifest, peers)
-            group.polls[2] = Lying(group.means[2], lambda: group.electorate)
+            group.polls[2] = Lying(group.contexts[2], lambda: group.electorate)
             await group.open()
             group.polls[2].begin(group.roll)
             assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
@@ -292,7 +292,7 @@ def test_collectors_that_keep_votes_to_themselves(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(4, manifest) as peers:
             group = Group(manifest, peers)
-            hushing = [Hushing(group.means[number], lambda: group.electorate) for number in (2, 3)]
+            hushing = [Hushing(group.contexts[number], lambda: group.electorate) for number in (2, 3)]
             group.polls[2:] = hushing
             await group.open()
             everybody = group.electorate
@@ -317,9 +317,9 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
                 exposed.extend(proof.offender for proof in proofs)
 
             for number in range(2):
-                group.polls[number] = Polls(group.means[number], lambda: group.electorate, expose)
+                group.polls[number] = Polls(group.contexts[number], lambda: group.electorate, expose)
             await group.open()
-            liar = group.means[2]
+            liar = group.contexts[2]
             voting = asyncio.create_task(group.certify(ONE, ONE))
             await asyncio.sleep(0)
             for peer, after in zip(peers[:2], (ONE, OTHER), strict=True):
@@ -331,7 +331,7 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
                 )
             assert [len(votes) >= 2 for votes in await voting] == [True, True]
             for number, other in ((0, 1), (1, 0)):
-                box, mine = group.polls[number]._boxes[group.roll.id], group.means[number]
+                box, mine = group.polls[number]._boxes[group.roll.id], group.contexts[number]
                 vote = Vote.sign(group.subject, ONE, mine.me, mine.key)
                 await group.polls[number]._ask(peers[other].peer_id, box, vote)
             assert exposed == [liar.me, liar.me]
@@ -346,8 +346,8 @@ def test_rounds_before_are_forgotten(stations, manifest) -> None:
         async with stations(1, manifest) as peers:
             group = Group(manifest, peers)
             for number in range(BOXES_MAX + 3):
-                statement = group.means[0].state(Claim(number, STATE, 10, group.means[0].me))
-                group.polls[0].begin(Roll.call(group.means[0].me, group.means[0].key, [statement]))
+                statement = group.contexts[0].sign_statement(Claim(number, STATE, 10, group.contexts[0].me))
+                group.polls[0].begin(Roll.call(group.contexts[0].me, group.contexts[0].key, [statement]))
             assert len(group.polls[0]._boxes) == BOXES_MAX
 
     run(scenario)

@@ -13,7 +13,7 @@ from hivemind.p2p import P2P, P2PContext, PeerID
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import gathering as gathering_module
-from dupt_swarm.network.averaging.average import Means
+from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.gathering import GAP_SECONDS, Gathering
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, RollCall, RollMessage
@@ -42,7 +42,7 @@ async def open_rolls(manifest, peers, hidden: Sequence[int] = ()) -> list[RollCa
     rolls = []
     for number, peer in enumerate(peers):
         rolls.append(
-            RollCall(Means(manifest, peer.p2p, peer.key, 1, callable=number not in hidden), Anybody())
+            RollCall(RoundContext(manifest, peer.p2p, peer.key, 1, callable=number not in hidden), Anybody())
         )
         await rolls[-1].open()
     return rolls
@@ -65,7 +65,7 @@ def pass_over(rolls: RollCall, *peers: str) -> None:
 
 
 def statement_of(rolls: RollCall, state: str, round: int = 3, tokens: int = 10) -> Statement:
-    return rolls._means.state(Claim(round, state, tokens, rolls._me))
+    return rolls._context.sign_statement(Claim(round, state, tokens, rolls._me))
 
 
 def assemble(rolls: Sequence[RollCall], state: str, awaited: Sequence[str], round: int = 3) -> Any:
@@ -209,7 +209,7 @@ def test_a_coordinator_that_does_nothing(stations, manifest, lazy) -> None:
         async with stations(3, manifest) as peers:
             rolls, ids = await open_rolls(manifest, peers[1:]), [peer.peer_id for peer in peers]
             if lazy is not None:
-                await lazy(Means(manifest, peers[0].p2p, peers[0].key, 1), Anybody()).open()
+                await lazy(RoundContext(manifest, peers[0].p2p, peers[0].key, 1), Anybody()).open()
             found = await assemble(rolls, state_drawn(ids, ids[0]), ids)
             assert [each.members for each in found] == [sorted(ids[1:])] * 2
 

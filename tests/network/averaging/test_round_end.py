@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.round_log import RoundLog
@@ -55,7 +55,7 @@ class NoMember:
 async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     """The rounds of a peer that is alone, and its averager."""
     async with stations(1, manifest) as [peer]:
-        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL), Anybody())
+        averager = averager_type(RoundContext(manifest, peer.p2p, peer.key, NUMEL), Anybody())
         await averager.open()
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
         yield rounds, averager
@@ -108,8 +108,8 @@ def test_an_overflow_on_the_way_is_a_failed_round(manifest, store, stations) -> 
     class Overflowing(SwarmAverager):
         """As with an infinite weight that nobody checked."""
 
-        async def average(self, *_, **__) -> Average:
-            return Average(round(float("inf")))
+        async def average(self, *_, **__) -> ExchangeOutcome:
+            return ExchangeOutcome(round(float("inf")))
 
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL), Overflowing)
     assert (state, average.reason) == (None, "network")
@@ -126,12 +126,12 @@ def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, c
     class Lingering(SwarmAverager):
         """Fails, and does not forget the offer."""
 
-        async def average(self, offer: Offer, companions: Collection[str]) -> Average:
+        async def average(self, offer: Offer, companions: Collection[str]) -> ExchangeOutcome:
             del companions
             offers.append(offer)
             if raises:
                 raise OSError("the daemon is gone")
-            return Average(reason="timeout")
+            return ExchangeOutcome(reason="timeout")
 
     def following() -> NextState:
         state = begin()

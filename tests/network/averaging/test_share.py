@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.average import Average
+from dupt_swarm.network.averaging import share
+from dupt_swarm.network.averaging.exchange import ExchangeOutcome
+from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.states.exchange import Exchange
 from tests.support.averages import Averaging, Received, open_averaging, start_round
 
@@ -127,7 +130,7 @@ def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing,
     async def scenario() -> None:
         async with sharing(make_sharing(seconds=10)) as averagers:
             miser = averagers[2].peer_id
-            averagers[2].means.blobs._shelves.clear()
+            averagers[2].context.blobs._shelves.clear()
             one, two, own = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
             assert bits_of(one) == bits_of(two) == bits_of(own)
             assert (one.tokens, one.lost) == (30_000, (miser,))
@@ -144,8 +147,8 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             tasks = start_round(averagers, contributions, WEIGHTS)
             silent = averagers[2].averager
 
-            async def nothing(*_: Any) -> Average:
-                return await asyncio.Event().wait() and Average()
+            async def nothing(*_: Any) -> ExchangeOutcome:
+                return await asyncio.Event().wait() and ExchangeOutcome()
 
             silent._average_in = nothing
             one, two = await asyncio.gather(*tasks[:2])
@@ -153,5 +156,29 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             assert one.tokens == two.tokens == 35_000  # it had published its contribution
             tasks[2].cancel()
             await asyncio.wait([tasks[2]])
+
+    run(scenario())
+
+
+def test_few_are_asked_for_their_lists(sharing, make_sharing, contributions, monkeypatch) -> None:
+    """However many have come to another state; who has the same list proves nothing, as the others' do."""
+    asked: list[str] = []
+    compare = Session.compare
+
+    async def note(session: Session, peer: str, ask: Any) -> list[Proof]:
+        asked.append(peer)
+        return await compare(session, peer, ask)
+
+    monkeypatch.setattr(Session, "compare", note)
+    monkeypatch.setattr(share, "COMPARED_MAX", 1)
+
+    async def scenario() -> None:
+        async with sharing(make_sharing()) as averagers:
+            first, *_ = await asyncio.gather(*start_round(averagers, contributions, WEIGHTS))
+            others = [each.peer_id for each in averagers[1:]]
+            assert first.roll is not None
+            assert await averagers[0].averager._exchange.compare(first.roll, others) == []
+            assert len(asked) == 1
+            assert asked[0] in others
 
     run(scenario())

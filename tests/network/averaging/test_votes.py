@@ -6,7 +6,7 @@ import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject
-from dupt_swarm.network.averaging.votes import Box, Vote
+from dupt_swarm.network.averaging.votes import BallotBox, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import sign
 from tests.support.sharing_groups import STATE, SWARM, member_keys
@@ -22,9 +22,9 @@ def keys() -> dict[str, RSAPrivateKey]:
     return member_keys(5)
 
 
-def box_of(keys: dict[str, RSAPrivateKey], *states: str) -> Box:
+def box_of(keys: dict[str, RSAPrivateKey], *states: str) -> BallotBox:
     """The first members have voted for these states."""
-    box = Box(SUBJECT, keys)
+    box = BallotBox(SUBJECT, keys)
     for (peer, key), after in zip(keys.items(), states, strict=False):
         box.add(Vote.sign(SUBJECT, after, peer, key))
     return box
@@ -80,7 +80,7 @@ def test_who_has_come_to_yet_another_state(keys) -> None:
 
 def test_votes_about_something_else_are_refused(keys) -> None:
     """Of another swarm, roll, round, state, or of a stranger."""
-    box, (peer, key) = Box(SUBJECT, keys), next(iter(keys.items()))
+    box, (peer, key) = BallotBox(SUBJECT, keys), next(iter(keys.items()))
     others = [
         Subject("other-0", *("ab" * 20, 3, STATE)),
         Subject(SWARM, "cd" * 20, 3, STATE),

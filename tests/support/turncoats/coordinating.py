@@ -38,7 +38,7 @@ def _calling(chosen: Callable[[Roll, str, str], Sequence[Statement]]) -> Callabl
         if roll is not None:
             statements = chosen(roll, rolls._me, member)
             on_it = member in {each.maker for each in statements}
-            roll = Roll.call(rolls._me, rolls._means.key, statements) if on_it else None
+            roll = Roll.call(rolls._me, rolls._context.key, statements) if on_it else None
         return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
 
     return join

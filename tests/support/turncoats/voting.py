@@ -11,7 +11,7 @@ from hivemind.p2p import P2PContext
 
 from dupt_swarm.network.averaging.polls import PollResult, Polls, VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Box, Vote
+from dupt_swarm.network.averaging.votes import BallotBox, Vote
 from dupt_swarm.network.members.signed import as_text, from_text
 from tests.support.turncoats.orders import Orders
 
@@ -29,17 +29,17 @@ def prepare(orders: Orders) -> None:
     orders.change(Polls, "certify", {BOTH_VOTES: _tell_both, VOTE_FOR_NOTHING: _vote_for_nothing})
 
 
-def _votes(polls: Polls, box: Box, true: str) -> list[Vote]:
-    means = polls._means
-    return [Vote.sign(box.subject, after, means.me, means.key) for after in (true, NOBODYS)]
+def _votes(polls: Polls, box: BallotBox, true: str) -> list[Vote]:
+    context = polls._context
+    return [Vote.sign(box.subject, after, context.me, context.key) for after in (true, NOBODYS)]
 
 
-def _one_of(votes: Sequence[Vote], box: Box, peer: str) -> Vote:
+def _one_of(votes: Sequence[Vote], box: BallotBox, peer: str) -> Vote:
     """Every other member hears the truth."""
     return votes[sorted(box.members).index(peer) % 2]
 
 
-async def _tell_one(real: Callable[..., Any], polls: Polls, peer: str, box: Box, mine: Vote) -> bool:
+async def _tell_one(real: Callable[..., Any], polls: Polls, peer: str, box: BallotBox, mine: Vote) -> bool:
     found: bool = await real(polls, peer, box, _one_of(_votes(polls, box, mine.digest), box, peer))
     return found
 
@@ -57,7 +57,7 @@ async def _tell_both(_: object, polls: Polls, roll: Roll, after: str, *, accepte
     box = polls._boxes[roll.id]
     telling = [
         polls._ask(peer, box, vote)
-        for peer in roll.mates_of(polls._means.me)
+        for peer in roll.mates_of(polls._context.me)
         for vote in _votes(polls, box, after)
     ]
     await asyncio.shield(asyncio.gather(*telling, return_exceptions=True))  # the others end the round soon

@@ -1,4 +1,4 @@
-"""What every exchange takes and gives: an offer to a group, and the average of the group."""
+"""What every exchange takes and gives: an offer to a group, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -39,18 +39,16 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Average:
-    """The outcome of one round's exchange; the average itself was given away part by part.
+class ExchangeOutcome:
+    """How one round's exchange has ended here; the average itself was given away part by part.
 
     Attributes:
         tokens: tokens that went into it; of a failed round, those that should have.
         mates: ids of the other peers of the group.
         reason: why it failed, one word for the metrics; empty: it did not.
         lost: peers that did not do their share.
-        broke: those of them for whom the exchange failed.
         included: whether the own contribution is in it.
         contributors: ids of the peers whose contributions are in it.
-        implausible: ids of reducers who have returned what no average can be.
         roll: of the group; None: there was nobody else.
         evidence: for the log; None if the round failed.
     """
@@ -59,10 +57,8 @@ class Average:
     mates: tuple[str, ...] = ()
     reason: str = ""
     lost: tuple[str, ...] = ()
-    broke: tuple[str, ...] = ()
     included: bool = True
     contributors: tuple[str, ...] = ()
-    implausible: tuple[str, ...] = ()
     roll: Roll | None = None
     evidence: Evidence | None = None
 
@@ -89,8 +85,8 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Means:
-    """What there is to end rounds with.
+class RoundContext:
+    """What a peer ends its rounds with.
 
     Attributes:
         manifest: of the swarm.
@@ -115,7 +111,7 @@ class Means:
         """The own peer id."""
         return str(self.p2p.peer_id)
 
-    def state(self, claim: Claim, digest: str = "") -> Statement:
+    def sign_statement(self, claim: Claim, digest: str = "") -> Statement:
         """Our statement of a contribution; ``digest`` is that of its blob, if it is one."""
         return Statement.make(self.manifest.swarm_id, claim, digest, self.key, callable=self.callable)
 
@@ -135,10 +131,10 @@ class RoundExchange(Protocol):
     async def prepare(self, offer: Offer) -> Statement:
         """Make a contribution ready, before the group is looked for; what we state of it there."""
 
-    async def alone(self, offer: Offer, statement: Statement) -> Average:
+    async def alone(self, offer: Offer, statement: Statement) -> ExchangeOutcome:
         """The average of a round in which there is nobody else: the same arithmetic as in a group."""
 
-    async def average(self, roll: Roll, offer: Offer) -> Average:
+    async def average(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         """Average in a group, we being on its roll with what was prepared."""
 
     async def compare(self, roll: Roll, others: Collection[str]) -> Sequence[Proof]:
