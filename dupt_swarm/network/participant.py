@@ -24,6 +24,7 @@ from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
@@ -123,7 +124,7 @@ class Participant:
         logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
         self.announce(state="training", now=True, **self.rounds.told)
         self.host.tell(CatchingUp(fetching=False, newer=name))
-        return RoundResult(None, "left_out", 0, (), seconds)
+        return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
@@ -204,14 +205,14 @@ class Participant:
         self.memory.vectors.reclaim()
         asyncio.get_running_loop().run_in_executor(None, self.memory.vectors.trim)
 
-    async def _reason_to_wait(self, state: StateName) -> str:
+    async def _reason_to_wait(self, state: StateName) -> Failure | None:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
         if state != self.store.name:
             # This process was started again, and the one before had come further than it could tell.
             self.host.tell(CatchingUp(fetching=False, newer=self.store.name))
-            return "stale"
+            return Failure.STALE
         membership = self.connection.membership
         if get_dht_time() - membership.view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             self.on_view(await membership.refresh())
-        return "" if self.sync.ahead is None else "behind"
+        return None if self.sync.ahead is None else Failure.BEHIND

@@ -45,6 +45,7 @@ from dupt_swarm.node.messages import (
     RoundResult,
     StateName,
 )
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record_fields import RecordFields
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
@@ -161,7 +162,7 @@ class Node(Hearing):
         """
         group = self.group
         total, mates = (group.tokens, group.mates) if group else (tokens, ())
-        return RoundResult(None, "node_lost", total, mates, 0.0)
+        return RoundResult(None, Failure.NODE_LOST, total, mates, 0.0)
 
     def judge(self, digest: str, *, accepted: bool) -> None:
         """Whether to vote for the candidate with this digest; does not wait."""

@@ -13,7 +13,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
+from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
@@ -200,7 +200,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         if result.state is not None:
             self.rounds_done += 1
             self._begin_round()
-        elif result.reason not in NOT_TRIED:
+        elif result.tried:
             logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
 
     def interrupt(self) -> None:

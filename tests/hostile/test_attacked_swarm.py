@@ -71,7 +71,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
         oracle.average(size, 640, companions_of(oracle)) for oracle, size in zip(oracles, sizes, strict=True)
     ]
     results = [one.result() for one in averaging]
-    assert [result.reason for result in results] == [""] * len(oracles)
+    assert [result.reason for result in results] == [None] * len(oracles)
     assert len({result.state for result in results}) == 1
     assert all(bool(torch.isfinite(oracle.anchor).all()) for oracle in oracles)
     return time.monotonic() - began

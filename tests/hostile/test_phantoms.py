@@ -76,7 +76,7 @@ class Oracle:
         contribution = encoded(torch.ones(NUMEL), self.manifest)
         state, average, _ = await self.rounds.end(contribution, 10, companions)
         if state is None:
-            return average.reason
+            return str(average.reason)
         self.store.replace(state)
         return " ".join(average.mates)
 

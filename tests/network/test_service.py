@@ -160,7 +160,7 @@ def test_the_life_of_a_first_peer(
             assert torch.equal(memory.anchor, state.anchor)
             size = put(memory.contribution, torch.full_like(memory.anchor, 0.5), manifest)
             result = await one.call(EndRound(joined.state, size, 64, ()))
-            assert (result.reason, result.tokens, result.mates) == ("", 64, ())
+            assert (result.reason, result.tokens, result.mates) == (None, 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
             assert after is not None
             assert result.state == StateName(1, 64, after.digest)

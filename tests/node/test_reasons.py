@@ -1,7 +1,7 @@
 from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.node.messages import Traffic
-from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, by_reason, in_order
+from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, by_reason, in_order
 from dupt_swarm.node.record import PeerRecord
 
 
@@ -26,9 +26,9 @@ def test_short_arrays() -> None:
 def test_outcomes_of_rounds() -> None:
     """The record tells how many rounds ended well, why others failed, and how the last good one went."""
     outcomes = RoundCounts(lambda: Traffic(received=0, sent=0))
-    outcomes.note(Average(reason="no_group"), succeeded=False, seconds=9.0)
+    outcomes.note(Average(reason=Failure.NO_GROUP), succeeded=False, seconds=9.0)
     outcomes.note(Average(mates=("a", "b")), succeeded=True, seconds=0.5)
-    outcomes.note(Average(mates=("a",), reason="timeout"), succeeded=False, seconds=8.0)
+    outcomes.note(Average(mates=("a",), reason=Failure.TIMEOUT), succeeded=False, seconds=8.0)
 
     fields = outcomes.fields({"norm": 2})
     record = PeerRecord(
@@ -48,7 +48,7 @@ def test_bytes_of_a_round() -> None:
     outcomes.note(Average(), succeeded=True, seconds=0.5)
     fields = outcomes.fields({})
     assert (fields["round_received_bytes"], fields["round_sent_bytes"]) == (100, 30)
-    outcomes.note(Average(reason="timeout"), succeeded=False, seconds=8.0)
+    outcomes.note(Average(reason=Failure.TIMEOUT), succeeded=False, seconds=8.0)
     assert outcomes.fields({})["round_sent_bytes"] == 30
     outcomes.note(Average(), succeeded=True, seconds=0.5)
     fields = outcomes.fields({})

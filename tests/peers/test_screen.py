@@ -14,9 +14,9 @@ from rich.text import Text
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.messages import Downloading, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.node.reasons import FAILURES
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.view import View
-from dupt_swarm.optimizer.contribution import REJECTED, Contribution, Order
+from dupt_swarm.optimizer.contribution import Contribution, Order
 from dupt_swarm.privacy.accountant import PrivacySpent
 from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
@@ -88,15 +88,17 @@ def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> N
     assert [state.split()[1] for state in states] == ["training", "paused", "training"]
 
 
-@pytest.mark.parametrize("reason", [*FAILURES, "behind", "stale"])
-def test_a_failed_round_says_why_and_what_becomes_of_the_progress(reason: str) -> None:
+@pytest.mark.parametrize("reason", Failure)
+def test_a_failed_round_says_why_and_what_becomes_of_the_progress(reason: Failure) -> None:
     """The reason is words, and what is said of the contribution is what becomes of it."""
     failed = RoundResult(None, reason, 0, ("other",), 2.0)
     after, order = Contribution(tokens=9).send()[0].end(failed, 0.0)
     if order is Order.DISCARD:
         kept = "the progress is given up"
-    elif reason == REJECTED:
+    elif reason is Failure.REJECTED:
         kept = "the contribution is made anew"
+    elif reason in (Failure.STALE, Failure.BEHIND):
+        kept = "a newer state comes first"
     else:
         kept = "the contribution is kept"
     assert (after.tokens == 0) == (order is Order.DISCARD)

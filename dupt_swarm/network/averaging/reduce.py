@@ -17,6 +17,7 @@ from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import average_form
@@ -63,7 +64,8 @@ class Reduce:
                 self.rejected += runner.conclude()
                 self._comparing.keep(roll, tally.receipts)
         if encoded is None or tally.lost_reducers:
-            reason, broke = ("timeout", tally.silent) if encoded is None else ("peer_lost", tally.failed)
+            reason = Failure.TIMEOUT if encoded is None else Failure.PEER_LOST
+            broke = tally.silent if encoded is None else tally.failed
             return Average(
                 roll.tokens,
                 mates,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from dupt_swarm.network.averaging.average import Average
 from dupt_swarm.node.messages import Traffic
-from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, in_order
+from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, in_order
 from dupt_swarm.node.record_fields import RoundFields
 
 
@@ -25,7 +25,7 @@ class RoundCounts:
     def note(self, outcome: Average, succeeded: bool, seconds: float) -> None:
         """A round has ended here after ``seconds`` of averaging."""
         if not succeeded:
-            self._failures[outcome.reason] += 1
+            self._failures[outcome.reason or Failure.OTHER] += 1
             return
         now, carried = time.monotonic(), self._read()
         self._averaged = min(self._averaged + 1, COUNT_MAX)

@@ -21,13 +21,14 @@ from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record_fields import RoundFields
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.state import ReplicaState
 
 # Reasons for which a round fails when the voters do not come together.
-WITHOUT_QUORUM = ("no_group", "no_quorum")
+WITHOUT_QUORUM = (Failure.NO_GROUP, Failure.NO_QUORUM)
 
 Accepts = Callable[[ReplicaState], Awaitable[bool]]
 
@@ -86,22 +87,22 @@ class Rounds:
             The state that follows (None if the round failed), the average, and how many seconds it took.
         """
         if self._cancelled:
-            return None, Average(reason="cancelled"), 0.0
+            return None, Average(reason=Failure.CANCELLED), 0.0
         started, state = time.monotonic(), None
-        outcome = Average(reason="network")
+        outcome = Average(reason=Failure.NETWORK)
         self.under_way, self._overtaken = True, False
         try:
             self._ending = asyncio.create_task(self._end(contribution, tokens, companions, accepts))
             outcome, state = await self._ending
         except asyncio.CancelledError:
-            outcome = Average(reason="behind" if self._overtaken else "cancelled")
+            outcome = Average(reason=Failure.BEHIND if self._overtaken else Failure.CANCELLED)
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
             self.under_way, self._ending = False, None
         seconds = time.monotonic() - started
-        if outcome.reason != "behind":  # else it is a round of the others'
+        if outcome.reason is not Failure.BEHIND:  # else it is a round of the others'
             self._outcomes.note(outcome, state is not None, seconds)
         return state, outcome, seconds
 
@@ -154,10 +155,10 @@ class Rounds:
             if not average.reason:
                 outcome, state = await self._finish(offer, average, following, accepts)
         finally:
-            if average.mates or average.reason == "no_group":
+            if average.mates or average.reason is Failure.NO_GROUP:
                 self._note_attendance(set(expected), average, failed=state is None)
         self._member.note_attempt(
-            found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
+            found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason is Failure.REJECTED
         )
         return outcome, state
 
@@ -173,13 +174,13 @@ class Rounds:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             await self._averager.abstain(outcome)
-            reason = "rejected" if outcome.implausible else "outer_overflow"
+            reason = Failure.REJECTED if outcome.implausible else Failure.OUTER_OVERFLOW
             return replace(outcome, reason=reason, evidence=None), None
         # Alone there is nobody who would do harm.
         accepted = outcome.roll is None or (not outcome.implausible and await accepts(after))
         result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
         if not result.votes:
-            reason = "rejected" if result.rejected else "no_quorum"
+            reason = Failure.REJECTED if result.rejected else Failure.NO_QUORUM
             return replace(outcome, reason=reason, evidence=None), None
         self._note(outcome.evidence, result.votes, following.before, after)
         return outcome, after

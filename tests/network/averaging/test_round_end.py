@@ -14,6 +14,7 @@ from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Anybody
@@ -72,7 +73,7 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
 def test_a_good_round(manifest, store, stations) -> None:
     """The state that follows has one more round and the tokens of the contribution."""
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL))
-    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
+    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, None)
 
 
 def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
@@ -131,7 +132,7 @@ def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, c
             offers.append(offer)
             if raises:
                 raise OSError("the daemon is gone")
-            return Average(reason="timeout")
+            return Average(reason=Failure.TIMEOUT)
 
     def following() -> NextState:
         state = begin()
