@@ -14,7 +14,17 @@ from dupt_swarm.metrics import monitor as metrics
 from dupt_swarm.metrics.monitor import MONITOR_METRICS
 from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.version import VERSION
-from monitor.samples import Samples, of_each_peer, of_losses, of_peers, of_rounds, of_run, of_totals, one
+from monitor.samples import (
+    Samples,
+    of_each_peer,
+    of_losses,
+    of_peers,
+    of_records,
+    of_rounds,
+    of_run,
+    of_totals,
+    one,
+)
 from monitor.watcher import Snapshot
 
 METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
@@ -47,13 +57,15 @@ class SwarmCollector(Collector):
         snapshot = self._snapshot()
         view = snapshot.live_view(self._clock())
         busiest = sorted(view.peers, key=lambda peer: (-peer.record.tokens_total, peer.peer_id))
+        shown = busiest[: self._max_peer_series]
         everything = chain(
             of_run(snapshot.manifest),
             of_totals(snapshot.totals),
             of_rounds(snapshot.manifest, view),
             of_losses(snapshot.manifest, view),
             of_peers(view),
-            of_each_peer(busiest[: self._max_peer_series], snapshot.floors),
+            of_records(view, shown),
+            of_each_peer(shown, snapshot.floors),
         )
         run = snapshot.manifest.swarm_id
         in_run = ((spec, [((run, *labels), value) for labels, value in found]) for spec, found in everything)

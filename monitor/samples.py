@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import get_args
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.metrics import swarm as metrics
+from dupt_swarm.metrics.record import IN_SWARM
 from dupt_swarm.metrics.spec import MetricSpec, Sample
 from dupt_swarm.node.progress import round_progress
-from dupt_swarm.node.record import PeerRecord, PeerState, Role
+from dupt_swarm.node.record import PeerState, Role
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
 from monitor.tally import Floor, Totals
@@ -47,7 +47,7 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
 
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
-    """The swarm's progress, and the outcome of its last rounds."""
+    """The swarm's progress, and its checkpoints."""
     agreed = view.agreed
     if agreed is not None:
         record = agreed.record
@@ -59,27 +59,12 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
         if progress.live:
             yield metrics.ROUND_TOKENS, one(progress.tokens)
             yield metrics.ROUND_TARGET_TOKENS, one(progress.target)
-    done = [peer.record for peer in view.oracles if peer.record.group_size]
-    averaging = [record.averaging_seconds for record in done]
-    groups = [record.group_size for record in done]
-    yield metrics.ROUND_DURATION_SECONDS, one(_median(record.round_seconds for record in done))
-    yield metrics.AVERAGING_DURATION_SECONDS, one(_median(averaging))
-    yield metrics.AVERAGING_DURATION_MAX_SECONDS, one(max(averaging, default=None))
-    yield metrics.UTILIZATION, one(view.utilization)
-    yield metrics.GROUP_SIZE_MIN, one(min(groups, default=None))
-    yield metrics.GROUP_SIZE_MAX, one(max(groups, default=None))
     yield from _of_checkpoints(view)
 
 
 def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
-    """The losses, as reported by the oracles and by the evaluators."""
-    losses = _known(view, lambda record: record.loss)
+    """The loss of the oracles, and what evaluators have measured."""
     yield metrics.LOSS_NATS, one(view.loss(manifest.limits))
-    yield metrics.LOSS_MIN_NATS, one(min(losses, default=None))
-    yield metrics.LOSS_MAX_NATS, one(max(losses, default=None))
-    yield metrics.HELDOUT_LOSS_NATS, one(_mean(_known(view, lambda record: record.heldout_loss)))
-    yield metrics.HELDOUT_BPB, one(_mean(_known(view, lambda record: record.heldout_bits_per_byte)))
-    yield metrics.HELDOUT_ACCURACY, one(_mean(_known(view, lambda record: record.heldout_accuracy)))
     found = [((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]]
     yield metrics.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
     yield metrics.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
@@ -89,6 +74,14 @@ def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
 
 def _measured(figures: Iterable[tuple[tuple[str, ...], float | None]]) -> list[Sample]:
     return [(labels, value) for labels, value in figures if value is not None]
+
+
+def of_records(view: View, shown: list[Peer]) -> Iterator[Samples]:
+    """The metrics that fields of the oracles' records declare: over all, or of each that is ``shown``."""
+    each = [peer for peer in shown if peer.record.role == "oracle"]
+    for field in IN_SWARM:
+        peers = each if field.metric.over == "each" else view.oracles
+        yield field.spec, field.samples(peers)
 
 
 def of_peers(view: View) -> Iterator[Samples]:
@@ -123,16 +116,6 @@ def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Sam
         metrics.PEER_FAILED_ROUNDS_TOTAL,
         [(peer_id, max(record.failed_rounds, floor.failed)) for peer_id, record, floor in oracles],
     )
-    fields: tuple[tuple[MetricSpec, Callable[[PeerRecord], float | None]], ...] = (
-        (metrics.PEER_LOSS_NATS, lambda record: record.loss),
-        (metrics.PEER_ROUND_RECEIVE, lambda record: record.round_received_bytes),
-        (metrics.PEER_ROUND_TRANSMIT, lambda record: record.round_sent_bytes),
-        (metrics.PEER_UTILIZATION, lambda record: record.utilization),
-        (metrics.PEER_ROUND_WAITING, lambda record: record.round_waiting_seconds),
-        (metrics.PEER_WAITING, lambda record: record.waiting_seconds),
-    )
-    for spec, field in fields:
-        yield spec, _measured((peer_id, field(record)) for peer_id, record, _ in oracles)
     yield metrics.PEER_ROUND, [(peer_id, record.round) for peer_id, record, _ in known]
     yield metrics.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record, _ in known]
 
@@ -166,16 +149,3 @@ def disagreeing(view: View) -> int:
 
 def _by_label(counts: Mapping[str, int]) -> list[Sample]:
     return [((reason,), float(count)) for reason, count in counts.items()]
-
-
-def _known(view: View, field: Callable[[PeerRecord], float | None]) -> list[float]:
-    return [value for peer in view.oracles if (value := field(peer.record)) is not None]
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _median(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return statistics.median(known) if known else None

@@ -10,13 +10,13 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 
 LAYERS = {
     "plain": {
-        *("manifest", "settings", "errors", "version", "presets", "metrics"),
+        *("manifest", "settings", "errors", "version", "presets"),
         *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
-    **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},
+    **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network", "metrics")},
 }
-BELOW_PROGRAMS = {"plain", "learning", "privacy", "replica", "node", "composition"}
+BELOW_PROGRAMS = {"plain", "learning", "privacy", "replica", "node", "metrics", "composition"}
 MAY_IMPORT = {
     "plain": {"plain"},
     "learning": {"plain", "learning"},
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "replica": {"plain", "replica"},
     "node": {"plain", "replica", "node"},
     "network": {"plain", "replica", "node", "network"},
+    "metrics": {"plain", "node", "metrics"},
     "composition": BELOW_PROGRAMS,
     "peers": BELOW_PROGRAMS | {"peers"},
     "monitor": BELOW_PROGRAMS | {"monitor"},

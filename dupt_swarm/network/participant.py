@@ -6,7 +6,6 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
@@ -25,7 +24,7 @@ from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import ReplicaState
@@ -95,7 +94,7 @@ class Participant:
         self._release()
         self.store.forget_previous()
         self.serve()
-        self.announce(state="averaging", round_tokens=order.tokens, now=True)
+        self.announce(RecordUpdate(state="averaging", round_tokens=order.tokens))
         after, outcome, seconds = await self.rounds.end(
             self.memory.contribution[: order.size],
             order.tokens,
@@ -113,7 +112,7 @@ class Participant:
         else:
             logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
         left = 0 if after is not None else order.tokens
-        self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
+        self.announce(RecordUpdate(state="training", round_tokens=left) | self.rounds.told)
         name = self.store.name if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
@@ -122,7 +121,7 @@ class Participant:
         self.store.newer = state
         name = name_of(state)
         logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
-        self.announce(state="training", now=True, **self.rounds.told)
+        self.announce(RecordUpdate(state="training") | self.rounds.told)
         self.host.tell(CatchingUp(fetching=False, newer=name))
         return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
 
@@ -134,7 +133,7 @@ class Participant:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
-            self.announce(now=True)
+            self.announce(RecordUpdate())
         return Adopted(self.store.name, self.log.makers(state.digest, self.store.name.digest))
 
     async def save(self, path: Path) -> StateName:
@@ -155,11 +154,11 @@ class Participant:
         )
         self.connection.exchange.publish(hello, [self.tokenizer, *self.store.blobs])
 
-    def announce(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
-        """Publish where our state stands, with ``fields``."""
+    def announce(self, update: RecordUpdate) -> None:
+        """Publish where our state stands, with ``update``: the others should learn of it at once."""
         name, settings = self.store.name, self.connection.settings
         assert settings.role != "observer"
-        standing = RecordFields(
+        standing = RecordUpdate(
             role=settings.role,
             name=settings.name[:40],
             device=settings.device[:60],
@@ -168,8 +167,7 @@ class Participant:
             swarm_tokens=name.swarm_tokens,
             state_digest=name.digest,
         )
-        standing.update(fields)
-        self.connection.membership.update(now=now, **standing)
+        self.connection.membership.update(standing | update, now=True)
 
     def on_view(self, view: View) -> None:
         """Draw the conclusions from a new view, and tell the trainer."""

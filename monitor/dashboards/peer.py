@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dupt_swarm.metrics import peer
+from dupt_swarm.metrics.record import of_peer
 from monitor.dashboards.board import Choice, Dashboard, Row
 from monitor.dashboards.gpu import GPU
 from monitor.dashboards.panel import (
@@ -171,7 +172,7 @@ ROUNDS = Row(
             "Time left for training",
             "Part of its time that the last ten rounds left for training. The rest went into waiting for the "
             "network, encoding contributions, and taking over new states.",
-            Query("{0}", peer.UTILIZATION, legend="training"),
+            Query("{0}", of_peer("utilization_ratio"), legend="training"),
             unit="percentunit",
             defaults={"max": 1},
         ),
@@ -179,16 +180,16 @@ ROUNDS = Row(
             "Waiting for the network",
             "How long the trainer waited for its node, in the last round and over 15 minutes. Rounds that "
             "overlap with training leave hardly any.",
-            Query("{0}", peer.ROUND_WAITING, legend="last round"),
-            Query("increase({0}[15m])", peer.WAITING, legend="15 minutes"),
+            Query("{0}", of_peer("round_waiting_seconds"), legend="last round"),
+            Query("increase({0}[15m])", of_peer("waiting_seconds_total"), legend="15 minutes"),
             unit="s",
             defaults={"min": 0},
         ),
         graph(
             "Bytes of a round",
             "Payload bytes of all messages in the last round: from the end of the one before to its own.",
-            Query("{0}", peer.ROUND_RECEIVE, legend="received"),
-            Query("{0}", peer.ROUND_TRANSMIT, legend="sent"),
+            Query("{0}", of_peer("round_receive_bytes"), legend="received"),
+            Query("{0}", of_peer("round_transmit_bytes"), legend="sent"),
             unit="decbytes",
             defaults={"min": 0},
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dupt_swarm.metrics import monitor, swarm
+from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
 from monitor.dashboards.health import HEALTH
 from monitor.dashboards.panel import (
@@ -49,7 +50,7 @@ NOW = Row(
             "Bits per byte",
             "On held-out text: the evaluators' figure if there is one, else the oracles'. Comparable between "
             "tokenizers.",
-            Query("min({0}) or {1}", swarm.EVAL_BPB, swarm.HELDOUT_BPB),
+            Query("min({0}) or {1}", swarm.EVAL_BPB, of_swarm("heldout_bpb")),
             BITS,
         ),
         stat(
@@ -87,10 +88,10 @@ LEARNING = Row(
             "Loss and its spread",
             "Mean training loss of the oracles, with the lowest and the highest of any. A wide band is no "
             "fault: corpora differ.",
-            Query("{0}", swarm.LOSS_MIN_NATS, legend="lowest"),
-            Query("{0}", swarm.LOSS_MAX_NATS, legend="highest"),
+            Query("{0}", of_swarm("loss_min_nats"), legend="lowest"),
+            Query("{0}", of_swarm("loss_max_nats"), legend="highest"),
             Query("{0}", swarm.LOSS_NATS, legend="mean"),
-            Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
+            Query("{0}", of_swarm("heldout_loss_nats"), legend="held out"),
             unit=NATS,
             width=12,
             overrides=(
@@ -103,7 +104,7 @@ LEARNING = Row(
             "What independent evaluators measure, beside what the oracles report of their own held-out text. "
             "If the evaluators' figure rises while the oracles' falls, the oracles overfit, or lie.",
             Query("{0}", swarm.EVAL_BPB, legend="evaluator: {{dataset}}"),
-            Query("{0}", swarm.HELDOUT_BPB, legend="oracles"),
+            Query("{0}", of_swarm("heldout_bpb"), legend="oracles"),
             unit=BITS,
             width=12,
         ),
@@ -122,7 +123,7 @@ ROUNDS = Row(
         graph(
             "Duration of rounds",
             "Median over the oracles, and the manifest's limit.",
-            Query("{0}", swarm.ROUND_DURATION_SECONDS, legend="last round"),
+            Query("{0}", of_swarm("round_duration_seconds"), legend="last round"),
             Query("{0}", swarm.ROUND_LIMIT_SECONDS, legend="limit"),
             unit="s",
             defaults={"min": 0},
@@ -158,8 +159,8 @@ AVERAGING = Row(
         graph(
             "Duration of averaging",
             "From the end of a round to the new state: the last averaging of each oracle.",
-            Query("{0}", swarm.AVERAGING_DURATION_SECONDS, legend="median"),
-            Query("{0}", swarm.AVERAGING_DURATION_MAX_SECONDS, legend="slowest"),
+            Query("{0}", of_swarm("averaging_duration_seconds"), legend="median"),
+            Query("{0}", of_swarm("averaging_duration_max_seconds"), legend="slowest"),
             unit="s",
             defaults={"min": 0},
         ),
@@ -167,8 +168,8 @@ AVERAGING = Row(
             "Group sizes",
             "How many oracles averaged together, beside how many are at work. If groups are smaller, some "
             "oracles did not find the others in time.",
-            Query("{0}", swarm.GROUP_SIZE_MIN, legend="smallest group"),
-            Query("{0}", swarm.GROUP_SIZE_MAX, legend="largest group"),
+            Query("{0}", of_swarm("group_size_min"), legend="smallest group"),
+            Query("{0}", of_swarm("group_size_max"), legend="largest group"),
             Query('sum({0:role="oracle", state=~"training|averaging"})', swarm.PEERS, legend="oracles"),
             unit="none",
             defaults={"min": 0, "decimals": 0},
@@ -177,10 +178,10 @@ AVERAGING = Row(
             "Time left for training",
             "Part of their time that the last ten rounds left the oracles for training. The rest went into "
             "waiting for the network, encoding contributions, and taking over new states.",
-            Query("{0}", swarm.UTILIZATION, legend="median"),
+            Query("{0}", of_swarm("utilization_ratio"), legend="median"),
             Query(
                 "{0} * on (peer_id, instance) group_left (name) {1}",
-                swarm.PEER_UTILIZATION,
+                of_swarm("peer_utilization_ratio"),
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
             ),
@@ -195,7 +196,7 @@ AVERAGING = Row(
             "that overlap with training leave hardly any.",
             Query(
                 "rate({0}[15m]) * on (peer_id, instance) group_left (name) {1}",
-                swarm.PEER_WAITING,
+                of_swarm("peer_waiting_seconds_total"),
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
             ),
@@ -232,17 +233,21 @@ CONTRIBUTIONS = Row(
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),
                 Query("sum by (peer_id) ({0}) / scalar(sum({0}))", swarm.PEER_TOKENS_TOTAL, table=True),
-                Query("sum by (peer_id) ({0})", swarm.PEER_LOSS_NATS, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_ROUND, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_FAILED_ROUNDS_TOTAL, table=True),
                 Query("sum by (peer_id) ({0}) * 1000", swarm.PEER_LAST_SEEN, table=True),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_TRANSMIT, table=True
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    of_swarm("peer_round_transmit_bytes"),
+                    table=True,
                 ),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_RECEIVE, table=True
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    of_swarm("peer_round_receive_bytes"),
+                    table=True,
                 ),
-                Query("sum by (peer_id) ({0})", swarm.PEER_ROUND_WAITING, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_round_waiting_seconds"), table=True),
             ),
             "none",
             kind="table",

@@ -23,6 +23,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Anybody
@@ -54,11 +55,13 @@ class Oracle:
     async def publish(self) -> None:
         name = self.store.name
         self.member.update(
-            role="oracle",
-            state="training",
-            round=name.round,
-            swarm_tokens=name.swarm_tokens,
-            state_digest=name.digest,
+            RecordUpdate(
+                role="oracle",
+                state="training",
+                round=name.round,
+                swarm_tokens=name.swarm_tokens,
+                state_digest=name.digest,
+            )
         )
         await self.member.publish()
 

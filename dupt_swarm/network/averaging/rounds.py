@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -14,15 +15,14 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average, Evidence, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
-from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
-from dupt_swarm.node.reasons import Failure
-from dupt_swarm.node.record_fields import RoundFields
+from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, in_order
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.state import ReplicaState
@@ -61,7 +61,9 @@ class Rounds:
         self._averager, self._log = averager, log
         self._ending: asyncio.Task[tuple[Average, ReplicaState | None]] | None = None
         self._overtaken = self._cancelled = False
-        self._outcomes = RoundCounts(traffic)
+        self._failures: Counter[str] = Counter()
+        self._averaged, self._last = 0, RecordUpdate()
+        self._traffic, self._last_end = traffic, (time.monotonic(), traffic())
         self.under_way = False
 
     def begin(self) -> None:
@@ -103,7 +105,7 @@ class Rounds:
             self.under_way, self._ending = False, None
         seconds = time.monotonic() - started
         if outcome.reason is not Failure.BEHIND:  # else it is a round of the others'
-            self._outcomes.note(outcome, state is not None, seconds)
+            self._count(outcome, seconds, succeeded=state is not None)
         return state, outcome, seconds
 
     def cancel(self) -> None:
@@ -119,9 +121,29 @@ class Rounds:
             self.cancel()
 
     @property
-    def told(self) -> RoundFields:
+    def told(self) -> RecordUpdate:
         """What the own record says of the rounds so far."""
-        return self._outcomes.fields(self._averager.rejected)
+        return self._last | RecordUpdate(
+            averaged_rounds=self._averaged,
+            failures=in_order(self._failures, FAILURES),
+            rejections=in_order(self._averager.rejected, REJECTIONS),
+        )
+
+    def _count(self, outcome: Average, seconds: float, *, succeeded: bool) -> None:
+        """A round has ended here after ``seconds`` of averaging."""
+        if not succeeded:
+            self._failures[outcome.reason or Failure.OTHER] += 1
+            return
+        (before, carried), self._last_end = self._last_end, (time.monotonic(), self._traffic())
+        ended, carries = self._last_end
+        self._averaged = min(self._averaged + 1, COUNT_MAX)
+        self._last = RecordUpdate(
+            group_size=1 + len(outcome.mates),
+            averaging_seconds=seconds,
+            round_seconds=ended - before,
+            round_sent_bytes=carries.sent - carried.sent,
+            round_received_bytes=carries.received - carried.received,
+        )
 
     def _note_attendance(self, expected: set[str], average: Average, *, failed: bool) -> None:
         """Of an exchange that failed it is not known who brought what, but for those who brought nothing.

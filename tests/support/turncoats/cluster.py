@@ -18,6 +18,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import BROKEN
 from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.optimizer.contribution import ADOPT_SECONDS, RETRY_SECONDS
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.swarm import Swarm
@@ -174,7 +175,7 @@ class Betrayed(Cluster):
         """
         before = self.state
         for oracle in self.oracles:
-            oracle.publish(now=True, state="training")
+            oracle.publish(RecordUpdate(state="training"), now=True)
         self.wait_for(before)
         with ThreadPoolExecutor(len(self.oracles)) as pool:
             persist = partial(self._persist, before.round + 1)
