@@ -5,7 +5,6 @@ from __future__ import annotations
 from dupt_swarm.metrics import peer
 from dupt_swarm.metrics.record import of_peer
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.gpu import GPU
 from monitor.dashboards.panel import (
     BITS,
     NATS,
@@ -18,8 +17,10 @@ from monitor.dashboards.panel import (
     stacked,
     stat,
 )
-from monitor.dashboards.privacy import PRIVACY
 from monitor.dashboards.query import RECENT, Query
+
+NO_GPU = "No GPU"
+NOT_PRIVATE = "Not private: join with --private"
 
 NOW = Row(
     "Now",
@@ -235,6 +236,73 @@ NETWORK = Row(
         ),
     ),
 )
+PRIVACY = Row(
+    "Privacy",
+    (
+        graph(
+            "Privacy spent",
+            "Upper bound of ε for all that this oracle has contributed, and the δ that belongs to it.",
+            Query("{0}", peer.EPSILON, legend="ε"),
+            Query("{0}", peer.DELTA, legend="δ"),
+            unit="none",
+            width=12,
+            empty=NOT_PRIVATE,
+            overrides=(override("δ", custom__axisPlacement="right"),),
+        ),
+        graph(
+            "Private contributions",
+            "Contributions that were made with noise, over an hour.",
+            Query("increase({0}[1h])", peer.PRIVATE_CONTRIBUTIONS, legend="contributions"),
+            unit="none",
+            width=12,
+            empty=NOT_PRIVATE,
+            defaults={"min": 0},
+        ),
+    ),
+)
+
+GPU = Row(
+    "GPU",
+    (
+        graph(
+            "Utilization",
+            "Fraction of the time in which the GPU is busy, with any process.",
+            Query("{0}", peer.GPU_UTILIZATION, legend="GPU {{gpu}}"),
+            unit="percentunit",
+            width=6,
+            defaults={"min": 0, "max": 1},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Memory",
+            "In use by any process, and in total.",
+            Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
+            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, total"),
+            unit="bytes",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Temperature",
+            "Most GPUs throttle above 85 °C.",
+            Query("{0}", peer.GPU_TEMPERATURE, legend="GPU {{gpu}}"),
+            unit="celsius",
+            width=6,
+            empty=NO_GPU,
+        ),
+        graph(
+            "Power",
+            "Energy that the GPU uses per second.",
+            Query(f"rate({{0}}{RECENT})", peer.GPU_ENERGY, legend="GPU {{gpu}}"),
+            unit="watt",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+    ),
+)
+
 ABOUT = Row(
     "About",
     (
