@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
@@ -21,7 +20,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.outer import build_outer
@@ -215,9 +214,9 @@ class Swarm:
         """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
         self._node.on_event = on_event
 
-    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
-        """Change fields of this peer's record (see `PeerRecord`); ``now``: tell the others at once."""
-        self._node.publish(now=now, **fields)
+    def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
+        """Change this peer's record; ``now``: tell the others at once."""
+        self._node.publish(update, now=now)
 
     @property
     def candidate(self) -> tuple[str, Tensor] | None:
@@ -281,7 +280,8 @@ class Swarm:
         """Announce the newest checkpoint, which holds the state that was last saved or joined with."""
         checkpoint = self.folder.checkpoint
         if checkpoint is not None:
-            self.publish(checkpoint_round=self._saved.round, checkpoint_time=checkpoint.stat().st_mtime)
+            saved_at = checkpoint.stat().st_mtime
+            self.publish(RecordUpdate(checkpoint_round=self._saved.round, checkpoint_time=saved_at))
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""

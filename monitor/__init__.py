@@ -1,13 +1,12 @@
 """`dupt-monitor`: watches a swarm's records, exports them to Prometheus, and serves a page.
 
-The data's way: watcher (a snapshot) → tally → samples → collector → `/metrics`;
+The data's way: watcher (a snapshot) → tally → collector → `/metrics`;
 a snapshot and history → summary → site → the page and `/api/v1/swarm`.
 
 cli             the program
 watcher         a thread that reads the records every few seconds into a snapshot
 tally           counters that must not fall when peers leave or the monitor restarts
-samples         a snapshot as samples of the swarm's metrics
-collector       samples as metric families, anew at each scrape
+collector       a snapshot as metric families, anew at each scrape
 server          HTTP: `/metrics`, `/healthz`, and the site
 history         the points of the loss curve
 summary         the swarm in public: what page and JSON show

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import get_args
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from dupt_swarm.metrics import monitor as metrics
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.metrics import monitor, swarm
 from dupt_swarm.metrics.monitor import MONITOR_METRICS
+from dupt_swarm.metrics.record import IN_SWARM
+from dupt_swarm.metrics.spec import MetricSpec, Sample
 from dupt_swarm.metrics.swarm import SWARM_METRICS
+from dupt_swarm.node.progress import round_progress
+from dupt_swarm.node.record import PeerState, Role
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
 from dupt_swarm.version import VERSION
-from monitor.samples import Samples, of_each_peer, of_losses, of_peers, of_rounds, of_run, of_totals, one
+from monitor.tally import Floor, Totals
 from monitor.watcher import Snapshot
 
 METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
+VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
+DATASETS_MAX = 9  # the same of evaluators
+
+Samples = tuple[MetricSpec, list[Sample]]
 
 
 class SwarmCollector(Collector):
@@ -47,13 +60,15 @@ class SwarmCollector(Collector):
         snapshot = self._snapshot()
         view = snapshot.live_view(self._clock())
         busiest = sorted(view.peers, key=lambda peer: (-peer.record.tokens_total, peer.peer_id))
+        shown = busiest[: self._max_peer_series]
         everything = chain(
             of_run(snapshot.manifest),
             of_totals(snapshot.totals),
             of_rounds(snapshot.manifest, view),
             of_losses(snapshot.manifest, view),
             of_peers(view),
-            of_each_peer(busiest[: self._max_peer_series], snapshot.floors),
+            of_records(view, shown),
+            of_each_peer(shown, snapshot.floors),
         )
         run = snapshot.manifest.swarm_id
         in_run = ((spec, [((run, *labels), value) for labels, value in found]) for spec, found in everything)
@@ -64,8 +79,129 @@ class SwarmCollector(Collector):
 
 
 def _of_monitor(snapshot: Snapshot) -> Iterator[Samples]:
-    yield metrics.BUILD_INFO, [((VERSION,), 1.0)]
-    yield metrics.UP, one(float(snapshot.up))
-    yield metrics.LAST_REFRESH, one(snapshot.last_refresh)
-    yield metrics.REFRESH_DURATION, one(snapshot.refresh_seconds)
-    yield metrics.REFRESH_ERRORS, one(snapshot.refresh_errors)
+    yield monitor.BUILD_INFO, [((VERSION,), 1.0)]
+    yield monitor.UP, one(float(snapshot.up))
+    yield monitor.LAST_REFRESH, one(snapshot.last_refresh)
+    yield monitor.REFRESH_DURATION, one(snapshot.refresh_seconds)
+    yield monitor.REFRESH_ERRORS, one(snapshot.refresh_errors)
+
+
+def one(value: float | None) -> list[Sample]:
+    """The only sample of a metric without labels; none if the value is not known."""
+    return [] if value is None else [((), value)]
+
+
+def of_run(manifest: Manifest) -> Iterator[Samples]:
+    """What follows from the manifest alone."""
+    model, rounds = manifest.model, manifest.rounds
+    shape = f"{model.layers} layers, width {model.width}, context {model.context_length}"
+    yield swarm.RUN_INFO, [((shape, manifest.sha256), 1.0)]
+    yield swarm.ROUND_LIMIT_SECONDS, one(rounds.limit_seconds)
+
+
+def of_totals(totals: Totals) -> Iterator[Samples]:
+    """The counters."""
+    yield swarm.TOKENS_TOTAL, one(totals.tokens)
+    yield swarm.LAST_ROUND_TIMESTAMP, one(totals.round_time)
+    yield swarm.AVERAGING_ROUNDS, one(totals.averaged + sum(totals.failed.values()))
+    yield swarm.AVERAGING_ROUNDS_FAILED, _by_label(totals.failed)
+    yield swarm.REJECTED_CONTRIBUTIONS, _by_label(totals.rejected)
+    yield swarm.INVALID_RECORDS, _by_label(totals.refused)
+    yield swarm.REFUSED_MESSAGES, _by_label(totals.refused_messages)
+
+
+def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
+    """The swarm's progress, and its checkpoints."""
+    agreed = view.agreed
+    if agreed is not None:
+        record = agreed.record
+        yield swarm.ROUND, one(record.round)
+        rate = scheduled_learning_rate(manifest, update_number(manifest, record.round))
+        yield swarm.LEARNING_RATE, one(rate)
+        companions = view.companions(record.state_digest)
+        progress = round_progress(manifest, record.round, companions, view.time)
+        if progress.live:
+            yield swarm.ROUND_TOKENS, one(progress.tokens)
+            yield swarm.ROUND_TARGET_TOKENS, one(progress.target)
+    yield from _of_checkpoints(view)
+
+
+def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
+    """The loss of the oracles, and what evaluators have measured."""
+    yield swarm.LOSS_NATS, one(view.loss(manifest.limits))
+    found = [((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]]
+    yield swarm.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
+    yield swarm.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
+    yield swarm.EVAL_TIMESTAMP, [(name, evaluation.time) for name, evaluation in found]
+    yield swarm.EVAL_ROUND, [(name, evaluation.round) for name, evaluation in found]
+
+
+def _measured(figures: Iterable[tuple[tuple[str, ...], float | None]]) -> list[Sample]:
+    return [(labels, value) for labels, value in figures if value is not None]
+
+
+def of_records(view: View, shown: list[Peer]) -> Iterator[Samples]:
+    """The metrics that fields of the oracles' records declare: over all, or of each that is ``shown``."""
+    each = [peer for peer in shown if peer.record.role == "oracle"]
+    for field in IN_SWARM:
+        peers = each if field.metric.over == "each" else view.oracles
+        yield field.spec, field.samples(peers)
+
+
+def of_peers(view: View) -> Iterator[Samples]:
+    """Who is there."""
+    states = Counter((peer.record.role, peer.record.state) for peer in view.peers)
+    # All of them, those at zero too: an alert cannot compare with a series that is missing.
+    every = [(role, state) for role in get_args(Role) for state in get_args(PeerState)]
+    yield swarm.PEERS, [(labels, float(states[labels])) for labels in every]
+    unreachable = sum(peer.record.reach == "client" for peer in view.peers)
+    yield swarm.PEERS_UNREACHABLE, one(unreachable)
+    yield swarm.PEER_VERSIONS, _versions(view)
+    yield swarm.DIGESTS_DISAGREEING, one(view.disagreeing)
+    yield swarm.EXPOSING_PEERS, [((peer_id,), count) for peer_id, count in view.exposed.items()]
+
+
+def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:
+    """The series of single peers."""
+    known = [((peer.peer_id,), peer.record, floors.get(peer.peer_id, Floor())) for peer in peers]
+    yield (
+        swarm.PEER_INFO,
+        [
+            ((*peer_id, record.role, record.name, record.version, record.device), 1.0)
+            for peer_id, record, _ in known
+        ],
+    )
+    oracles = [(peer_id, record, floor) for peer_id, record, floor in known if record.role == "oracle"]
+    yield (
+        swarm.PEER_TOKENS_TOTAL,
+        [(peer_id, max(record.tokens_total, floor.tokens)) for peer_id, record, floor in oracles],
+    )
+    yield (
+        swarm.PEER_FAILED_ROUNDS_TOTAL,
+        [(peer_id, max(record.failed_rounds, floor.failed)) for peer_id, record, floor in oracles],
+    )
+    yield swarm.PEER_ROUND, [(peer_id, record.round) for peer_id, record, _ in known]
+    yield swarm.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record, _ in known]
+
+
+def _of_checkpoints(view: View) -> Iterator[Samples]:
+    saved = [
+        (peer.record.checkpoint_round, peer.record.checkpoint_time)
+        for peer in view.peers
+        if peer.record.checkpoint_round is not None
+    ]
+    newest = max(saved, default=None)
+    yield swarm.CHECKPOINT_ROUND, one(newest[0] if newest else None)
+    yield swarm.CHECKPOINT_TIMESTAMP, one(newest[1] if newest else None)
+
+
+def _versions(view: View) -> list[Sample]:
+    counts = Counter(peer.record.version or "unknown" for peer in view.peers)
+    common = counts.most_common(VERSIONS_MAX)
+    rest = counts.total() - sum(count for _, count in common)
+    shown = Counter(dict(common)) + Counter({"other": rest})  # a peer may call its version `other`
+    return [((version,), float(count)) for version, count in shown.items()]
+
+
+def _by_label(counts: Mapping[str, int]) -> list[Sample]:
+    return [((reason,), float(count)) for reason, count in counts.items()]

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.node.view import View
 from monitor import formats
-from monitor.samples import disagreeing
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
 STALE_SECONDS = 6 * REFRESH_SECONDS
@@ -94,7 +93,7 @@ def _rounds(snapshot: Snapshot, view: View, age: float) -> Check:
 
 
 def _replicas(view: View) -> Check:
-    different = disagreeing(view)
+    different = view.disagreeing
     if different:
         who = formats.count(different, "peer holds", "peers hold")
         text = f"{who} another state than most of the same round."

@@ -46,7 +46,7 @@ class Totals(BaseModel):
     round: Count | None = None
     round_time: float | None = None
     averaged: Count = 0
-    failed: ByReason = Field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    failed: ByReason = Field(default_factory=lambda: dict.fromkeys(map(str, FAILURES), 0))
     rejected: ByReason = Field(default_factory=lambda: dict.fromkeys(REJECTIONS, 0))
     refused: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
     refused_messages: ByReason = Field(default_factory=lambda: dict.fromkeys(REFUSED_MESSAGES, 0))

@@ -123,7 +123,7 @@ def _print(found: Measurement, as_json: bool) -> None:
             f"({count:,} {unit} in {found.seconds:.1f} s)"
         )
         if found.sample is not None:
-            click.echo(f"          {words.sample(found.sample['prompt'], found.sample['text'])}")
+            click.echo(f"          {words.sample(found.sample.prompt, found.sample.text)}")
         return
     line: dict[str, Any] = {
         "dataset": found.dataset,
@@ -139,5 +139,5 @@ def _print(found: Measurement, as_json: bool) -> None:
         "seconds": found.seconds,
     }
     if found.sample is not None:
-        line["sample"] = found.sample
+        line["sample"] = found.sample.model_dump()
     click.echo(json.dumps(line))

@@ -10,19 +10,20 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 
 LAYERS = {
     "plain": {
-        *("manifest", "settings", "errors", "version", "presets", "metrics"),
+        *("manifest", "settings", "errors", "version", "presets"),
         *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
     },
     "composition": {"checkpoint", "discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
-    **{folder: {folder} for folder in ("learning", "replica", "node", "network")},
+    **{folder: {folder} for folder in ("learning", "replica", "node", "network", "metrics")},
 }
-BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "composition"}
+BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "metrics", "composition"}
 MAY_IMPORT = {
     "plain": {"plain"},
     "learning": {"plain", "learning"},
     "replica": {"plain", "replica"},
     "node": {"plain", "replica", "node"},
     "network": {"plain", "replica", "node", "network"},
+    "metrics": {"plain", "node", "metrics"},
     "composition": BELOW_PROGRAMS,
     "peers": BELOW_PROGRAMS | {"peers"},
     "monitor": BELOW_PROGRAMS | {"monitor"},

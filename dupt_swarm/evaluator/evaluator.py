@@ -22,8 +22,7 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.node.messages import StateName
-from dupt_swarm.node.record import BITS_PER_BYTE_MAX, LOSS_MAX
-from dupt_swarm.node.record_fields import EvaluationFields, SampleFields
+from dupt_swarm.node.record import BITS_PER_BYTE_MAX, LOSS_MAX, EvaluationRecord, RecordUpdate, SampleRecord
 from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -39,7 +38,22 @@ class Measurement:
     evaluation: Quality
     time: float
     seconds: float
-    sample: SampleFields | None = None
+    sample: SampleRecord | None = None
+
+    @property
+    def record(self) -> EvaluationRecord | None:
+        """What others see of it; None: it is not `finite`."""
+        if not self.finite:
+            return None
+        return EvaluationRecord(
+            dataset=self.dataset,
+            bits_per_byte=self.evaluation.bits_per_byte,
+            loss_nats=self.evaluation.loss_nats,
+            accuracy=self.evaluation.accuracy,
+            round=self.state.round,
+            time=self.time,
+            sample=self.sample,
+        )
 
     @property
     def finite(self) -> bool:
@@ -135,16 +149,7 @@ class Evaluator:
         found = self.measure()
         if found is None:
             return
-        record = EvaluationFields(
-            dataset=found.dataset,
-            bits_per_byte=found.evaluation.bits_per_byte,
-            loss_nats=found.evaluation.loss_nats,
-            accuracy=found.evaluation.accuracy,
-            round=found.state.round,
-            time=found.time,
-            sample=found.sample,
-        )
-        self._swarm.publish(now=True, evaluation=record if found.finite else None)
+        self._swarm.publish(RecordUpdate(evaluation=found.record), now=True)
         report(found)
 
     def _measure(self) -> Quality:

@@ -11,8 +11,7 @@ from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
-from dupt_swarm.node.record import SAMPLE_BYTES_MAX
-from dupt_swarm.node.record_fields import SampleFields
+from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
 from dupt_swarm.settings import EvaluatorSettings
 
 # Of `SAMPLE_BYTES_MAX`, so that there is room for what the model writes.
@@ -44,7 +43,7 @@ class Sampler:
         self._prompt, self._tokenizer, self._stopping = settings.prompt or "", tokenizer, stopping
         self._sampling = Sampling(settings.sample_tokens, temperature=TEMPERATURE, top_k=TOP_K, seed=SEED)
 
-    def sample(self, model: GPT) -> SampleFields:
+    def sample(self, model: GPT) -> SampleRecord:
         """What ``model`` writes, as far as there is room for it."""
         prompt, text = harmless(self._prompt), ""
         room = SAMPLE_BYTES_MAX - len(prompt.encode())
@@ -52,7 +51,7 @@ class Sampler:
             text += harmless(piece)
             if len(text.encode()) > room or self._stopping.is_set():
                 break
-        return SampleFields(prompt=prompt, text=cut(text, room))
+        return SampleRecord(prompt=prompt, text=cut(text, room))
 
 
 def check_prompt(settings: EvaluatorSettings) -> None:

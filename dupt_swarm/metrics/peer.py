@@ -5,16 +5,16 @@ Only `INFO` says which swarm and which peer; Prometheus adds its `instance` labe
 
 from __future__ import annotations
 
-from dupt_swarm.metrics.spec import Kind, MetricSpec
+from dupt_swarm.metrics.record import IN_PEER
+from dupt_swarm.metrics.spec import Table
 
 STEP_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 AVERAGING_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 DOWNLOAD_BOUNDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
 
-def _peer(name: str, kind: Kind, help: str, *labels: str, bounds: tuple[float, ...] = ()) -> MetricSpec:
-    return MetricSpec(f"dupt_peer_{name}", kind, help, labels, bounds)
-
+_TABLE = Table("dupt_peer_")
+_peer = _TABLE.add
 
 BUILD_INFO = _peer(
     "build_info", "info", "The software that this peer runs.", "version", "torch", "hivemind", "python"
@@ -107,30 +107,6 @@ REFUSED_MESSAGES = _peer(
     "addresses that it did not dial, oracles that it did not wait for.",
     "reason",
 )
-ROUND_RECEIVE = _peer(
-    "round_receive_bytes",
-    "gauge",
-    "Payload bytes of all messages received in the last round: from the end of the one before to its own.",
-)
-ROUND_TRANSMIT = _peer(
-    "round_transmit_bytes", "gauge", "Payload bytes of all messages sent in the last round, likewise."
-)
-UTILIZATION = _peer(
-    "utilization_ratio",
-    "gauge",
-    "Part of its time that the last ten rounds left this oracle for training, 0 to 1: tokens per second over "
-    "whole rounds ÷ tokens per second while stepping.",
-)
-ROUND_WAITING = _peer(
-    "round_waiting_seconds",
-    "gauge",
-    "Time for which the trainer waited for its node, and so for the network, in the last round.",
-)
-WAITING = _peer(
-    "waiting_seconds_total",
-    "counter",
-    "Time for which the trainer has waited for its node, and so for the network, since its start.",
-)
 KNOWN_PEERS = _peer("known_peers", "gauge", "Live peers that this peer sees, itself included.")
 NODE_RESTARTS = _peer("node_restarts_total", "counter", "How often the node process was restarted.", "reason")
 CHECKPOINT_SAVED = _peer("checkpoint_saved_timestamp_seconds", "gauge", "When the last checkpoint was saved.")
@@ -147,45 +123,4 @@ GPU_ENERGY = _peer(
     "gpu_energy_joules_total", "counter", "Energy used by the GPU since its driver was loaded.", "gpu"
 )
 
-PEER_METRICS: tuple[MetricSpec, ...] = (
-    BUILD_INFO,
-    INFO,
-    START,
-    STATE,
-    PAUSED,
-    ROUND,
-    ROUND_LAG,
-    LOSS_NATS,
-    HELDOUT_LOSS_NATS,
-    HELDOUT_BPB,
-    HELDOUT_ACCURACY,
-    LEARNING_RATE,
-    TOKENS_TOTAL,
-    TRAINED_TOKENS,
-    INNER_STEPS,
-    STEP_DURATION,
-    LAST_STEP,
-    AVERAGING_ROUNDS,
-    AVERAGING_FAILED,
-    AVERAGING_DURATION,
-    GROUP_SIZE,
-    LAST_ROUND,
-    DOWNLOAD_DURATION,
-    DOWNLOADS_FAILED,
-    NETWORK_RECEIVE,
-    NETWORK_TRANSMIT,
-    REFUSED_MESSAGES,
-    ROUND_RECEIVE,
-    ROUND_TRANSMIT,
-    UTILIZATION,
-    ROUND_WAITING,
-    WAITING,
-    KNOWN_PEERS,
-    NODE_RESTARTS,
-    CHECKPOINT_SAVED,
-    GPU_UTILIZATION,
-    GPU_MEMORY_USED,
-    GPU_MEMORY_TOTAL,
-    GPU_TEMPERATURE,
-    GPU_ENERGY,
-)
+PEER_METRICS = (*_TABLE.specs, *(each.spec for each in IN_PEER))

@@ -1,4 +1,4 @@
-"""`MetricSpec`, the row type of the tables `swarm`, `monitor` and `peer`."""
+"""`MetricSpec`, the row type of the tables `swarm`, `monitor` and `peer`, and `Table`, which keeps them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ class MetricSpec:
             buckets, total = distribution.read()
             family.add_metric(values, buckets, total)
         return family
+
+
+class Table:
+    """Metrics whose names begin alike, in the order in which they are added."""
+
+    def __init__(self, prefix: str, *labels: str) -> None:
+        """``labels`` are those that all of them have, before their own."""
+        self._prefix, self._labels = prefix, labels
+        self.specs: list[MetricSpec] = []
+
+    def add(
+        self, name: str, kind: Kind, help: str, *labels: str, bounds: tuple[float, ...] = ()
+    ) -> MetricSpec:
+        """One more; see `MetricSpec`."""
+        spec = MetricSpec(self._prefix + name, kind, help, (*self._labels, *labels), bounds)
+        self.specs.append(spec)
+        return spec
 
 
 class Distribution:

@@ -1,14 +1,13 @@
-"""The metrics of a swarm, exported by the monitor."""
+"""The metrics of a swarm, exported by the monitor; those of single fields of the records are in `record`."""
 
 from __future__ import annotations
 
-from dupt_swarm.metrics.spec import Kind, MetricSpec
+from dupt_swarm.metrics.record import IN_SWARM
+from dupt_swarm.metrics.spec import Table
 
-
-def _swarm(name: str, kind: Kind, help: str, *labels: str) -> MetricSpec:
-    # The label `run` names the swarm, so that one Prometheus can hold several.
-    return MetricSpec(f"dupt_swarm_{name}", kind, help, ("run", *labels))
-
+# The label `run` names the swarm, so that one Prometheus can hold several.
+_TABLE = Table("dupt_swarm_", "run")
+_swarm = _TABLE.add
 
 RUN_INFO = _swarm("run_info", "info", "What the swarm trains.", "model", "manifest_sha256")
 PEERS = _swarm("peers", "gauge", "Live peers by role and state.", "role", "state")
@@ -30,9 +29,6 @@ ROUND_TARGET_TOKENS = _swarm("round_target_tokens", "gauge", "Tokens that end th
 ROUND_LIMIT_SECONDS = _swarm(
     "round_limit_seconds", "gauge", "The longest that the manifest lets a round take, averaging included."
 )
-ROUND_DURATION_SECONDS = _swarm(
-    "round_duration_seconds", "gauge", "Duration of the last round, median over the oracles."
-)
 LAST_ROUND_TIMESTAMP = _swarm(
     "last_round_timestamp_seconds",
     "gauge",
@@ -44,15 +40,6 @@ TOKENS_TOTAL = _swarm(
 LEARNING_RATE = _swarm("learning_rate", "gauge", "Scheduled learning rate at the swarm's round.")
 
 LOSS_NATS = _swarm("loss_nats", "gauge", "Mean training loss per token; oracles are weighted by their speed.")
-LOSS_MIN_NATS = _swarm("loss_min_nats", "gauge", "Lowest training loss per token of any oracle.")
-LOSS_MAX_NATS = _swarm("loss_max_nats", "gauge", "Highest training loss per token of any oracle.")
-HELDOUT_LOSS_NATS = _swarm("heldout_loss_nats", "gauge", "Mean held-out loss per token of the oracles.")
-HELDOUT_ACCURACY = _swarm(
-    "heldout_accuracy",
-    "gauge",
-    "Mean accuracy of a task's answers on the oracles' held-out examples, 0 to 1.",
-)
-HELDOUT_BPB = _swarm("heldout_bpb", "gauge", "Mean held-out bits per byte (BPB) of the oracles.")
 EVAL_BPB = _swarm(
     "eval_bpb",  # promtool's linter takes `bits` in a name for a wrong unit
     "gauge",
@@ -77,19 +64,6 @@ AVERAGING_ROUNDS = _swarm(
 )
 AVERAGING_ROUNDS_FAILED = _swarm(
     "averaging_rounds_failed_total", "counter", "Averaging attempts that failed for the oracle.", "reason"
-)
-AVERAGING_DURATION_SECONDS = _swarm(
-    "averaging_duration_seconds", "gauge", "Duration of the last averaging, median over the oracles."
-)
-AVERAGING_DURATION_MAX_SECONDS = _swarm(
-    "averaging_duration_max_seconds", "gauge", "Duration of the last averaging, longest of any oracle."
-)
-GROUP_SIZE_MIN = _swarm("group_size_min", "gauge", "Smallest group in which a live oracle last averaged.")
-GROUP_SIZE_MAX = _swarm("group_size_max", "gauge", "Largest group in which a live oracle last averaged.")
-UTILIZATION = _swarm(
-    "utilization_ratio",
-    "gauge",
-    "Part of their time that the last ten rounds left the oracles for training, 0 to 1, median.",
 )
 REJECTED_CONTRIBUTIONS = _swarm(
     "rejected_contributions_total", "counter", "Contributions that peers left out of an average.", "reason"
@@ -120,48 +94,12 @@ PEER_INFO = _swarm(
     "peer_info", "info", "What a peer says about itself.", "peer_id", "role", "name", "version", "device"
 )
 PEER_TOKENS_TOTAL = _swarm("peer_tokens_total", "counter", "Tokens that a peer has contributed.", "peer_id")
-PEER_LOSS_NATS = _swarm("peer_loss_nats", "gauge", "A peer's training loss per token.", "peer_id")
 PEER_ROUND = _swarm("peer_round", "gauge", "Rounds in a peer's replica state.", "peer_id")
 PEER_FAILED_ROUNDS_TOTAL = _swarm(
     "peer_failed_rounds_total", "counter", "Rounds that failed for a peer.", "peer_id"
-)
-PEER_ROUND_RECEIVE = _swarm(
-    "peer_round_receive_bytes",
-    "gauge",
-    "Payload bytes of all messages that an oracle received in its last round: from the end of the one before "
-    "to its own.",
-    "peer_id",
-)
-PEER_ROUND_TRANSMIT = _swarm(
-    "peer_round_transmit_bytes",
-    "gauge",
-    "Payload bytes of all messages that an oracle sent in its last round, likewise.",
-    "peer_id",
-)
-PEER_UTILIZATION = _swarm(
-    "peer_utilization_ratio",
-    "gauge",
-    "Part of its time that the last ten rounds left an oracle for training, 0 to 1: tokens per second over "
-    "whole rounds ÷ tokens per second while stepping.",
-    "peer_id",
-)
-PEER_ROUND_WAITING = _swarm(
-    "peer_round_waiting_seconds",
-    "gauge",
-    "Time for which an oracle's trainer waited for its node, and so for the network, in its last round.",
-    "peer_id",
-)
-PEER_WAITING = _swarm(
-    "peer_waiting_seconds_total",
-    "counter",
-    "Time for which an oracle's trainer has waited for its node, and so for the network, since its start.",
-    "peer_id",
 )
 PEER_LAST_SEEN = _swarm(
     "peer_last_seen_timestamp_seconds", "gauge", "When a peer last published a record.", "peer_id"
 )
 
-# All of the above, in this order.
-SWARM_METRICS: tuple[MetricSpec, ...] = tuple(
-    value for value in list(globals().values()) if isinstance(value, MetricSpec)
-)
+SWARM_METRICS = (*_TABLE.specs, *(each.spec for each in IN_SWARM))

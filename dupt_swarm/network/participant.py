@@ -6,7 +6,6 @@ import asyncio
 import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
 
 from hivemind.utils import get_dht_time
 
@@ -24,7 +23,8 @@ from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.state import ReplicaState
@@ -94,7 +94,7 @@ class Participant:
         self._release(order.state)
         self.store.forget_previous()
         self.serve()
-        self.announce(state="averaging", round_tokens=order.tokens, now=True)
+        self.announce(RecordUpdate(state="averaging", round_tokens=order.tokens))
         after, outcome, seconds = await self.rounds.end(
             self.memory.contribution[: order.size],
             order.tokens,
@@ -112,7 +112,7 @@ class Participant:
         else:
             logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
         left = 0 if after is not None else order.tokens
-        self.announce(state="training", round_tokens=left, now=True, **self.rounds.told)
+        self.announce(RecordUpdate(state="training", round_tokens=left) | self.rounds.told)
         name = self._tell_state() if after is not None else None
         return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
 
@@ -121,9 +121,9 @@ class Participant:
         self.store.newer = state
         name = name_of(state)
         logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
-        self.announce(state="training", now=True, **self.rounds.told)
+        self.announce(RecordUpdate(state="training") | self.rounds.told)
         self.host.tell(CatchingUp(fetching=False, newer=name))
-        return RoundResult(None, "left_out", 0, (), seconds)
+        return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
@@ -153,11 +153,11 @@ class Participant:
         )
         self.connection.exchange.publish(hello, [self.tokenizer, *self.store.blobs])
 
-    def announce(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
-        """Publish where our state stands, with ``fields``."""
+    def announce(self, update: RecordUpdate) -> None:
+        """Publish where our state stands, with ``update``: the others should learn of it at once."""
         name, settings = self.store.name, self.connection.settings
         assert settings.role != "observer"
-        standing = RecordFields(
+        standing = RecordUpdate(
             role=settings.role,
             name=settings.name[:40],
             device=settings.device[:60],
@@ -166,8 +166,7 @@ class Participant:
             swarm_tokens=name.swarm_tokens,
             state_digest=name.digest,
         )
-        standing.update(fields)
-        self.connection.membership.update(now=now, **standing)
+        self.connection.membership.update(standing | update, now=True)
 
     def on_view(self, view: View) -> None:
         """Draw the conclusions from a new view, and tell the trainer."""
@@ -190,7 +189,7 @@ class Participant:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
-            self.announce(now=True)
+            self.announce(RecordUpdate())
 
     def _replace(self, state: ReplicaState, *, together: bool = False) -> None:
         """Make ``state`` the current one; the trainer is at the one before until it is told.
@@ -222,14 +221,14 @@ class Participant:
         self.memory.vectors.reclaim()
         asyncio.get_running_loop().run_in_executor(None, self.memory.vectors.trim)
 
-    async def _reason_to_wait(self, state: StateName) -> str:
+    async def _reason_to_wait(self, state: StateName) -> Failure | None:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""
         if state != self.store.name:
             # This process was started again, and the one before had come further than it could tell.
             self.host.tell(CatchingUp(fetching=False, newer=self.store.name))
-            return "stale"
+            return Failure.STALE
         membership = self.connection.membership
         if get_dht_time() - membership.view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             self.on_view(await membership.refresh())
-        return "" if self.sync.ahead is None else "behind"
+        return None if self.sync.ahead is None else Failure.BEHIND

@@ -69,8 +69,8 @@ class NodeService:
                 return command.reply(await self._observer.pull(command))
             case Audit():
                 return command.reply(await self._observer.audit(command))
-            case Publish(fields, now):
-                self._participant.connection.membership.update(now=now, **fields)
+            case Publish(update, now):
+                self._participant.connection.membership.update(update, now=now)
                 return command.reply(None)
             case EndRound():
                 return command.reply(await self._participant.end_round(command))

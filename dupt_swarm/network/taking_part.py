@@ -30,7 +30,7 @@ from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.commands import Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.record import JOINED
+from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.replica.blob import Blob
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     )
     node.serve()
     assert settings.role != "observer"
-    node.announce(state=JOINED[settings.role])
+    node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
     for work in (*_endless(node), ask_regularly(connection.gossip.partners, accusing.ask)):
         await stack.enter_async_context(background(work))

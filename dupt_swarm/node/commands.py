@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from dupt_swarm.node.messages import Adopted, AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
 from dupt_swarm.settings import NodeSettings
@@ -79,9 +79,9 @@ class Join(Command[Joined]):
 
 @dataclass(frozen=True)
 class Publish(Command[None]):
-    """Change ``fields`` of the own `PeerRecord`; ``now``: the others should learn of it at once."""
+    """Change the own `PeerRecord`; ``now``: the others should learn of it at once."""
 
-    fields: RecordFields
+    update: RecordUpdate
     now: bool = False
 
 

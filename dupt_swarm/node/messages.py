@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dupt_swarm.node.reasons import Failure, Fate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
 
@@ -137,17 +138,22 @@ class RoundResult:
 
     Attributes:
         state: the new state, now in the shared anchor; None if the round failed.
-        reason: why it failed, one word for the metrics, or empty.
+        reason: why it failed; None if it did not.
         tokens: tokens that went into the average, or that should have if the round failed.
         mates: ids of the peers that averaged with this one.
         seconds: how long matchmaking, all-reduce and outer step took.
     """
 
     state: StateName | None
-    reason: str
+    reason: Failure | None
     tokens: int
     mates: tuple[str, ...]
     seconds: float
+
+    @property
+    def tried(self) -> bool:
+        """Whether the round was tried at all; see `Fate.NOT_TRIED`."""
+        return self.reason is None or self.reason.fate is not Fate.NOT_TRIED
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
@@ -47,7 +47,8 @@ from dupt_swarm.node.messages import (
     RoundResult,
     StateName,
 )
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
 
@@ -86,7 +87,7 @@ class Node(Hearing):
         """
         super().__init__(on_download)
         self.restarts: Counter[str] = Counter()
-        self._published: RecordFields = {}
+        self._published = RecordUpdate()
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
@@ -145,11 +146,11 @@ class Node(Hearing):
         self._supervisor = threading.Thread(target=self._watch, name="node supervisor", daemon=True)
         self._supervisor.start()
 
-    def publish(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
-        """Change fields of our record; does not wait. See `record.PeerRecord` for the fields."""
+    def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
+        """Change our record; does not wait. ``now``: the others should learn of it at once."""
         with self._lock:
-            self._published |= fields
-        self._link.submit(Publish(fields, now))
+            self._published |= update
+        self._link.submit(Publish(update, now))
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
@@ -163,7 +164,7 @@ class Node(Hearing):
         """
         group = self.group
         total, mates = (group.tokens, group.mates) if group else (tokens, ())
-        return RoundResult(None, "node_lost", total, mates, 0.0)
+        return RoundResult(None, Failure.NODE_LOST, total, mates, 0.0)
 
     def judge(self, digest: str, *, accepted: bool) -> None:
         """Whether to vote for the candidate with this digest; does not wait."""
@@ -281,7 +282,7 @@ class Node(Hearing):
             self._link = link
             # The last process may have progressed further than it could report; adopting will show.
             self._set(catching_up=CatchingUp(fetching=False, newer=joined.state))
-            self.publish(now=True)
+            self.publish(RecordUpdate(), now=True)
             return
 
     def _rejoin(self, link: Link, ending: str) -> Joined:
@@ -292,9 +293,7 @@ class Node(Hearing):
             link.submit(LogTo(self._log))
         join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
         joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
-        with self._lock:
-            published = self._published.copy()
-        link.submit(Publish(published))
+        link.submit(Publish(self._published))
         return joined
 
 

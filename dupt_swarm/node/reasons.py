@@ -6,22 +6,62 @@ new reasons go to the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import Self
 
-FAILURES = (
-    "other",
-    "no_group",  # no group was found in time
-    "timeout",  # the all-reduce took too long
-    "peer_lost",  # a share of the average did not arrive
-    "network",  # libp2p or the daemon failed
-    "not_finite",  # the own contribution is not finite
-    "outer_overflow",  # the outer step would not have been finite
-    "cancelled",  # the peer was told to stop
-    "node_lost",  # the node process ended in it
-    "left_out",  # it ended without the own contribution, which counts in the next one
-    "no_quorum",  # not more than half of the voters who are there have signed for the state that follows
-    "rejected",  # for too many of them, the state that follows is worse on text that they hold out
-)
+
+class Fate(Enum):
+    """What becomes of a contribution whose round has failed."""
+
+    KEPT = "the contribution is kept"
+    MADE_ANEW = "the contribution is made anew"
+    GIVEN_UP = "the progress is given up"
+    NOT_TRIED = "a newer state comes first"  # which the node knows of, so the round was not even tried
+
+
+class Failure(StrEnum):
+    """Why a round has failed for a peer.
+
+    Attributes:
+        help: the same in words.
+        fate: what becomes of the peer's contribution.
+    """
+
+    help: str
+    fate: Fate
+
+    def __new__(cls, word: str, help: str, fate: Fate = Fate.KEPT) -> Self:
+        """``word`` is the one of logs, records and metrics."""
+        member = str.__new__(cls, word)
+        member._value_, member.help, member.fate = word, help, fate
+        return member
+
+    OTHER = "other", "for a reason that this version does not know"
+    NO_GROUP = "no_group", "no group was found in time"
+    TIMEOUT = "timeout", "the exchange took too long"
+    PEER_LOST = "peer_lost", "a share of the average did not arrive"
+    NETWORK = "network", "libp2p or the daemon failed"
+    NOT_FINITE = "not_finite", "the own contribution is not finite", Fate.GIVEN_UP
+    OUTER_OVERFLOW = "outer_overflow", "the outer step would not have been finite", Fate.GIVEN_UP
+    CANCELLED = "cancelled", "the peer was told to stop"
+    NODE_LOST = "node_lost", "the node process ended in it"
+    LEFT_OUT = "left_out", "it ended without the own contribution, which counts in the next one"
+    NO_QUORUM = (
+        "no_quorum",
+        "not more than half of the voters who are there have signed for the state that follows",
+    )
+    # Voters have signed that they stay at the state before, so the contribution is in none.
+    REJECTED = (
+        "rejected",
+        "for too many voters, the state that follows is worse on text that they hold out",
+        Fate.MADE_ANEW,
+    )
+    STALE = "stale", "the node is at another state than the trainer", Fate.NOT_TRIED
+    BEHIND = "behind", "the others are at a newer state", Fate.NOT_TRIED
+
+
+FAILURES = tuple(failure for failure in Failure if failure.fate is not Fate.NOT_TRIED)
 REJECTIONS = (
     "other",
     "shape",  # fewer or more values than expected
@@ -56,7 +96,7 @@ REFUSED_MESSAGES = (
 COUNT_MAX = (1 << 32) - 1
 
 
-def in_order(counts: Mapping[str, int], reasons: tuple[str, ...]) -> tuple[int, ...]:
+def in_order(counts: Mapping[str, int], reasons: Sequence[str]) -> tuple[int, ...]:
     """``counts`` by reason as an array; empty if all are zero. Unlisted reasons are under `other`."""
     unlisted = sum(count for reason, count in counts.items() if reason not in reasons)
     array = [min(counts.get(reason, 0), COUNT_MAX) for reason in reasons]
@@ -64,6 +104,6 @@ def in_order(counts: Mapping[str, int], reasons: tuple[str, ...]) -> tuple[int, 
     return tuple(array) if any(array) else ()
 
 
-def by_reason(array: tuple[int, ...], reasons: tuple[str, ...]) -> dict[str, int]:
+def by_reason(array: tuple[int, ...], reasons: Sequence[str]) -> dict[str, int]:
     """The inverse of `in_order`; reasons that the array is too short for are zero."""
     return {reason: array[place] if place < len(array) else 0 for place, reason in enumerate(reasons)}

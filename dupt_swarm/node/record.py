@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -26,11 +27,31 @@ Accuracy = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 # Whatever a stranger calls itself, nothing in it is obeyed by a terminal or a log.
 Line = Annotated[str, AfterValidator(as_name)]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 EXPOSED_MAX = 2
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that shows a field of the records; see `dupt_swarm.metrics.record`, which makes them of these.
+
+    Attributes:
+        name: without the prefix.
+        help: one sentence.
+        kind: what Prometheus calls it.
+        over: what the monitor exports: the field of each oracle, or one figure for all of them.
+        own: whether an oracle exports its field itself, too.
+    """
+
+    name: str
+    help: str
+    kind: Literal["gauge", "counter"] = "gauge"
+    over: Literal["each", "mean", "median", "min", "max"] = "each"
+    own: bool = False
 
 
 class SampleRecord(BaseModel):
@@ -69,29 +90,64 @@ class EvaluationRecord(BaseModel):
         return self.loss_nats if self.bits_per_byte is None else self.bits_per_byte
 
 
-class PeerRecord(BaseModel):
-    """A small signed statement of one peer in the DHT; times in seconds since the epoch."""
+class RecordUpdate(BaseModel):
+    """Some fields of the own record, with new values: those that it is made with.
+
+    Every field of a record is declared here, once: its type and limits, what it means, and the metrics that
+    show it. What has no `Metric` is in none, or in one that `dupt_swarm.metrics` names by hand.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
-    role: Role
-    state: PeerState
-    time: float = Field(ge=0, le=1e11)
-    round: Count
-    state_digest: str = Field(pattern="^[0-9a-f]{64}$")
-    swarm_tokens: Count = Field(description="tokens in the replica state")
+    role: Role = "oracle"
+    state: PeerState = "starting"
+    time: float = Field(default=0.0, ge=0, le=1e11, description="when it was published, since the epoch")
+    round: Count = 0
+    state_digest: Digest = ""
+    swarm_tokens: Count = Field(default=0, description="tokens in the replica state")
     round_tokens: Count = Field(default=0, description="own tokens since the last contribution")
     tokens_total: Count = Field(default=0, description="own tokens contributed, all sessions")
     tokens_per_second: float = Field(default=0.0, ge=0, le=1e12)
-    loss: Loss | None = None
-    heldout_loss: Loss | None = None
-    group_size: int = Field(default=0, ge=0, le=1 << 20, description="peers in the last all-reduce")
-    round_seconds: Seconds = Field(default=0.0, description="length of the last round")
+    loss: Annotated[
+        Loss | None,
+        Metric("loss_nats", "A peer's training loss per token."),
+        Metric("loss_min_nats", "Lowest training loss per token of any oracle.", over="min"),
+        Metric("loss_max_nats", "Highest training loss per token of any oracle.", over="max"),
+    ] = None
+    heldout_loss: Annotated[
+        Loss | None,
+        Metric("heldout_loss_nats", "Mean held-out loss per token of the oracles.", over="mean"),
+    ] = None
+    group_size: Annotated[
+        SmallCount | None,
+        Metric("group_size_min", "Smallest group in which a live oracle last averaged.", over="min"),
+        Metric("group_size_max", "Largest group in which a live oracle last averaged.", over="max"),
+    ] = Field(default=None, description="peers in the last all-reduce")
+    round_seconds: Annotated[
+        Seconds | None,
+        Metric(
+            "round_duration_seconds", "Duration of the last round, median over the oracles.", over="median"
+        ),
+    ] = Field(default=None, description="length of the last round")
     failed_rounds: Count = 0
-    heldout_bits_per_byte: Loss | None = Field(default=None, description="of UTF-8")
-    averaging_seconds: Seconds = Field(
-        default=0.0, description="from the end of the last round to the new state"
-    )
+    heldout_bits_per_byte: Annotated[
+        BitsPerByte | None,
+        # promtool's linter takes `bits` in a name for a wrong unit.
+        Metric("heldout_bpb", "Mean held-out bits per byte (BPB) of the oracles.", over="mean"),
+    ] = Field(default=None, description="of UTF-8")
+    averaging_seconds: Annotated[
+        Seconds | None,
+        Metric(
+            "averaging_duration_seconds",
+            "Duration of the last averaging, median over the oracles.",
+            over="median",
+        ),
+        Metric(
+            "averaging_duration_max_seconds",
+            "Duration of the last averaging, longest of any oracle.",
+            over="max",
+        ),
+    ] = Field(default=None, description="from the end of the last round to the new state")
     averaged_rounds: SmallCount = Field(default=0, description="succeeded since the peer started")
     failures: tuple[SmallCount, ...] = Field(
         default=(), max_length=len(FAILURES), description="rounds that failed, in the order of FAILURES"
@@ -109,19 +165,66 @@ class PeerRecord(BaseModel):
     )
     checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
     checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
-    heldout_accuracy: Accuracy | None = Field(default=None, description="of a task's answers")
+    heldout_accuracy: Annotated[
+        Accuracy | None,
+        Metric(
+            "heldout_accuracy",
+            "Mean accuracy of a task's answers on the oracles' held-out examples, 0 to 1.",
+            over="mean",
+        ),
+    ] = Field(default=None, description="of a task's answers")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
-    round_sent_bytes: Count | None = Field(
-        default=None, description="in the last round: from the end of the one before to its own"
-    )
-    round_received_bytes: Count | None = Field(default=None, description="likewise")
-    utilization: float | None = Field(
-        default=None, ge=0, le=1, description="part of its time that the last ten rounds left for training"
-    )
-    round_waiting_seconds: Seconds | None = Field(
-        default=None, description="for which the trainer waited for its node in the last round"
-    )
-    waiting_seconds: Seconds | None = Field(default=None, description="likewise, since the peer started")
+    round_sent_bytes: Annotated[
+        Count | None,
+        Metric(
+            "round_transmit_bytes",
+            "Payload bytes of all messages that an oracle sent in its last round: from the end of the one "
+            "before to its own.",
+            own=True,
+        ),
+    ] = None
+    round_received_bytes: Annotated[
+        Count | None,
+        Metric(
+            "round_receive_bytes",
+            "Payload bytes of all messages that an oracle received in its last round, likewise.",
+            own=True,
+        ),
+    ] = None
+    utilization: Annotated[
+        float | None,
+        Field(ge=0, le=1),
+        Metric(
+            "utilization_ratio",
+            "Part of its time that the last ten rounds left an oracle for training, 0 to 1: tokens per "
+            "second over whole rounds ÷ tokens per second while stepping.",
+            own=True,
+        ),
+        Metric(
+            "utilization_ratio",
+            "Part of their time that the last ten rounds left the oracles for training, 0 to 1, median.",
+            over="median",
+        ),
+    ] = None
+    round_waiting_seconds: Annotated[
+        Seconds | None,
+        Metric(
+            "round_waiting_seconds",
+            "Time for which an oracle's trainer waited for its node, and so for the network, in its last "
+            "round.",
+            own=True,
+        ),
+    ] = None
+    waiting_seconds: Annotated[
+        Seconds | None,
+        Metric(
+            "waiting_seconds_total",
+            "Time for which an oracle's trainer has waited for its node, and so for the network, since its "
+            "start.",
+            kind="counter",
+            own=True,
+        ),
+    ] = None
     name: Line = Field(default="", max_length=40)
     version: Line = Field(default="", max_length=20)
     device: Line = Field(default="", max_length=60)
@@ -135,6 +238,26 @@ class PeerRecord(BaseModel):
     addresses: tuple[Address, ...] = Field(
         default=(), max_length=3, description="multiaddrs without the peer id, the best first"
     )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that it was made with."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    def __or__(self, later: RecordUpdate) -> RecordUpdate:
+        """Both, where ``later`` counts for what they have in common."""
+        return self.model_copy(update=later.given)
+
+
+class PeerRecord(RecordUpdate):
+    """A small signed statement of one peer in the DHT; times in seconds since the epoch."""
+
+    role: Role
+    state: PeerState
+    time: float = Field(ge=0, le=1e11)
+    round: Count
+    state_digest: Digest
+    swarm_tokens: Count
 
     def published(self) -> dict[str, Any]:
         """What is stored in the DHT: plain lists, and no field that has its default."""

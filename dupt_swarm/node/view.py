@@ -127,6 +127,14 @@ class View:
         return dict(found.most_common(SHOWN_MAX))
 
     @property
+    def disagreeing(self) -> int:
+        """How many hold another state than most of their round; those of an older one are merely late."""
+        rounds: dict[int, Counter[str]] = {}
+        for peer in self.peers:
+            rounds.setdefault(peer.record.round, Counter())[peer.record.state_digest] += 1
+        return sum(digests.total() - max(digests.values()) for digests in rounds.values())
+
+    @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
         newest = max(self.peers, key=self._rank_of, default=None)

@@ -13,7 +13,8 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
+from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
@@ -88,7 +89,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         self.rounds_done = 0
         self._published = 0.0
         self._due = Due(swarm)
-        swarm.publish(now=True, state="training")
+        swarm.publish(RecordUpdate(state="training"), now=True)
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None, *, tokens: int
@@ -174,13 +175,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._speed.restart()
         self._costs.pause()
         self._publish(now=True)
-        self._swarm.publish(now=True, state="paused")
+        self._swarm.publish(RecordUpdate(state="paused"), now=True)
 
     def resume(self) -> None:
         """Steps come again."""
         self._speed.restart()
         self._due.resume()
-        self._swarm.publish(now=True, state="training")
+        self._swarm.publish(RecordUpdate(state="training"), now=True)
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""
@@ -192,7 +193,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         if result.state is not None:
             self.rounds_done += 1
             self._begin_round()
-        elif result.reason not in NOT_TRIED:
+        elif result.tried:
             logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
 
     def interrupt(self) -> None:
@@ -277,11 +278,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         if not now and time.monotonic() - self._published < PUBLISH_SECONDS:
             return
         self._published = time.monotonic()
-        self._swarm.publish(
-            now=now,
+        progress = RecordUpdate(
             round_tokens=self.round_tokens,
             tokens_total=self.contributed_tokens,
             tokens_per_second=self._speed.per_second,
             failed_rounds=self.failed_rounds,
-            **self._costs.fields(),
         )
+        self._swarm.publish(progress | self._costs.update(), now=now)

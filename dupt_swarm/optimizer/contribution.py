@@ -25,15 +25,11 @@ from enum import Enum
 from typing import Any
 
 from dupt_swarm.node.messages import Adopted, RoundResult, StateName
+from dupt_swarm.node.reasons import Failure, Fate
 
 # Give the others' records time to show whether the round succeeded without us.
 RETRY_SECONDS = 2.5
 ADOPT_SECONDS = 0.5
-# The node knows of a newer state, which is adopted first: such a round was not even tried.
-NOT_TRIED = ("stale", "behind")
-# Voters have signed that they stay at the state before, so it is in none.
-REJECTED = "rejected"
-GIVEN_UP = ("not_finite", "outer_overflow")
 
 
 class Stage(Enum):
@@ -139,13 +135,14 @@ class Contribution:
         assert self.stage is Stage.SENT
         if result.state is not None:
             return self._accepted(result.mates)
+        fate = (result.reason or Failure.OTHER).fate
         back = replace(self, stage=Stage.UNCERTAIN if self.attempts else Stage.FRESH)
-        if result.reason in NOT_TRIED:
+        if fate is Fate.NOT_TRIED:
             return replace(back, retry_at=now + ADOPT_SECONDS), Order.NOTHING
         failed = replace(back, retry_at=now + RETRY_SECONDS, failed_rounds=self.failed_rounds + 1)
-        if result.reason in GIVEN_UP:
+        if fate is Fate.GIVEN_UP:
             return failed._given_up()
-        if result.reason == REJECTED:
+        if fate is Fate.MADE_ANEW:
             later = now + max(RETRY_SECONDS, round_seconds)
             return replace(failed._fresh(), doubtful=self.doubtful, retry_at=later), Order.NOTHING
         if not result.tokens:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from dupt_swarm.learning.device import wait_for
-from dupt_swarm.node.record_fields import CostFields
+from dupt_swarm.node.record import RecordUpdate
 
 ROUNDS = 10
 
@@ -93,17 +93,17 @@ class RoundCosts:
         finally:
             self._held_up += time.monotonic() - began
 
-    def fields(self) -> CostFields:
-        """These costs as fields of the record; before the first round has ended there are none."""
+    def update(self) -> RecordUpdate:
+        """These costs in the record; before the first round has ended there are none."""
         if len(self._ends) < 2:
-            return {"utilization": None, "round_waiting_seconds": None, "waiting_seconds": self._waited}
+            return RecordUpdate(utilization=None, round_waiting_seconds=None, waiting_seconds=self._waited)
         first, before, last = self._ends[0], self._ends[-2], self._ends[-1]
         ratio = (last.held_up - first.held_up) / max(last.time - first.time, 1e-9)
-        return {
-            "utilization": 1.0 - min(ratio, 1.0),
-            "round_waiting_seconds": last.waited - before.waited,
-            "waiting_seconds": self._waited,
-        }
+        return RecordUpdate(
+            utilization=1.0 - min(ratio, 1.0),
+            round_waiting_seconds=last.waited - before.waited,
+            waiting_seconds=self._waited,
+        )
 
     def _mark(self) -> None:
         self._ends.append(_End(time.monotonic(), self._held_up, self._waited))

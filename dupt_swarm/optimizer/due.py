@@ -9,17 +9,18 @@ from dupt_swarm.node.view import Peer
 from dupt_swarm.optimizer.contribution import Contribution
 from dupt_swarm.swarm import Swarm
 
-# Shorter rounds would outrun oracles that are about to join.
+# Shorter rounds would outrun oracles that are about to join, or that resume when this one does.
 CATCH_UP_SECONDS = 5.0
 
 
 class Due:
-    """Knows since when this oracle trains from the present state."""
+    """Knows since when this oracle trains from the present state, and since when it trains at all."""
 
     def __init__(self, swarm: Swarm) -> None:
         """Training begins."""
         self._swarm, self._manifest = swarm, swarm.manifest
         self.begin()
+        self.resume()
 
     def begin(self) -> None:
         """There is a new state to train from."""
@@ -27,8 +28,9 @@ class Due:
         self._state_since = time.time()  # to compare with the times of records
 
     def resume(self) -> None:
-        """Time spent paused does not make the round due."""
+        """Time spent paused does not make the round due, and nothing that others said meanwhile ends it."""
         self._training_since = time.monotonic()
+        self._resumed = time.time()  # to compare with the times of views
 
     @property
     def seconds(self) -> float:
@@ -62,10 +64,24 @@ class Due:
             return False
         if self.seconds < CATCH_UP_SECONDS and self._stragglers(contribution):
             return False
+        if self._others_may_resume:
+            return False
         if self.seconds >= self._manifest.rounds.max_round_seconds:
             return True
         # With a newer state on the way, this round is over for the others.
         return self.progress(contribution).complete and not self._swarm.catching_up.fetching
+
+    @property
+    def _others_may_resume(self) -> bool:
+        """Whether oracles that seem to be away may be there already.
+
+        Where all oracles resume at the same hour, each sees the others' last records from before that. Ending
+        a round on their strength, all would end it alone, each with another state. A view that was read some
+        seconds later shows who is still paused, however long it takes to come.
+        """
+        view = self._swarm.view
+        away = any(not peer.record.at_work for peer in view.oracles if peer.peer_id != self._swarm.peer_id)
+        return away and view.time < self._resumed + CATCH_UP_SECONDS
 
     def _stragglers(self, contribution: Contribution) -> tuple[Peer, ...]:
         """Oracles that are about to reach our state, as their records tell; those and our own may lag.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter
 from dupt_swarm.node.messages import RoundResult
+from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
 from dupt_swarm.oracle.building import at_once, build_trainer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
@@ -266,10 +266,12 @@ class Oracle:
         self._meter.read()
         status = self.status()
         self._swarm.publish(
-            loss=_sound(status.loss),
-            heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
-            heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
-            heldout_accuracy=status.latest.accuracy if status.latest else None,
+            RecordUpdate(
+                loss=_sound(status.loss),
+                heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
+                heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
+                heldout_accuracy=status.latest.accuracy if status.latest else None,
+            )
         )
         self._report_to(status)
 
@@ -285,5 +287,5 @@ class Oracle:
 
 
 def _sound(loss: float | None) -> float | None:
-    """What a record may hold: others would refuse one that is not finite."""
-    return loss if loss is not None and math.isfinite(loss) else None
+    """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
+    return loss if loss is not None and 0 <= loss <= LOSS_MAX else None

@@ -4,10 +4,8 @@ Queries refer to metrics by their rows in the tables of `dupt_swarm.metrics`, ne
 dashboard cannot ask for a metric that nobody exports.
 
 swarm           is it alive, does it learn, who contributes
-health          its last row: what may be wrong
 learning        the loss against tokens and time
 peer            one oracle, from its own metrics
-gpu             its row about the GPU
 board           rows of panels, and their layout
 panel           one panel of any kind
 query           PromQL over metrics of the tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dupt_swarm.metrics import swarm
+from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
 from monitor.dashboards.panel import BITS, NATS, Panel, columns, graph
 from monitor.dashboards.query import Query
@@ -46,7 +47,7 @@ AGAINST_TOKENS = Row(
             NATS,
             {
                 "training": Query("max({0})", swarm.LOSS_NATS, history=True),
-                "held out": Query("max({0})", swarm.HELDOUT_LOSS_NATS, history=True),
+                "held out": Query("max({0})", of_swarm("heldout_loss_nats"), history=True),
             },
         ),
         _against_tokens(
@@ -55,7 +56,7 @@ AGAINST_TOKENS = Row(
             BITS,
             {
                 "evaluators": Query("min({0})", swarm.EVAL_BPB, history=True),
-                "oracles": Query("max({0})", swarm.HELDOUT_BPB, history=True),
+                "oracles": Query("max({0})", of_swarm("heldout_bpb"), history=True),
             },
         ),
     ),
@@ -67,7 +68,7 @@ AGAINST_TIME = Row(
             "Loss",
             "Training loss, and the oracles' held-out loss. A growing gap between them is overfitting.",
             Query("{0}", swarm.LOSS_NATS, legend="training"),
-            Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
+            Query("{0}", of_swarm("heldout_loss_nats"), legend="held out"),
             unit=NATS,
         ),
         graph(
@@ -93,7 +94,7 @@ ORACLES = Row(
             "or a fault.",
             Query(
                 "{0} * on (peer_id, instance) group_left (name) {1}",
-                swarm.PEER_LOSS_NATS,
+                of_swarm("peer_loss_nats"),
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
             ),
@@ -106,7 +107,7 @@ ORACLES = Row(
             "Each oracle's loss minus the swarm's mean: what remains shows how its text differs.",
             Query(
                 "({0} - on (run, instance) group_left () {1}) * on (peer_id, instance) group_left (name) {2}",
-                swarm.PEER_LOSS_NATS,
+                of_swarm("peer_loss_nats"),
                 swarm.LOSS_NATS,
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
@@ -156,7 +157,7 @@ TASK = Row(
         graph(
             "Accuracy",
             "Of the answers on the oracles' held-out examples, and on evaluators' data sets.",
-            Query("{0}", swarm.HELDOUT_ACCURACY, legend="held out"),
+            Query("{0}", of_swarm("heldout_accuracy"), legend="held out"),
             Query("{0}", swarm.EVAL_ACCURACY, legend="{{dataset}}"),
             unit="percentunit",
             width=12,
@@ -169,7 +170,7 @@ TASK = Row(
             "percentunit",
             {
                 "evaluators": Query("min({0})", swarm.EVAL_ACCURACY, history=True),
-                "oracles": Query("max({0})", swarm.HELDOUT_ACCURACY, history=True),
+                "oracles": Query("max({0})", of_swarm("heldout_accuracy"), history=True),
             },
         ),
     ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dupt_swarm.metrics import peer
+from dupt_swarm.metrics.record import of_peer
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.gpu import GPU
 from monitor.dashboards.panel import (
     BITS,
     NATS,
@@ -18,6 +18,8 @@ from monitor.dashboards.panel import (
     stat,
 )
 from monitor.dashboards.query import RECENT, Query
+
+NO_GPU = "No GPU"
 
 NOW = Row(
     "Now",
@@ -170,7 +172,7 @@ ROUNDS = Row(
             "Time left for training",
             "Part of its time that the last ten rounds left for training. The rest went into waiting for the "
             "network, encoding contributions, and taking over new states.",
-            Query("{0}", peer.UTILIZATION, legend="training"),
+            Query("{0}", of_peer("utilization_ratio"), legend="training"),
             unit="percentunit",
             defaults={"max": 1},
         ),
@@ -178,16 +180,16 @@ ROUNDS = Row(
             "Waiting for the network",
             "How long the trainer waited for its node, in the last round and over 15 minutes. Rounds that "
             "overlap with training leave hardly any.",
-            Query("{0}", peer.ROUND_WAITING, legend="last round"),
-            Query("increase({0}[15m])", peer.WAITING, legend="15 minutes"),
+            Query("{0}", of_peer("round_waiting_seconds"), legend="last round"),
+            Query("increase({0}[15m])", of_peer("waiting_seconds_total"), legend="15 minutes"),
             unit="s",
             defaults={"min": 0},
         ),
         graph(
             "Bytes of a round",
             "Payload bytes of all messages in the last round: from the end of the one before to its own.",
-            Query("{0}", peer.ROUND_RECEIVE, legend="received"),
-            Query("{0}", peer.ROUND_TRANSMIT, legend="sent"),
+            Query("{0}", of_peer("round_receive_bytes"), legend="received"),
+            Query("{0}", of_peer("round_transmit_bytes"), legend="sent"),
             unit="decbytes",
             defaults={"min": 0},
         ),
@@ -233,6 +235,49 @@ NETWORK = Row(
         ),
     ),
 )
+
+GPU = Row(
+    "GPU",
+    (
+        graph(
+            "Utilization",
+            "Fraction of the time in which the GPU is busy, with any process.",
+            Query("{0}", peer.GPU_UTILIZATION, legend="GPU {{gpu}}"),
+            unit="percentunit",
+            width=6,
+            defaults={"min": 0, "max": 1},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Memory",
+            "In use by any process, and in total.",
+            Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
+            Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, total"),
+            unit="bytes",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+        graph(
+            "Temperature",
+            "Most GPUs throttle above 85 °C.",
+            Query("{0}", peer.GPU_TEMPERATURE, legend="GPU {{gpu}}"),
+            unit="celsius",
+            width=6,
+            empty=NO_GPU,
+        ),
+        graph(
+            "Power",
+            "Energy that the GPU uses per second.",
+            Query(f"rate({{0}}{RECENT})", peer.GPU_ENERGY, legend="GPU {{gpu}}"),
+            unit="watt",
+            width=6,
+            defaults={"min": 0},
+            empty=NO_GPU,
+        ),
+    ),
+)
+
 ABOUT = Row(
     "About",
     (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dupt_swarm.metrics import monitor, swarm
+from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.health import HEALTH
 from monitor.dashboards.panel import (
     BITS,
     NATS,
@@ -12,6 +12,7 @@ from monitor.dashboards.panel import (
     Panel,
     columns,
     graph,
+    hidden,
     override,
     stacked,
     stat,
@@ -49,7 +50,7 @@ NOW = Row(
             "Bits per byte",
             "On held-out text: the evaluators' figure if there is one, else the oracles'. Comparable between "
             "tokenizers.",
-            Query("min({0}) or {1}", swarm.EVAL_BPB, swarm.HELDOUT_BPB),
+            Query("min({0}) or {1}", swarm.EVAL_BPB, of_swarm("heldout_bpb")),
             BITS,
         ),
         stat(
@@ -87,10 +88,10 @@ LEARNING = Row(
             "Loss and its spread",
             "Mean training loss of the oracles, with the lowest and the highest of any. A wide band is no "
             "fault: corpora differ.",
-            Query("{0}", swarm.LOSS_MIN_NATS, legend="lowest"),
-            Query("{0}", swarm.LOSS_MAX_NATS, legend="highest"),
+            Query("{0}", of_swarm("loss_min_nats"), legend="lowest"),
+            Query("{0}", of_swarm("loss_max_nats"), legend="highest"),
             Query("{0}", swarm.LOSS_NATS, legend="mean"),
-            Query("{0}", swarm.HELDOUT_LOSS_NATS, legend="held out"),
+            Query("{0}", of_swarm("heldout_loss_nats"), legend="held out"),
             unit=NATS,
             width=12,
             overrides=(
@@ -103,7 +104,7 @@ LEARNING = Row(
             "What independent evaluators measure, beside what the oracles report of their own held-out text. "
             "If the evaluators' figure rises while the oracles' falls, the oracles overfit, or lie.",
             Query("{0}", swarm.EVAL_BPB, legend="evaluator: {{dataset}}"),
-            Query("{0}", swarm.HELDOUT_BPB, legend="oracles"),
+            Query("{0}", of_swarm("heldout_bpb"), legend="oracles"),
             unit=BITS,
             width=12,
         ),
@@ -122,7 +123,7 @@ ROUNDS = Row(
         graph(
             "Duration of rounds",
             "Median over the oracles, and the manifest's limit.",
-            Query("{0}", swarm.ROUND_DURATION_SECONDS, legend="last round"),
+            Query("{0}", of_swarm("round_duration_seconds"), legend="last round"),
             Query("{0}", swarm.ROUND_LIMIT_SECONDS, legend="limit"),
             unit="s",
             defaults={"min": 0},
@@ -158,8 +159,8 @@ AVERAGING = Row(
         graph(
             "Duration of averaging",
             "From the end of a round to the new state: the last averaging of each oracle.",
-            Query("{0}", swarm.AVERAGING_DURATION_SECONDS, legend="median"),
-            Query("{0}", swarm.AVERAGING_DURATION_MAX_SECONDS, legend="slowest"),
+            Query("{0}", of_swarm("averaging_duration_seconds"), legend="median"),
+            Query("{0}", of_swarm("averaging_duration_max_seconds"), legend="slowest"),
             unit="s",
             defaults={"min": 0},
         ),
@@ -167,8 +168,8 @@ AVERAGING = Row(
             "Group sizes",
             "How many oracles averaged together, beside how many are at work. If groups are smaller, some "
             "oracles did not find the others in time.",
-            Query("{0}", swarm.GROUP_SIZE_MIN, legend="smallest group"),
-            Query("{0}", swarm.GROUP_SIZE_MAX, legend="largest group"),
+            Query("{0}", of_swarm("group_size_min"), legend="smallest group"),
+            Query("{0}", of_swarm("group_size_max"), legend="largest group"),
             Query('sum({0:role="oracle", state=~"training|averaging"})', swarm.PEERS, legend="oracles"),
             unit="none",
             defaults={"min": 0, "decimals": 0},
@@ -177,10 +178,10 @@ AVERAGING = Row(
             "Time left for training",
             "Part of their time that the last ten rounds left the oracles for training. The rest went into "
             "waiting for the network, encoding contributions, and taking over new states.",
-            Query("{0}", swarm.UTILIZATION, legend="median"),
+            Query("{0}", of_swarm("utilization_ratio"), legend="median"),
             Query(
                 "{0} * on (peer_id, instance) group_left (name) {1}",
-                swarm.PEER_UTILIZATION,
+                of_swarm("peer_utilization_ratio"),
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
             ),
@@ -195,7 +196,7 @@ AVERAGING = Row(
             "that overlap with training leave hardly any.",
             Query(
                 "rate({0}[15m]) * on (peer_id, instance) group_left (name) {1}",
-                swarm.PEER_WAITING,
+                of_swarm("peer_waiting_seconds_total"),
                 swarm.PEER_INFO,
                 legend="{{name}} {{peer_id}}",
             ),
@@ -232,17 +233,21 @@ CONTRIBUTIONS = Row(
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),
                 Query("sum by (peer_id) ({0}) / scalar(sum({0}))", swarm.PEER_TOKENS_TOTAL, table=True),
-                Query("sum by (peer_id) ({0})", swarm.PEER_LOSS_NATS, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_ROUND, table=True),
                 Query("sum by (peer_id) ({0})", swarm.PEER_FAILED_ROUNDS_TOTAL, table=True),
                 Query("sum by (peer_id) ({0}) * 1000", swarm.PEER_LAST_SEEN, table=True),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_TRANSMIT, table=True
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    of_swarm("peer_round_transmit_bytes"),
+                    table=True,
                 ),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})", swarm.PEER_ROUND_RECEIVE, table=True
+                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    of_swarm("peer_round_receive_bytes"),
+                    table=True,
                 ),
-                Query("sum by (peer_id) ({0})", swarm.PEER_ROUND_WAITING, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_round_waiting_seconds"), table=True),
             ),
             "none",
             kind="table",
@@ -266,6 +271,117 @@ CONTRIBUTIONS = Row(
         ),
     ),
 )
+HEALTH = Row(
+    "Health",
+    (
+        stacked(
+            "Oracles by state",
+            "Live oracles by what they are doing.",
+            Query('sum by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
+            unit="none",
+        ),
+        graph(
+            "Other peers",
+            "Peers that hold and serve the state without training, and peers that nobody can dial.",
+            Query('sum by (role) ({0:role!="oracle"})', swarm.PEERS, legend="{{role}}"),
+            Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        stacked(
+            "Versions",
+            "Live peers by software version.",
+            Query("{0}", swarm.PEER_VERSIONS, legend="{{version}}"),
+            unit="none",
+        ),
+        graph(
+            "Diverging replicas",
+            "Peers whose state differs from that of most peers in the same round. They fetch the right one "
+            "by themselves; anything above zero for minutes is a fault.",
+            Query("{0}", swarm.DIGESTS_DISAGREEING, legend="peers"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        stacked(
+            "Rejected",
+            "Contributions that peers left out of an average, messages, calls and entries that they refused, "
+            "and records that the monitor rejected, by reason, over 15 minutes.",
+            Query("increase({0}[15m]) > 0", swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
+            Query("increase({0}[15m]) > 0", swarm.REFUSED_MESSAGES, legend="message: {{reason}}"),
+            Query("increase({0}[15m]) > 0", swarm.INVALID_RECORDS, legend="record: {{reason}}"),
+            unit="none",
+            empty="None",
+        ),
+        graph(
+            "Left out for good",
+            "Peers that have signed what contradicts itself, by id: how many others leave them out.",
+            Query("{0}", swarm.EXPOSING_PEERS, legend="{{peer_id}}"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+            empty="Nobody",
+        ),
+        graph(
+            "Unsaved rounds",
+            "Rounds since the newest checkpoint on any peer's disk.",
+            Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        graph(
+            "Checkpoint age",
+            "Time since the newest checkpoint was written. It grows while nothing new is learned.",
+            Query("time() - {0}", swarm.CHECKPOINT_TIMESTAMP, legend="age"),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Refresh duration",
+            "How long the monitor takes to read all records.",
+            Query(
+                "{0} and on (instance) {1}",
+                monitor.REFRESH_DURATION,
+                swarm.RUN_INFO,
+                legend="{{instance}}",
+            ),
+            unit="s",
+            defaults={"min": 0},
+        ),
+        graph(
+            "Failed refreshes",
+            "Refreshes that did not reach the swarm, over 15 minutes; and whether the last one did.",
+            Query(
+                "increase({0}[15m]) and on (instance) {1}",
+                monitor.REFRESH_ERRORS,
+                swarm.RUN_INFO,
+                legend="failed",
+            ),
+            Query("{0} and on (instance) {1}", monitor.UP, swarm.RUN_INFO, legend="up"),
+            unit="none",
+            defaults={"min": 0},
+        ),
+        Panel(
+            "This swarm",
+            "What the swarm trains, and the manifest that all its peers share.",
+            (Query("{0}", swarm.RUN_INFO, table=True), Query("{0}", monitor.BUILD_INFO, table=True)),
+            "none",
+            kind="table",
+            width=24,
+            height=4,
+            transformations=columns(
+                "instance",
+                {
+                    "run": "Swarm",
+                    "model": "Model",
+                    "manifest_sha256": "Manifest (SHA-256)",
+                    "instance": "Monitor",
+                    "version": "Monitor's version",
+                },
+                hide=hidden(),
+            ),
+        ),
+    ),
+)
+
 SWARM = Dashboard(
     "dupt-swarm",
     "Swarm",

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.peer import PEER_METRICS
+from dupt_swarm.metrics.record import IN_PEER
 from dupt_swarm.metrics.spec import Distribution, MetricSpec, Sample
 from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.version import VERSION
@@ -65,7 +66,7 @@ class PeerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """New families with samples."""
         of_gpu = self._gpu.samples() if self._gpu else ()
-        own = (self._of_process(), self._of_swarm(), self._of_oracle(), self._of_costs())
+        own = (self._of_process(), self._of_swarm(), self._of_oracle(), self._of_record())
         for spec, samples in chain(*own, of_gpu):
             finite = [(labels, value) for labels, value in samples if math.isfinite(value)]
             if finite:
@@ -133,15 +134,10 @@ class PeerMetrics(Collector):
         if status.last_round is not None:
             yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
 
-    def _of_costs(self) -> Iterator[Samples]:
+    def _of_record(self) -> Iterator[Samples]:
         record = self._record
-        if record is None:
-            return
-        yield names.ROUND_RECEIVE, _one(record.round_received_bytes)
-        yield names.ROUND_TRANSMIT, _one(record.round_sent_bytes)
-        yield names.UTILIZATION, _one(record.utilization)
-        yield names.ROUND_WAITING, _one(record.round_waiting_seconds)
-        yield names.WAITING, _one(record.waiting_seconds)
+        if record is not None:
+            yield from ((field.spec, field.value(record)) for field in IN_PEER)
 
     def _histograms(self) -> Iterator[Histogram]:
         if self._swarm is not None:

@@ -58,7 +58,7 @@ class RoundRecorder:
             self._result = result
             self.rounds += 1
             self.durations.observe(result.seconds)
-            if result.state is None:
+            if result.reason is not None:
                 self.failed[result.reason] += 1
             else:
                 self.last_success = time.time()

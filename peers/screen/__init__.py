@@ -4,10 +4,9 @@ screen          `Screen`, where an oracle's progress goes: to a panel on a termi
 log             lines now and then
 panel           a full view that renews itself
 frame           the panel's lines: a pure function of facts and size
-header          the frame's upper part: who and what, and where the round stands
 curves          its middle: losses, drawn in braille
 events          its lower part: the last things that happened, in words
-facts           what the panel shows; plain data
+facts           what panel and log show; plain data, and the words for it
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
 finetuning      `dupt-model finetune`: a bar or lines, and a table of its epochs

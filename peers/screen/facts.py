@@ -1,4 +1,4 @@
-"""What the panel shows; plain data."""
+"""What panel and log show; plain data, and the words for it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,15 @@ class Flow:
     per_second: float
     limit: float | None
 
+    def __str__(self) -> str:
+        """Such as ``12.3 MB, 400 kB/s of 1.00 MB/s``."""
+        limit = ", no limit" if self.limit is None else f" of {words.amount(self.limit, 'B/s')}"
+        return f"{words.amount(self.total, 'B')}, {words.amount(self.per_second, 'B/s')}{limit}"
+
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything on the panel at one moment.
+    """Everything that there is to show at one moment.
 
     Attributes:
         about: what stays the same.
@@ -83,11 +88,44 @@ class Facts:
     events: Sequence[str] = ()
     fetching: Downloading | None = None
 
+    def by_label(self) -> dict[str, str]:
+        """What the oracle does and gives, what the network carries, and what rounds cost, in words."""
+        status, view, peer_id = self.status, self.view, self.about.peer_id
+        failed = f", {status.failed_rounds} failed in all" if status.failed_rounds else ""
+        share, oracles = words.share(status, view, peer_id), words.plural(len(view.oracles), "oracle")
+        return {
+            "rounds": f"{status.rounds_done} this session{failed}; last round {words.last_round(status)}",
+            "speed": f"{status.tokens_per_second:,.0f} tokens/s, {share} of {oracles}; "
+            f"reach {words.reach(view, peer_id)}",
+            "given": f"{words.amount(status.contributed_tokens)} tokens, {self._part_given}",
+            "network": f"↑ {self.up}   ↓ {self.down}",
+            "per round": words.costs(view.record(peer_id)),
+        }
+
     @property
-    def swarm_tokens(self) -> int:
-        """Tokens in the newest state of the swarm."""
-        agreed = self.view.agreed
-        return agreed.record.swarm_tokens if agreed else 0
+    def round_full(self) -> str:
+        """How full the round is."""
+        return words.percent(self.status.progress.ratio, 1.0)
+
+    @property
+    def round_end(self) -> str:
+        """How the round will end, as far as that is known."""
+        if self.status.state == "averaging":
+            return "averaging"
+        if self.status.state == "paused":
+            return "`dupt-peer resume` continues"
+        if self.fetching is not None:
+            ratio = words.percent(self.fetching.bytes_done, self.fetching.bytes_total)
+            return f"fetching a newer state: {ratio}"
+        seconds = self.round_ends_in
+        return "" if seconds is None else f"ends in about {words.duration(seconds)}"
+
+    @property
+    def _part_given(self) -> str:
+        agreed, own = self.view.agreed, self.status.contributed_tokens
+        whole = agreed.record.swarm_tokens if agreed else 0
+        # Records lag behind: our last contribution may not be in what others tell.
+        return f"{100 * own / max(own, whole):.1f} % of the swarm's" if whole else "none in the swarm yet"
 
     @property
     def round_ends_in(self) -> float | None:

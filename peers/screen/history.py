@@ -1,4 +1,4 @@
-"""What the panel remembers, in memory that does not grow however many weeks it is looked at."""
+"""What panel and log remember, in memory that does not grow however many weeks it is looked at."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from dupt_swarm.timing.speed import Speed
+from peers.screen.facts import Facts, Flow
 
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Traffic
+    from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
+    from peers.screen.facts import About
 
 POINTS_MAX = 1024
 
@@ -81,7 +84,15 @@ class History:
         if status.round != self._round or status.state == "paused":
             self._round, self._began = status.round, time.monotonic()
 
-    @property
-    def round_seconds(self) -> float:
-        """How long the round has lasted."""
-        return time.monotonic() - self._began
+    def facts(self, about: About, status: Status, view: View) -> Facts:
+        """Everything that there is to show now, but for events and downloads."""
+        return Facts(
+            about,
+            status,
+            view,
+            up=Flow(self.sent.total, self.sent.per_second, about.max_upload),
+            down=Flow(self.received.total, self.received.per_second, about.max_download),
+            round_seconds=time.monotonic() - self._began,
+            losses=self.losses.values,
+            held_out=self.held_out.values,
+        )

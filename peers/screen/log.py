@@ -9,12 +9,13 @@ import click
 
 from dupt_swarm.command_line.printable import one_line
 from peers.screen import words
+from peers.screen.history import History
 
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Downloading, Traffic
     from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
-    from peers.screen.facts import About
+    from peers.screen.facts import About, Facts
 
 LOG_SECONDS = 10.0
 
@@ -25,7 +26,8 @@ class Log:
     def __init__(self) -> None:
         self._last = 0.0
         self._known: tuple[object, ...] = ()
-        self._peer_id = ""
+        self._about: About | None = None
+        self._history = History()
 
     def say(self, message: str) -> None:
         """See `Screen`."""
@@ -46,41 +48,37 @@ class Log:
 
     def begin(self, about: About) -> None:
         """See `Screen`."""
-        self._peer_id = about.peer_id
+        self._about = about
         self.say(f"{about.model} on {about.device}, {about.corpus}")
 
     def show(self, status: Status, view: View, traffic: Traffic) -> None:
         """See `Screen`."""
-        del traffic
+        about = self._about
+        assert about is not None, "`begin` comes first"
+        self._history.note(status, traffic)
         paused = status.state == "paused"
         known = (status.rounds_done, status.failed_rounds, paused)
         # While paused, one line says it all.
         if known == self._known and (paused or time.monotonic() - self._last < LOG_SECONDS):
             return
         self._known, self._last = known, time.monotonic()
-        facts = describe(status, view, self._peer_id)
+        facts = describe(self._history.facts(about, status, view))
         click.echo(
             "  ".join([time.strftime("%H:%M:%S"), *(f"{key} {value}" for key, value in facts.items())]),
             err=True,
         )
 
 
-def describe(status: Status, view: View, peer_id: str) -> dict[str, str]:
+def describe(facts: Facts) -> dict[str, str]:
     """What there is to know at a glance, in words."""
-    held_out = status.latest
+    status, held_out = facts.status, facts.status.latest
     figure = words.figure(held_out) if held_out else ""
     return {
         "state": words.state(status),
         "doing": str(status.activity),
-        "round": str(status.round),
-        "round full": words.percent(status.progress.ratio, 1.0),
+        "round": ", ".join(filter(None, (str(status.round), f"{facts.round_full} full", facts.round_end))),
         "loss": words.number(status.loss),
         "held-out": words.number(held_out.loss_nats if held_out else None)
         + (f" ({figure})" if figure else ""),
-        "tokens/s": f"{status.tokens_per_second:,.0f}",
-        "share": words.share(status, view, peer_id),
-        "oracles": str(len(view.oracles)),
-        "reach": words.reach(view, peer_id),
-        "last round": words.last_round(status),
-        "utilization": words.utilization(view.record(peer_id)),
+        **facts.by_label(),
     }

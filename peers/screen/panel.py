@@ -15,7 +15,7 @@ from rich.text import Text
 from dupt_swarm.command_line.printable import one_line
 from peers.screen import words
 from peers.screen.events import Events
-from peers.screen.facts import About, Facts, Flow
+from peers.screen.facts import About, Facts
 from peers.screen.frame import frame
 from peers.screen.history import History
 
@@ -79,20 +79,8 @@ class Panel:
             self._fetching = None  # that round is over, whether or not it was fetched
         history.note(status, traffic)
         self._events.note(status, view, about.peer_id)
-        self._draw_facts(
-            Facts(
-                about,
-                status,
-                view,
-                up=Flow(history.sent.total, history.sent.per_second, about.max_upload),
-                down=Flow(history.received.total, history.received.per_second, about.max_download),
-                round_seconds=history.round_seconds,
-                losses=history.losses.values,
-                held_out=history.held_out.values,
-                events=list(self._events.lines),
-                fetching=self._fetching,
-            )
-        )
+        facts = history.facts(about, status, view)
+        self._draw_facts(replace(facts, events=list(self._events.lines), fetching=self._fetching))
 
     def _draw_facts(self, facts: Facts) -> None:
         self._facts = facts

@@ -76,22 +76,13 @@ def utilization(record: PeerRecord | None) -> str:
     return "–" if record is None or record.utilization is None else percent(record.utilization, 1.0)
 
 
-# What becomes of an oracle's progress when a round fails; see `optimizer.contribution`.
-KEPT = {
-    "not_finite": "the progress is given up",
-    "outer_overflow": "the progress is given up",
-    "rejected": "the contribution is made anew",
-}
-
-
 def last_round(status: Status) -> str:
     """How the last round ended."""
     result = status.last_round
     if result is None:
         return "none yet"
-    if result.state is None:
-        kept = KEPT.get(result.reason, "the contribution is kept")
-        return f"failed: {result.reason.replace('_', ' ')} ({kept})"
+    if result.reason is not None:
+        return f"failed: {result.reason.replace('_', ' ')} ({result.reason.fate.value})"
     return f"averaged {company(len(result.mates))} in {result.seconds:.1f} s"
 
 

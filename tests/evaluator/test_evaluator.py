@@ -19,7 +19,7 @@ from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
-from dupt_swarm.node.record import SAMPLE_BYTES_MAX, SampleRecord
+from dupt_swarm.node.record import SAMPLE_BYTES_MAX, EvaluationRecord, RecordUpdate
 from dupt_swarm.settings import EvaluatorSettings
 from tests.support.tiny import tiny_manifest
 
@@ -32,7 +32,7 @@ class FakeSwarm(SimpleNamespace):
     left: int
     state: StateName
     anchor: Tensor
-    published: list[Any]
+    published: list[EvaluationRecord | None]
 
     @property
     def catching_up(self) -> CatchingUp:
@@ -45,9 +45,10 @@ class FakeSwarm(SimpleNamespace):
         self.state = StateName(number, self.state.swarm_tokens + 1, f"{number:064d}")
         return Adopted(self.state)
 
-    def publish(self, *, now: bool, evaluation: Any) -> None:
+    def publish(self, update: RecordUpdate, *, now: bool) -> None:
         assert now
-        self.published.append(evaluation)
+        assert update.given.keys() == {"evaluation"}
+        self.published.append(update.evaluation)
 
 
 @pytest.fixture
@@ -92,15 +93,13 @@ def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
     assert [one.state.round for one in found] == [0, 1, 2]
     assert len({one.evaluation.bits_per_byte for one in found}) == 3
     assert swarm.published == [
-        {
-            "dataset": "words",
-            "bits_per_byte": one.evaluation.bits_per_byte,
-            "loss_nats": one.evaluation.loss_nats,
-            "accuracy": None,
-            "round": one.state.round,
-            "time": one.time,
-            "sample": None,
-        }
+        EvaluationRecord(
+            dataset="words",
+            bits_per_byte=one.evaluation.bits_per_byte,
+            loss_nats=one.evaluation.loss_nats,
+            round=one.state.round,
+            time=one.time,
+        )
         for one in found
     ]
 
@@ -153,12 +152,11 @@ def test_each_state_says_something(corpus: Path) -> None:
     evaluator.run(report)
     assert again is not None
     first, second = (one.sample for one in found)
-    assert again.sample == first == swarm.published[0]["sample"] != second == swarm.published[1]["sample"]
+    assert again.sample == first == swarm.published[0].sample != second == swarm.published[1].sample
     assert first is not None
-    assert first["prompt"] == "a1 b"
-    assert 400 < len((first["prompt"] + first["text"]).encode()) <= SAMPLE_BYTES_MAX
-    assert all(map(is_harmless, first["text"]))
-    SampleRecord.model_validate(first)
+    assert first.prompt == "a1 b"
+    assert 400 < len((first.prompt + first.text).encode()) <= SAMPLE_BYTES_MAX
+    assert all(map(is_harmless, first.text))
 
 
 def test_a_prompt_that_is_too_much(corpus: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.dialling import TOLERATED_AT_HOST
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.swarm import Swarm
 from tests.hostile.test_bystanders import PORTS, bystander
 from tests.support.contributions import put
@@ -61,7 +62,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
     """A round of the oracles, which see each other and all phantoms; the seconds that it took."""
     everybody = attacker.phantoms | {oracle.peer_id for oracle in oracles}
     for oracle in oracles:
-        oracle.publish(now=True, state="training")
+        oracle.publish(RecordUpdate(state="training"), now=True)
     for oracle in oracles:
         expected = everybody - {oracle.peer_id}
         wait_until(partial(sees, oracle, expected))
@@ -71,7 +72,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
         oracle.average(size, 640, companions_of(oracle)) for oracle, size in zip(oracles, sizes, strict=True)
     ]
     results = [one.result() for one in averaging]
-    assert [result.reason for result in results] == [""] * len(oracles)
+    assert [result.reason for result in results] == [None] * len(oracles)
     assert len({result.state for result in results}) == 1
     assert all(bool(torch.isfinite(oracle.anchor).all()) for oracle in oracles)
     return time.monotonic() - began

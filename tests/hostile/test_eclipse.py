@@ -20,6 +20,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p import hivemind_dht
 from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.limits import STRANGER
+from dupt_swarm.node.record import RecordUpdate
 from tests.support.signed_records import fresh_key, id_of, signed_record, store_record
 from tests.support.stranger import peer_id_in, stranger_beside
 
@@ -57,7 +58,9 @@ async def gossiping(stations, manifest, identities, count: int) -> AsyncIterator
         ]
         gossips = []
         for peer, member in zip(peers, members, strict=True):
-            member.update(role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64)
+            member.update(
+                RecordUpdate(role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64)
+            )
 
             def seen(member=member) -> list[str]:
                 return [each.peer_id for each in member.view.peers]

@@ -63,7 +63,7 @@ def test_a_voter_that_does_harm(tmp_path: Path) -> None:
         assert [result.reason for result in end_round(cluster, eve)] == ["rejected"] * 3
         assert {oracle.state for oracle in cluster.oracles} == {before}
         results = end_round(cluster)
-        assert [result.reason for result in results] == [""] * 3
+        assert [result.reason for result in results] == [None] * 3
         assert len({result.state for result in results}) == 1
         assert loss(cluster.oracles[0].anchor) < loss(torch.zeros_like(TARGET))
 
@@ -72,12 +72,12 @@ def test_a_voter_that_does_harm(tmp_path: Path) -> None:
 def test_a_newcomer_that_does_harm(tmp_path: Path) -> None:
     """It costs one round; those after it are ended by the voters alone, whoever comes."""
     with swarm_of(tmp_path, "ada", "bob") as cluster:
-        assert [result.reason for result in end_round(cluster)] == ["", ""]
+        assert [result.reason for result in end_round(cluster)] == [None, None]
         ada, bob = cluster.oracles
         eve, before = cluster.add("eve"), ada.state
         assert [result.reason for result in end_round(cluster, eve)][:2] == ["rejected"] * 2
         assert (ada.state, bob.state) == (before, before)
         *results, refused = end_round(cluster, eve)
-        assert [result.reason for result in results] == ["", ""]
+        assert [result.reason for result in results] == [None, None]
         assert [result.mates for result in results] == [(bob.peer_id,), (ada.peer_id,)]
         assert refused.state is None

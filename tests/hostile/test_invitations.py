@@ -253,4 +253,4 @@ def test_a_revoked_oracle_is_cut_off(tmp_path: Path) -> None:
         for swarm in (ada, eve):
             size = put(swarm.contribution, torch.randn_like(swarm.anchor) * 1e-3, swarm.manifest)
             result = swarm.average(size, 640, ()).result()
-            assert (result.reason, swarm.state.round) == ("", 2)
+            assert (result.reason, swarm.state.round) == (None, 2)

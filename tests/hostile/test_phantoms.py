@@ -23,6 +23,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Anybody
@@ -56,11 +57,13 @@ class Oracle:
     async def publish(self) -> None:
         name = self.store.name
         self.member.update(
-            role="oracle",
-            state="training",
-            round=name.round,
-            swarm_tokens=name.swarm_tokens,
-            state_digest=name.digest,
+            RecordUpdate(
+                role="oracle",
+                state="training",
+                round=name.round,
+                swarm_tokens=name.swarm_tokens,
+                state_digest=name.digest,
+            )
         )
         await self.member.publish()
 
@@ -78,7 +81,7 @@ class Oracle:
         contribution = encoded(torch.ones(NUMEL), self.manifest)
         state, average, _ = await self.rounds.end(contribution, 10, companions)
         if state is None:
-            return average.reason
+            return str(average.reason)
         self.store.replace(state)
         return " ".join(average.mates)
 

@@ -36,7 +36,7 @@ def run(scenario: Any) -> None:
 
 
 def assert_averaged(results: list[Received]) -> None:
-    assert [result.reason for result in results] == [""] * len(results)
+    assert [result.reason for result in results] == [None] * len(results)
     for result in results:
         assert result.values is not None
         assert torch.equal(result.values, torch.full((NUMEL,), (len(results) - 1) / 2))

@@ -14,6 +14,7 @@ from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import peers_key
+from dupt_swarm.node.record import RecordUpdate
 from tests.hostile.test_door import dictionary_of
 from tests.hostile.test_eclipse import gossiping, run
 from tests.support.signed_records import many_keys, nearest_keys, write_identity
@@ -65,7 +66,7 @@ async def rounds_seen_by(member: Membership) -> dict[str, int]:
 async def say(members: list[Membership], number: int) -> None:
     """All publish that they are at this round."""
     for member in members:
-        member.update(round=number)
+        member.update(RecordUpdate(round=number))
         await member.publish()
 
 

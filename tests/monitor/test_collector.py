@@ -17,6 +17,8 @@ EVERYTHING = {
     "heldout_accuracy": 0.75,
     "round_tokens": 7,
     "group_size": 3,
+    "averaging_seconds": 1.5,
+    "round_seconds": 60.0,
     "checkpoint_round": 2,
     "round_sent_bytes": 7_000,
     "round_received_bytes": 9_000,

@@ -23,6 +23,7 @@ from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.organiser.key import public_hex
 from dupt_swarm.replica.state import ReplicaState
@@ -48,11 +49,13 @@ class Peer:
         name = self.store.name
         self.exchange.publish(hello_of(name.digest), self.store.blobs)
         self.member.update(
-            role="oracle",
-            state="training",
-            round=name.round,
-            swarm_tokens=name.swarm_tokens,
-            state_digest=name.digest,
+            RecordUpdate(
+                role="oracle",
+                state="training",
+                round=name.round,
+                swarm_tokens=name.swarm_tokens,
+                state_digest=name.digest,
+            )
         )
         await self.member.publish()
 

@@ -116,7 +116,7 @@ def test_a_life_without_passes_on_the_loop(
             try:
                 joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
                 result: Any = await service.execute(EndRound(joined.state, size, 64, ()))  # type: ignore[attr-defined]
-                assert (result.state.round, result.reason) == (1, "")
+                assert (result.state.round, result.reason) == (1, None)
                 store = service._participant.store
                 store.newer = await asyncio.to_thread(state.copied, store.empty)
                 adopted: Any = await service.execute(Adopt(result.state))
@@ -152,7 +152,7 @@ def test_a_round_without_passes_on_the_loop(stations, make_manifest, monkeypatch
                 )
             assert passes.seen == []
             assert passes.elsewhere == 2
-            assert [result.reason for result in results] == ["", ""]
+            assert [result.reason for result in results] == [None, None]
             for each in taken:
                 assert torch.equal(each.values, torch.full((NUMEL,), 2.0))
 

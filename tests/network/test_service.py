@@ -33,6 +33,7 @@ from dupt_swarm.node.commands import (
 )
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, StateName
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
@@ -117,7 +118,9 @@ def run(scenario: Callable[[], Any]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 100))
 
 
-@pytest.mark.parametrize("command", [ReadView(), Adopt(NOWHERE), Save(Path("x")), CancelRound(), Publish({})])
+@pytest.mark.parametrize(
+    "command", [ReadView(), Adopt(NOWHERE), Save(Path("x")), CancelRound(), Publish(RecordUpdate())]
+)
 def test_commands_before_joining(command: Command[Any], parent: Callable[..., Any]) -> None:
     """What takes a swarm is refused before there is one."""
 
@@ -160,7 +163,7 @@ def test_the_life_of_a_first_peer(
             assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
             size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
             result = await one.call(EndRound(joined.state, size, 64, ()))
-            assert (result.reason, result.tokens, result.mates) == ("", 64, ())
+            assert (result.reason, result.tokens, result.mates) == (None, 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
             assert after is not None
             assert result.state == StateName(1, 64, after.digest)
@@ -170,7 +173,7 @@ def test_the_life_of_a_first_peer(
             assert await one.call(Save(tmp_path / "saved")) == result.state
             assert load_state(tmp_path / "saved").digest == result.state.digest
             assert await one.call(Adopt(joined.state)) == Adopted(result.state)
-            await one.call(Publish({"loss": 2.5}, now=True))
+            await one.call(Publish(RecordUpdate(loss=2.5), now=True))
             reached = [(joined.peer_id, 1)]
             # Until the record of the new state is stored, the one before is found.
             while [

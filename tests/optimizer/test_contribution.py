@@ -6,12 +6,9 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from dupt_swarm.node.messages import Adopted, RoundResult, StateName
-from dupt_swarm.node.reasons import FAILURES
+from dupt_swarm.node.reasons import Failure, Fate
 from dupt_swarm.optimizer.contribution import (
     ADOPT_SECONDS,
-    GIVEN_UP,
-    NOT_TRIED,
-    REJECTED,
     RETRY_SECONDS,
     Attempt,
     Contribution,
@@ -47,17 +44,17 @@ def send(contribution: Contribution) -> tuple[Contribution, Order]:
 
 def success(mates: tuple[str, ...] = MATES) -> Event:
     """The round ended well."""
-    return lambda it: it.end(RoundResult(StateName(8, 5900, "b" * 64), "", TOGETHER, mates, 1.0), NOW)
+    return lambda it: it.end(RoundResult(StateName(8, 5900, "b" * 64), None, TOGETHER, mates, 1.0), NOW)
 
 
-def failure(reason: str, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
+def failure(reason: Failure, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
     """The round failed; ``tokens`` and ``mates`` are those of the group, if there was one."""
     return lambda it: it.end(RoundResult(None, reason, tokens, mates, 1.0), NOW)
 
 
 def rejection(round_seconds: float) -> Event:
     """The voters stay at the state before."""
-    result = RoundResult(None, "rejected", TOGETHER, MATES, 1.0)
+    result = RoundResult(None, Failure.REJECTED, TOGETHER, MATES, 1.0)
     return lambda it: it.end(result, NOW, round_seconds)
 
 
@@ -106,33 +103,33 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     # it failed, and others may have it
     "may have arrived": (
         SENT,
-        failure("timeout", TOGETHER, MATES),
+        failure(Failure.TIMEOUT, TOGETHER, MATES),
         after_failure(SENT, FIRST),
         Order.NOTHING,
     ),
     "may have arrived, when the node died": (
         SENT,
-        failure("node_lost", TOGETHER, MATES),
+        failure(Failure.NODE_LOST, TOGETHER, MATES),
         after_failure(SENT, FIRST),
         Order.NOTHING,
     ),
     "may have arrived in either of two rounds": (
         SENT_AGAIN,
-        failure("peer_lost", LATER, OTHERS),
+        failure(Failure.PEER_LOST, LATER, OTHERS),
         after_failure(SENT_AGAIN, FIRST, SECOND),
         Order.NOTHING,
     ),
     "doubts stay after a failure": (
         replace(SENT, doubtful=True),
-        failure("timeout", TOGETHER, MATES),
+        failure(Failure.TIMEOUT, TOGETHER, MATES),
         after_failure(replace(SENT, doubtful=True), FIRST),
         Order.NOTHING,
     ),
     # it failed, and nobody can have it
-    "nothing was sent without a group": (SENT, failure("no_group"), after_failure(SENT), Order.NOTHING),
+    "nothing was sent without a group": (SENT, failure(Failure.NO_GROUP), after_failure(SENT), Order.NOTHING),
     "the first try stays uncertain when the second finds no group": (
         SENT_AGAIN,
-        failure("no_group"),
+        failure(Failure.NO_GROUP),
         after_failure(SENT_AGAIN, FIRST),
         Order.NOTHING,
     ),
@@ -150,7 +147,8 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
             replace(GONE, failed_rounds=5, retry_at=NOW + RETRY_SECONDS),
             Order.DISCARD,
         )
-        for reason in GIVEN_UP
+        for reason in Failure
+        if reason.fate is Fate.GIVEN_UP
     },
     **{
         f"given up at the second try: {reason}": (
@@ -159,7 +157,8 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
             replace(GONE, failed_rounds=5, retry_at=NOW + RETRY_SECONDS),
             Order.DISCARD,
         )
-        for reason in GIVEN_UP
+        for reason in Failure
+        if reason.fate is Fate.GIVEN_UP
     },
     # it was not even tried
     **{
@@ -169,7 +168,8 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
             replace(SENT, stage=Stage.FRESH, retry_at=NOW + ADOPT_SECONDS),
             Order.NOTHING,
         )
-        for reason in NOT_TRIED
+        for reason in Failure
+        if reason.fate is Fate.NOT_TRIED
     },
     **{
         f"not a second try: {reason}": (
@@ -178,7 +178,8 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
             replace(UNCERTAIN, retry_at=NOW + ADOPT_SECONDS),
             Order.NOTHING,
         )
-        for reason in NOT_TRIED
+        for reason in Failure
+        if reason.fate is Fate.NOT_TRIED
     },
     # the swarm has a newer state
     "rebasing keeps local progress": (FRESH, swarm_at(8, 5900), REBASED, Order.REBASE),
@@ -272,17 +273,21 @@ def test_steps_go_on_at_every_stage(state: Contribution) -> None:
     assert state.train(50) == replace(state, tokens=350)
 
 
-@pytest.mark.parametrize("reason", sorted({*FAILURES, "unheard of"} - {*GIVEN_UP}))
-def test_no_other_failure_costs_progress(reason: str) -> None:
-    """Whatever word the node says, progress is kept unless the numbers themselves are bad."""
+UNSOUND = (Failure.NOT_FINITE, Failure.OUTER_OVERFLOW)
+
+
+@pytest.mark.parametrize("reason", [each for each in Failure if each not in UNSOUND])
+def test_no_other_failure_costs_progress(reason: Failure) -> None:
+    """Whatever the node says, progress is kept unless the numbers themselves are bad."""
     after, order = failure(reason, TOGETHER, MATES)(SENT)
-    stage = Stage.FRESH if reason == REJECTED else Stage.UNCERTAIN
+    known = (Failure.REJECTED, Failure.STALE, Failure.BEHIND)  # it is in no state
+    stage = Stage.FRESH if reason in known else Stage.UNCERTAIN
     assert (after.tokens, after.stage, order) == (300, stage, Order.NOTHING)
 
 
 @pytest.mark.parametrize(
     ("state", "event"),
-    [(SENT, send), (SENT, swarm_at(8, 5900)), (FRESH, success()), (UNCERTAIN, failure("timeout"))],
+    [(SENT, send), (SENT, swarm_at(8, 5900)), (FRESH, success()), (UNCERTAIN, failure(Failure.TIMEOUT))],
 )
 def test_impossible_events(state: Contribution, event: Event) -> None:
     """Nothing is sent twice at once, no state adopted meanwhile, and no round ends that did not begin."""
@@ -315,7 +320,7 @@ def test_a_round_under_way_cannot_be_saved() -> None:
 def test_progress_made_while_a_round_ends_is_the_next_ones() -> None:
     """From fresh to the state with steps in between: all tokens are counted, each once."""
     contribution, _ = Contribution().train(64).send()
-    contribution, _ = failure("timeout", TOGETHER, MATES)(contribution.train(32))
+    contribution, _ = failure(Failure.TIMEOUT, TOGETHER, MATES)(contribution.train(32))
     contribution, order = contribution.train(16).send()
     assert (order, contribution.sent_tokens, contribution.tokens) == (Order.NOTHING, 64, 112)
     contribution, order = success()(contribution)

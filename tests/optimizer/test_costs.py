@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from dupt_swarm.node.record_fields import CostFields
 from dupt_swarm.optimizer.costs import ROUNDS, RoundCosts
 
 
@@ -28,8 +27,8 @@ class Trainer:
             self.now += seconds
 
     @property
-    def known(self) -> CostFields:
-        return self.costs.fields()
+    def known(self) -> dict[str, float | None]:
+        return self.costs.update().given
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.optimizer.contribution import Contribution
-from dupt_swarm.optimizer.due import Due
+from dupt_swarm.optimizer.due import CATCH_UP_SECONDS, Due
 
 DIGEST = "ab" * 32
 
@@ -45,3 +45,17 @@ def test_claims_of_newcomers(make_manifest, make_peer, claimed: int) -> None:
     assert (progress.tokens, progress.live, progress.others_averaging) == (200.0, 2, False)
     among_all = due_beside(make_manifest, View(0.0, peers)).progress(contribution)
     assert (among_all.live, among_all.others_averaging) == (3, True)
+
+
+@pytest.mark.parametrize("state", ["paused", "starting"])
+def test_oracles_that_resume_at_the_same_hour(make_manifest, make_peer, state: str) -> None:
+    """No round ends on the word of who was away when this one resumed, but for a view that is new enough."""
+    enough = Contribution(tokens=1 << 40)
+    away = make_peer("mate", round=8, state_digest=DIGEST, state=state, time=time.time() - 1.0)
+    due = due_beside(make_manifest, View(time.time(), (away,)))
+    assert not due.now(enough)
+    due._swarm.view = View(time.time() + CATCH_UP_SECONDS, (away,))  # type: ignore[misc]
+    due.begin()  # and the rounds after that wait for nobody
+    assert due.now(enough)
+    due._swarm.view = View(time.time(), (make_peer("mate", round=8, state_digest=DIGEST),))  # type: ignore[misc]
+    assert due.now(enough)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +496,41 @@ def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
         wait_until(lambda: record(swarms[0]).state == "paused")
         assert record(swarms[0]).utilization is None
         assert record(swarms[0]).waiting_seconds
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("resuming", [2, 1])
+def test_oracles_that_resume(tmp_path: Path, resuming: int) -> None:
+    """Those that resume at the same moment end the round together; one alone goes on alone."""
+    manifest = manifest_of(rounds={"tokens_per_round": 10_000})
+    with Cluster(tmp_path, manifest) as cluster:
+        swarms = cluster.join_all(2)
+        models, optimizers = trained_by(swarms)
+
+        def all_paused(swarm: Swarm) -> bool:
+            return [peer.record.state for peer in swarm.view.oracles] == ["paused"] * 2
+
+        def resume(number: int) -> None:
+            """With contributions as large as after an evening's training."""
+            optimizer = optimizers[number]
+            optimizer.resume()
+            while optimizer.last_round is None:
+                backward(models[number], next(batches(number, manifest, [1])))
+                optimizer.step(tokens=0 if optimizer.round_tokens else 10_001)
+                optimizer.zero_grad()
+
+        for optimizer in optimizers:
+            optimizer.pause()
+        wait_until(lambda: all(map(all_paused, swarms)))
+        in_parallel([partial(resume, number) for number in range(resuming)])
+        states = set()
+        for number in range(resuming):
+            result = optimizers[number].last_round
+            assert result is not None
+            assert len(result.mates) == resuming - 1
+            states.add(result.state)
+        assert len(states) == 1
+        assert None not in states
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -16,6 +16,7 @@ from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
@@ -192,7 +193,7 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         ThreadPoolExecutor(1) as pool,
     ):
         oracle = Oracle(honest, OracleSettings(corpus, device="cpu", held_out_blocks=2))
-        hostile.publish(now=True, state="training", round_tokens=6_400)
+        hostile.publish(RecordUpdate(state="training", round_tokens=6_400), now=True)
         run = pool.submit(oracle.run, lambda _status: None)
         wait_until(lambda: hostile.view.companions(hostile.state.digest, hostile.peer_id))
         # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.

@@ -27,6 +27,7 @@ from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.spec import Distribution, MetricSpec
 from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import PeerState
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
@@ -225,8 +226,8 @@ def test_rounds_and_pauses_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> 
     clock = iter([0.0, 1.0, 2.0, 4.0, 8.0])
     monkeypatch.setattr("peers.metrics.recorders.time.monotonic", lambda: next(clock))
     recorder = RoundRecorder()
-    good = RoundResult(StateName(1, 640, "a" * 64), "", 640, (), 0.3)
-    bad = RoundResult(None, "no_group", 640, (), 7.0)
+    good = RoundResult(StateName(1, 640, "a" * 64), None, 640, (), 0.3)
+    bad = RoundResult(None, Failure.NO_GROUP, 640, (), 7.0)
     for result, state in ((None, "training"), (good, "paused"), (good, "paused"), (bad, "training")):
         recorder.report(SimpleNamespace(last_round=result, state=state))  # type: ignore[arg-type]
     assert (recorder.rounds, recorder.failed) == (2, Counter(no_group=1))

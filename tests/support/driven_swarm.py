@@ -15,6 +15,7 @@ from torch import Tensor
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import StateName
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.organiser.invitation import Token
 from tests.support.contributions import put
 from tests.support.saved_models import small_tokenizer
@@ -88,7 +89,7 @@ class Cluster:
     def meet(self) -> None:
         """Wait until all oracles see each other at work at one state; who has joined behind it follows."""
         for oracle in self.oracles:
-            oracle.publish(now=True, state="training")
+            oracle.publish(RecordUpdate(state="training"), now=True)
 
         def at_one_state() -> bool:
             for oracle in self.oracles:

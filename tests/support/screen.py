@@ -61,7 +61,7 @@ def status(last: RoundResult | None = None, **changed: Any) -> Status:
 
 def averaged(number: int = 7) -> RoundResult:
     """A round that went well."""
-    return RoundResult(StateName(number, 1, "a" * 64), "", 1000, ("other",), 0.61)
+    return RoundResult(StateName(number, 1, "a" * 64), None, 1000, ("other",), 0.61)
 
 
 def about(**changed: Any) -> About:

@@ -22,6 +22,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.node.record import RecordUpdate
 from tests.support.stranger import peer_id_in, store_until
 
 SECONDS = 20.0
@@ -99,9 +100,8 @@ def signed_record(
 async def publish(manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> bytes:
     """Store the record of the owner of ``key`` as its node does; its owner tag."""
     membership = Membership(manifest, node, key)
-    membership.update(
-        role="oracle", state="training", round=0, state_digest="ab" * 32, swarm_tokens=0, now=True
-    )
+    first = RecordUpdate(role="oracle", state="training", round=0, state_digest="ab" * 32, swarm_tokens=0)
+    membership.update(first, now=True)
     await membership.publish()
     return owner_tag(key)
 

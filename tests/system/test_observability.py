@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from monitor.dashboards import DASHBOARDS
-from monitor.dashboards.gpu import GPU
 from monitor.dashboards.learning import TASK
-from monitor.dashboards.peer import PEER
+from monitor.dashboards.peer import GPU, PEER
 from peers.processes import LocalProcesses
 from tests.support.leftovers import sockets_folder
 from tests.support.prometheus import (

@@ -1,7 +1,6 @@
 """The end of a round.
 
-rounds          all-reduce, then the outer step; whatever goes wrong, it returns
-round_counts    how rounds ended, for the record
+rounds          all-reduce, then the outer step; whatever goes wrong, it returns, and counts it
 averager        finds the group of the peers at one state, and averages in it
 exchange        what every exchange takes and gives
 roll_call       finds the group: those who have come to one coordinator

@@ -14,6 +14,7 @@ from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.node.messages import GroupFormed
+from dupt_swarm.node.reasons import Failure
 
 EXCHANGES: dict[str, Callable[[RoundContext], RoundExchange]] = {"reduce": Reduce, "share": Share}
 
@@ -59,14 +60,14 @@ class SwarmAverager:
                 come, and at the end of the matchmaking time with those who have. None: there is nobody else.
         """
         if not offer.contribution:
-            return ExchangeOutcome(reason="not_finite")
+            return ExchangeOutcome(reason=Failure.NOT_FINITE)
         statement = await self._exchange.prepare(offer)
         if not companions:
             average = await self._average_alone(offer, statement)
         else:
             roll = await self._assemble(statement, companions)
             if roll is None:
-                return ExchangeOutcome(reason="no_group")
+                return ExchangeOutcome(reason=Failure.NO_GROUP)
             average = await self._average_in(roll, offer)
         return average
 
@@ -90,7 +91,7 @@ class SwarmAverager:
 
     async def _average_alone(self, offer: Offer, statement: Statement) -> ExchangeOutcome:
         if not self._companions.electorate.is_quorum([self._me], [self._me]):
-            return ExchangeOutcome(reason="no_quorum")
+            return ExchangeOutcome(reason=Failure.NO_QUORUM)
         return await self._exchange.alone(offer, statement)
 
     async def _assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:

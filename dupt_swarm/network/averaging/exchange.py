@@ -16,6 +16,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
@@ -45,7 +46,7 @@ class ExchangeOutcome:
     Attributes:
         tokens: tokens that went into it; of a failed round, those that should have.
         mates: ids of the other peers of the group.
-        reason: why it failed, one word for the metrics; empty: it did not.
+        reason: why it failed; None if it did not.
         lost: peers that did not do their share.
         included: whether the own contribution is in it.
         contributors: ids of the peers whose contributions are in it.
@@ -55,7 +56,7 @@ class ExchangeOutcome:
 
     tokens: int = 0
     mates: tuple[str, ...] = ()
-    reason: str = ""
+    reason: Failure | None = None
     lost: tuple[str, ...] = ()
     included: bool = True
     contributors: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -14,20 +15,20 @@ from torch import Tensor
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer
-from dupt_swarm.network.averaging.round_counts import RoundCounts
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
-from dupt_swarm.node.record_fields import RoundFields
+from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, in_order
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.state import ReplicaState
 
 # Reasons for which a round fails when the voters do not come together.
-WITHOUT_QUORUM = ("no_group", "no_quorum")
+WITHOUT_QUORUM = (Failure.NO_GROUP, Failure.NO_QUORUM)
 
 Accepts = Callable[[ReplicaState], Awaitable[bool]]
 
@@ -60,7 +61,9 @@ class Rounds:
         self._averager, self._log = averager, log
         self._ending: asyncio.Task[tuple[ExchangeOutcome, ReplicaState | None]] | None = None
         self._overtaken = self._cancelled = False
-        self._outcomes = RoundCounts(traffic)
+        self._failures: Counter[str] = Counter()
+        self._averaged, self._last = 0, RecordUpdate()
+        self._traffic, self._last_end = traffic, (time.monotonic(), traffic())
         self.under_way = False
 
     def begin(self) -> None:
@@ -86,23 +89,23 @@ class Rounds:
             The state that follows (None if the round failed), the average, and how many seconds it took.
         """
         if self._cancelled:
-            return None, ExchangeOutcome(reason="cancelled"), 0.0
+            return None, ExchangeOutcome(reason=Failure.CANCELLED), 0.0
         started, state = time.monotonic(), None
-        outcome = ExchangeOutcome(reason="network")
+        outcome = ExchangeOutcome(reason=Failure.NETWORK)
         self.under_way, self._overtaken = True, False
         try:
             self._ending = asyncio.create_task(self._end(contribution, tokens, companions, accepts))
             outcome, state = await self._ending
         except asyncio.CancelledError:
-            outcome = ExchangeOutcome(reason="behind" if self._overtaken else "cancelled")
+            outcome = ExchangeOutcome(reason=Failure.BEHIND if self._overtaken else Failure.CANCELLED)
         except Exception:
             # libp2p's daemon, hivemind, a hostile peer: whatever failed, training goes on.
             logger.exception("the round failed")
         finally:
             self.under_way, self._ending = False, None
         seconds = time.monotonic() - started
-        if outcome.reason != "behind":  # else it is a round of the others'
-            self._outcomes.note(outcome, state is not None, seconds)
+        if outcome.reason is not Failure.BEHIND:  # else it is a round of the others'
+            self._count(outcome, seconds, succeeded=state is not None)
         return state, outcome, seconds
 
     def cancel(self) -> None:
@@ -118,9 +121,29 @@ class Rounds:
             self.cancel()
 
     @property
-    def told(self) -> RoundFields:
+    def told(self) -> RecordUpdate:
         """What the own record says of the rounds so far."""
-        return self._outcomes.fields(self._averager.rejected)
+        return self._last | RecordUpdate(
+            averaged_rounds=self._averaged,
+            failures=in_order(self._failures, FAILURES),
+            rejections=in_order(self._averager.rejected, REJECTIONS),
+        )
+
+    def _count(self, outcome: ExchangeOutcome, seconds: float, *, succeeded: bool) -> None:
+        """A round has ended here after ``seconds`` of averaging."""
+        if not succeeded:
+            self._failures[outcome.reason or Failure.OTHER] += 1
+            return
+        (before, carried), self._last_end = self._last_end, (time.monotonic(), self._traffic())
+        ended, carries = self._last_end
+        self._averaged = min(self._averaged + 1, COUNT_MAX)
+        self._last = RecordUpdate(
+            group_size=1 + len(outcome.mates),
+            averaging_seconds=seconds,
+            round_seconds=ended - before,
+            round_sent_bytes=carries.sent - carried.sent,
+            round_received_bytes=carries.received - carried.received,
+        )
 
     def _note_attendance(self, expected: set[str], average: ExchangeOutcome) -> None:
         """Of an exchange that failed it is not known who brought what, but for those who brought nothing."""
@@ -147,10 +170,10 @@ class Rounds:
             if not average.reason:
                 outcome, state = await self._finish(offer, average, following, accepts)
         finally:
-            if average.mates or average.reason == "no_group":
+            if average.mates or average.reason is Failure.NO_GROUP:
                 self._note_attendance(set(expected), average)
         self._member.note_attempt(
-            found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
+            found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason is Failure.REJECTED
         )
         return outcome, state
 
@@ -166,12 +189,12 @@ class Rounds:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             await self._averager.abstain(outcome)
-            return replace(outcome, reason="outer_overflow", evidence=None), None
+            return replace(outcome, reason=Failure.OUTER_OVERFLOW, evidence=None), None
         # Alone there is nobody who would do harm.
         accepted = outcome.roll is None or await accepts(after)
         result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
         if not result.votes:
-            reason = "rejected" if result.rejected else "no_quorum"
+            reason = Failure.REJECTED if result.rejected else Failure.NO_QUORUM
             return replace(outcome, reason=reason, evidence=None), None
         self._note(outcome.evidence, result.votes, following.before, after)
         return outcome, after

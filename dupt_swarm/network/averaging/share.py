@@ -25,6 +25,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.signed import as_text
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
@@ -127,12 +128,12 @@ class Share:
                 async with self._collecting(session) as collection:
                     decision = await session.decide(self._agreements.ask)
                     if decision is None:
-                        return self._failed(sharing, session, "peer_lost")
+                        return self._failed(sharing, session, Failure.PEER_LOST)
                     measures = await collection.complete(decision.choice)
                 chosen = [sharing.statements[place] for place in decision.choice]
                 return await self._mean(chosen, measures, offer, roll)
         except TimeoutError:
-            return self._failed(sharing, session, "timeout")
+            return self._failed(sharing, session, Failure.TIMEOUT)
 
     async def compare(self, roll: Roll, others: Container[str]) -> Sequence[Proof]:
         """See `RoundExchange`: whoever has computed another state has seen another list."""
@@ -190,7 +191,7 @@ class Share:
             evidence=Evidence(inputs, members, blobs),
         )
 
-    def _failed(self, group: SharingGroup, session: Session, reason: str) -> ExchangeOutcome:
+    def _failed(self, group: SharingGroup, session: Session, reason: Failure) -> ExchangeOutcome:
         """The round failed here; the others may have ended it, perhaps with our contribution."""
         decision = session.decision
         counted = range(len(group.members)) if decision is None else decision.choice

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Unpack
 
 from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
@@ -22,8 +21,7 @@ from dupt_swarm.network.members.outdated import Outdated
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import parse_record, peers_key, published
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
-from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
-from dupt_swarm.node.record_fields import RecordFields
+from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.voters import Voters
 
@@ -72,15 +70,11 @@ class Membership:
         self.paused: frozenset[str] = frozenset()
         self._distrust = Distrust()
 
-    def update(self, *, now: bool = False, **fields: Unpack[RecordFields]) -> None:
-        """Change fields of the own record; ``now``: others should learn of it at once.
-
-        Raises:
-            ValueError: a field is not plausible.
-        """
-        known = self._record.model_dump() if self._record else {}
-        own = {"time": get_dht_time(), "credential": self._admission.credential}
-        self._record = PeerRecord.model_validate({**known, **fields, **own})
+    def update(self, update: RecordUpdate, *, now: bool = False) -> None:
+        """Change the own record, at first all of it; ``now``: others should learn of it at once."""
+        own = RecordUpdate(time=get_dht_time(), credential=self._admission.credential)
+        given = (self._record or RecordUpdate()) | update | own
+        self._record = PeerRecord.model_validate(given.given)
         if now:
             self._changed.set()
 
@@ -259,7 +253,7 @@ class Membership:
     async def leave(self) -> None:
         """Announce that this peer leaves."""
         if self._record is not None:
-            self.update(state="stopping")
+            self.update(RecordUpdate(state="stopping"))
             with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()

@@ -20,8 +20,7 @@ from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, dial, s
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
-from dupt_swarm.node.record import Reach
-from dupt_swarm.node.record_fields import Whereabouts
+from dupt_swarm.node.record import Reach, RecordUpdate
 from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
@@ -130,11 +129,11 @@ async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdi
     return Verdict("public" if public else "local", settings, tuple(reached), announced)
 
 
-async def whereabouts(started: Started) -> Whereabouts:
-    """Fields of the record: how, and at which addresses, others call this peer now."""
+async def whereabouts(started: Started) -> RecordUpdate:
+    """For the record: how, and at which addresses, others call this peer now."""
     addresses = await own_addresses(started.p2p)
     reach = reach_of(addresses, dialled=started.dialled)
-    return {"reach": reach, "addresses": worth_telling(addresses)}
+    return RecordUpdate(reach=reach, addresses=worth_telling(addresses))
 
 
 async def tell_whereabouts(started: Started, member: Membership) -> str:
@@ -143,12 +142,12 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
         try:
-            fields = await whereabouts(started)
-            member.update(**fields)
+            update = await whereabouts(started)
+            member.update(update)
         except Exception as error:  # p2pd may be about to be replaced
             logger.debug("where this peer can be called is not known: %r", error)
             continue
-        if fields["reach"] == started.reach:
+        if update.reach == started.reach:
             lost_at = None
         elif lost_at is None:
             lost_at = time.monotonic()
@@ -157,7 +156,7 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
 
 async def open_up(started: Started, member: Membership) -> None:
     """Put whereabouts into the record, and from now on dial back those who ask for it."""
-    member.update(**await whereabouts(started))
+    member.update(await whereabouts(started))
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 

@@ -83,7 +83,7 @@ def mean_of(contributions, weights) -> torch.Tensor:
 def assert_is_mean(average: Received, contributions, weights) -> None:
     """The average is that of ``contributions`` to the codec's precision, on the way there and back."""
     expected = mean_of(contributions, weights)
-    assert average.reason == ""
+    assert average.reason is None
     assert average.values is not None
     largest = max(float(part.abs().max()) for part in contributions)
     assert float((average.values.double() - expected).abs().max()) <= 2 * 2.0**-11 * largest
@@ -132,7 +132,7 @@ def test_two_codecs_in_one_round(stations, make_manifest, contributions, contrib
             averagers = await open_averagers(manifest, peers)
             results = await average_as_group(averagers, contributions, [1, 2, 5])
             for result in results:
-                assert (result.reason, result.tokens) == ("", 8)
+                assert (result.reason, result.tokens) == (None, 8)
                 assert result.values is not None
                 assert result.evidence is not None
                 [blob] = result.evidence.blobs.values()
@@ -251,7 +251,7 @@ def test_bad_senders_are_left_out(stations, manifest, contributions, runners, ca
         caplog.clear()
         one, two, bad = start_group(averagers, contributions, weights, clients=[evil])
         first, second = await one, await two
-        assert (first.reason, second.reason) == ("", ""), kind
+        assert (first.reason, second.reason) == (None, None), kind
         assert same_bits(first, second), kind
         assert first.tokens == second.tokens, kind
         if kind is not TurnsBadLater:  # of that one the first part was good, and counts
@@ -361,7 +361,7 @@ class ReturnsSlowly(AllReduce):
             yield message
 
 
-@pytest.mark.parametrize(("kind", "reason"), [(SendsSlowly, ""), (ReturnsSlowly, "timeout")])
+@pytest.mark.parametrize(("kind", "reason"), [(SendsSlowly, None), (ReturnsSlowly, "timeout")])
 def test_each_part_just_in_time(stations, make_manifest, runners, kind, reason) -> None:
     """The others go on without whoever sends so, after half of their time, and name it; who returns so
     fails the round, and is named as well."""

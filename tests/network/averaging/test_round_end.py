@@ -14,6 +14,8 @@ from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.messages import Traffic
+from dupt_swarm.node.reasons import FAILURES, REJECTIONS, Failure, by_reason
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Anybody
@@ -52,12 +54,13 @@ class NoMember:
 
 
 @asynccontextmanager
-async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
-    """The rounds of a peer that is alone, and its averager."""
+async def one_peer(manifest, store, stations, averager_type=SwarmAverager, traffic=None):
+    """The rounds of a peer that is alone, and its averager; ``traffic`` takes the place of its meter."""
     async with stations(1, manifest) as [peer]:
         averager = averager_type(RoundContext(manifest, peer.p2p, peer.key, NUMEL), Anybody())
         await averager.open()
-        rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
+        meter = traffic or peer.p2p.traffic.read
+        rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), meter)  # type: ignore[arg-type]
         yield rounds, averager
 
 
@@ -72,7 +75,7 @@ def end_round(manifest, store, stations, contribution, averager_type=SwarmAverag
 def test_a_good_round(manifest, store, stations) -> None:
     """The state that follows has one more round and the tokens of the contribution."""
     state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL))
-    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, "")
+    assert (state.round, state.swarm_tokens, average.reason) == (4, 310, None)
 
 
 def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
@@ -83,7 +86,33 @@ def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
             for companions in ((), ("somebody",)):
                 state, average, _ = await rounds.end(b"", 10, companions)
                 assert (state, average.reason) == (None, "not_finite")
-            assert sum(rounds.told["failures"]) == 2
+            assert sum(rounds.told.failures) == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_what_the_record_tells_of_rounds(manifest, store, stations) -> None:
+    """Why rounds failed; of the last good one length and bytes, those of failed attempts before it too."""
+    meter = iter([Traffic(received=5000, sent=10), Traffic(5100, 40), Traffic(5900, 240)])
+    good = encoded(torch.ones(NUMEL), manifest)
+
+    async def scenario() -> None:
+        async with one_peer(manifest, store, stations, traffic=lambda: next(meter)) as (rounds, averager):
+            averager.rejected["norm"] += 2
+            assert "round_sent_bytes" not in rounds.told.given
+            await rounds.end(good, 10, ())
+            told = rounds.told
+            assert (told.round_received_bytes, told.round_sent_bytes, told.group_size) == (100, 30, 1)
+            await rounds.end(b"", 10, ())
+            assert rounds.told.round_sent_bytes == 30
+            await rounds.end(good, 10, ())
+            told = rounds.told
+            assert (told.round_received_bytes, told.round_sent_bytes, told.averaged_rounds) == (800, 200, 2)
+            assert told.round_seconds is not None
+            assert told.averaging_seconds is not None
+            assert told.round_seconds > told.averaging_seconds > 0
+            assert by_reason(told.failures, FAILURES) == dict.fromkeys(FAILURES, 0) | {Failure.NOT_FINITE: 1}
+            assert by_reason(told.rejections, REJECTIONS)["norm"] == 2
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
@@ -131,7 +160,7 @@ def test_a_failed_round_keeps_no_state(manifest, store, stations, monkeypatch, c
             offers.append(offer)
             if raises:
                 raise OSError("the daemon is gone")
-            return ExchangeOutcome(reason="timeout")
+            return ExchangeOutcome(reason=Failure.TIMEOUT)
 
     def following() -> NextState:
         state = begin()
@@ -176,6 +205,6 @@ def test_a_search_that_the_others_have_overtaken(manifest, store, stations) -> N
             rounds.overtaken()
             state, average, _ = await ending
             assert (state, average.reason) == (None, "behind")
-            assert rounds.told["failures"] == ()
+            assert rounds.told.failures == ()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

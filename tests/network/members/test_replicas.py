@@ -16,6 +16,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import peers_key, published
 from dupt_swarm.network.p2p.dht_messages import Row
+from dupt_swarm.node.record import RecordUpdate
 from tests.support.signed_records import fresh_key, signed_record
 
 Members = list[Membership]
@@ -54,7 +55,9 @@ def members(stations, identities, make_manifest) -> Callable[..., AbstractAsyncC
                 station.dht.num_replicas = 2
                 found.append(Membership(manifest, station.dht, load_identity(identity)))
                 found[-1].update(
-                    role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64
+                    RecordUpdate(
+                        role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64
+                    )
                 )
             for _ in range(2):  # the first peers heard of the others meanwhile
                 for member in found:

@@ -27,9 +27,9 @@ async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: st
     started = await start_reachable(settings, folder)
     try:
         assert len(await started.p2p.list_peers()) == (len(initial_peers) if host_maddrs != LOOPBACK else 0)
-        fields = await whereabouts(started)
-        assert fields["reach"] == started.reach
-        assert 0 < len(fields["addresses"]) <= 3
+        update = await whereabouts(started)
+        assert update.reach == started.reach
+        assert 0 < len(update.addresses) <= 3
         return started
     finally:
         await started.p2p.shutdown()
@@ -76,8 +76,8 @@ def test_no_address_at_all(tmp_path) -> None:
         p2p = await start_daemon(NodeSettings("observer"), tmp_path)
         try:
             assert await own_addresses(p2p) == []
-            fields = await whereabouts(Started(p2p, False, "client"))
-            assert (fields["reach"], list(fields["addresses"])) == ("client", [])
+            update = await whereabouts(Started(p2p, False, "client"))
+            assert (update.reach, list(update.addresses)) == ("client", [])
         finally:
             await p2p.shutdown()
 

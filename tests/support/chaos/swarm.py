@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.optimizer.contribution import NOT_TRIED
+from dupt_swarm.node.reasons import Failure
 from tests.support.loopback import free_port
 from tests.support.tiny import shared_tables, tiny_manifest
 from tests.support.waiting import wait_until
@@ -215,7 +215,7 @@ class ChaosSwarm:
     def failures(self) -> list[str]:
         """Why rounds failed for the steady oracles, without those that they did not try, being behind."""
         ended = [event["failed"] for peer in self.steady for event in peer.events("round")]
-        return [reason for reason in ended if reason and reason not in NOT_TRIED]
+        return [reason for reason in ended if reason not in (None, Failure.STALE, Failure.BEHIND)]
 
     def assert_tokens_count_once(self) -> None:
         """No token is in the swarm's state twice, and none of a steady oracle's contributions is lost."""

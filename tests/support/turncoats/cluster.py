@@ -16,7 +16,9 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult, StateName
-from dupt_swarm.optimizer.contribution import ADOPT_SECONDS, NOT_TRIED, RETRY_SECONDS
+from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.optimizer.contribution import ADOPT_SECONDS, RETRY_SECONDS
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.swarm import Swarm
 from tests.support.contributions import put
@@ -49,8 +51,8 @@ class Battle:
         Not those in which it saw nobody, and sent nothing: for two seconds it may take all for gone who were
         on no roll of its own.
         """
-        tried = [one for one in self.attempts[peer] if one.reason and one.reason not in NOT_TRIED]
-        return [one.reason for one in tried if one.tokens or one.reason != "no_quorum"]
+        tried = [one for one in self.attempts[peer] if one.reason and one.tried]
+        return [str(one.reason) for one in tried if one.tokens or one.reason is not Failure.NO_QUORUM]
 
     @property
     def failures(self) -> int:
@@ -166,7 +168,7 @@ class Betrayed(Cluster):
         """
         before = self.state
         for oracle in self.oracles:
-            oracle.publish(now=True, state="training")
+            oracle.publish(RecordUpdate(state="training"), now=True)
         self.wait_for(before)
         with ThreadPoolExecutor(len(self.oracles)) as pool:
             persist = partial(self._persist, before.round + 1)
@@ -190,8 +192,7 @@ class Betrayed(Cluster):
             assert time.monotonic() < deadline, f"the round does not end: {results}"
             results.append(self._average(oracle))
             if results[-1].state is None:
-                tried = results[-1].reason not in NOT_TRIED
-                time.sleep(RETRY_SECONDS if tried else ADOPT_SECONDS)
+                time.sleep(RETRY_SECONDS if results[-1].tried else ADOPT_SECONDS)
         return results
 
     def _follows(self, oracle: Swarm, round: int) -> bool:

@@ -18,6 +18,7 @@ from dupt_swarm.network.averaging.reduce.parts import average_alone
 from dupt_swarm.network.averaging.reduce.reducers import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import average_form
@@ -53,11 +54,12 @@ class Reduce:
 
     async def average(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         """See `RoundExchange`. When a share does not arrive in time, the round fails."""
-        run, reason = AllReduce(self._context, roll, offer, self._reducers.ask), "timeout"
+        run = AllReduce(self._context, roll, offer, self._reducers.ask)
+        reason: Failure | None = Failure.TIMEOUT
         with self._reducers.reducing(run), suppress(TimeoutError):
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
                 await run.run()
-                reason = "peer_lost" if run.missing else ""
+                reason = Failure.PEER_LOST if run.missing else None
         if run.rejected:
             logger.warning("contributions left out of the average: %s", dict(run.rejected))
         self.rejected += run.rejected
