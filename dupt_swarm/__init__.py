@@ -19,17 +19,15 @@ learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
 privacy/        what contributions may tell of a corpus: clipping, noise, and the account of it
 replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
 manifest/       what all peers share: one TOML file, validated, frozen and hashed
-organiser/      the key of who organises a swarm: invitations, revocations
+presets/        complete manifests to start from
 settings        what concerns one machine only
+organiser/      the key of who organises a swarm: invitations, revocations
+disk/           the state folder, atomic writes, the disk limit
+metrics/        the tables of all metrics
+command_line/   what the programs in `peers/` and `monitor/` share
+speed           units per second over the last ten seconds
 errors          every error that a caller may catch, with its exit code
 version         what peers tell one another
-presets/        complete manifests to start from
-schema/         explaining invalid manifests, writing TOML
-schedule/       learning rates, bit-identical on every machine
-disk/           the state folder, atomic writes, the disk limit
-timing/         hours of training, speed
-metrics/        the tables of all metrics
-command_line/   what the programs share
 """
 
 from __future__ import annotations

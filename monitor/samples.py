@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import get_args
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.learning_rate import scheduled_learning_rate, update_number
 from dupt_swarm.metrics import swarm as metrics
 from dupt_swarm.metrics.spec import MetricSpec, Sample
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerRecord, PeerState, Role
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
 from monitor.tally import Floor, Totals
 
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings, WeightedCorpus
-from dupt_swarm.timing.hours import Hours
+from dupt_swarm.settings import LISTEN_EVERYWHERE, Hours, NodeSettings, OracleSettings, WeightedCorpus
 from peers import options
 from peers.address_options import address_options, take_addresses
 from peers.control.actions import PeerControl

@@ -81,7 +81,7 @@ def _objective(wanted: Wanted) -> Objective | None:
     from pydantic import ValidationError
 
     from dupt_swarm.manifest import Objective
-    from dupt_swarm.schema.explain import explain_invalid
+    from dupt_swarm.manifest.explain import explain_invalid
 
     task, labels = wanted.task, tuple(filter(None, map(str.strip, wanted.labels.split(","))))
     if task is None:

@@ -10,8 +10,8 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 
 LAYERS = {
     "plain": {
-        *("manifest", "settings", "errors", "version", "presets", "metrics"),
-        *("schema", "disk", "timing", "schedule", "command_line", "organiser"),
+        *("manifest", "presets", "settings", "organiser", "disk"),
+        *("metrics", "command_line", "speed", "errors", "version"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "privacy", "replica", "node", "network")},

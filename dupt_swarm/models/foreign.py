@@ -11,12 +11,12 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.importing.hugging_face import CONFIG, is_hugging_face, read_hugging_face
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
 from dupt_swarm.models.saved_model import REMEDY, SavedModel
 from dupt_swarm.presets import load_continuing
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.schema.explain import explain_invalid
 
 
 def load_model(path: Path) -> SavedModel:

@@ -11,6 +11,7 @@ from torch import nn, optim
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.optimizer.contribution import NOT_TRIED, Contribution, Order, Stage
@@ -22,9 +23,8 @@ from dupt_swarm.optimizer.judging import Judge
 from dupt_swarm.privacy.accountant import PrivacySpent
 from dupt_swarm.privacy.mechanism import Mechanism, Open
 from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
+from dupt_swarm.speed import Speed
 from dupt_swarm.swarm import Swarm
-from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
 

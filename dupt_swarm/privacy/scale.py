@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.schedule.learning_rate import inner_learning_rate
+from dupt_swarm.manifest.learning_rate import inner_learning_rate
 
 
 def scale(manifest: Manifest, round: int, numel: int) -> float:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.timing.hours import ALWAYS, Hours
+from dupt_swarm.settings import ALWAYS, Hours
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

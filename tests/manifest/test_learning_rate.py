@@ -6,13 +6,13 @@ import pytest
 
 from dupt_swarm.learning.strategies import STRATEGIES as CLASSES
 from dupt_swarm.manifest import Manifest, Rounds
-from dupt_swarm.manifest.strategies import STRATEGIES
-from dupt_swarm.schedule.learning_rate import (
+from dupt_swarm.manifest.learning_rate import (
     inner_learning_rate,
     outer_learning_rate,
     scheduled_learning_rate,
     update_number,
 )
+from dupt_swarm.manifest.tables import STRATEGIES
 
 SCHEDULE = {"warmup_updates": 4, "total_updates": 104, "final_ratio": 0.1}
 
