@@ -19,6 +19,7 @@ learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
 privacy/        what contributions may tell of a corpus: clipping, noise, and the account of it
 replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
 manifest/       what all peers share: one TOML file, validated, frozen and hashed
+tasks/          what can be learned besides language: a file per task
 presets/        complete manifests to start from
 settings        what concerns one machine only
 organiser/      the key of who organises a swarm: invitations, revocations

@@ -12,10 +12,25 @@ import click
 from dupt_swarm.settings import NodeSettings
 from peers.byte_sizes import BYTES, RATE
 from peers.corpora import CORPUS
-from peers.labelled import parse_columns
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def parse_columns(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """``--column NAME=COLUMN``, repeated, as a dict."""
+    del context, parameter
+    columns: dict[str, str] = {}
+    for value in values:
+        name, equals, column = value.partition("=")
+        if not (name and equals and column):
+            raise click.BadParameter(f"{value!r} is not NAME=COLUMN, such as text=review")
+        if name in columns:
+            raise click.BadParameter(f"`{name}` is given twice")
+        columns[name] = column
+    return columns
 
 
 def _initial_peers(*, required: bool) -> Decorator:

@@ -10,7 +10,7 @@ from tests.support.imports import FILES, OURS, imports_of, module_of
 
 LAYERS = {
     "plain": {
-        *("manifest", "presets", "settings", "organiser", "disk"),
+        *("manifest", "tasks", "presets", "settings", "organiser", "disk"),
         *("metrics", "command_line", "speed", "errors", "version"),
     },
     "composition": {"discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},

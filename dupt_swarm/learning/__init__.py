@@ -13,6 +13,7 @@ batches          shuffled blocks of tokens, resumable
 mixed_batches    the same of several corpora
 epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out
+answers          what an answer to a task is: a label, a choice or a score
 finetuning/      learning a task from labelled examples, on one machine
 decoder/         the GPT decoder: a file per part
 architectures/   which of Hugging Face's architectures it can be: tables for both directions

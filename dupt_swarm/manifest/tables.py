@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dupt_swarm.manifest.schedule import LEAST_GROWTH
 from dupt_swarm.manifest.table import Table
+from dupt_swarm.tasks import TASKS, Task
 
 HASH = re.compile(r"[0-9a-f]{64}")
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
@@ -39,20 +40,30 @@ class Tokenizer(Table):
         return self
 
 
+LANGUAGE = "lm"
+UNSUPERVISED = (LANGUAGE,)
+"""The objectives that need no labels; `dupt_swarm.learning.objectives.open` has their classes."""
+
+
 class Objective(Table):
     """What is learned: language alone (L1), or a task besides it: L3 = L2 + λ·L1.
 
     L2 = Σ log P(y | x¹…x^m), with P(y | x¹…x^m) = softmax(h_l^m·W_y); Radford et al. 2018, section 3.2.
     """
 
-    kind: Literal["lm", "classification", "entailment", "similarity", "multiple-choice"] = Field(
-        default="lm", description="`lm`, or the task of supervised fine-tuning"
-    )
+    kind: str = Field(default=LANGUAGE, description="`lm`, or the task of supervised fine-tuning")
     labels: list[str] = Field(
         default=[], max_length=1000, description="the task's, in the order of W_y; none: a score, a choice"
     )
     lm_weight: float = Field(default=0.5, ge=0, le=100, description="λ, the weight of L1 beside a task's L2")
     head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on h_l^m, before W_y")
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in (known := (*UNSUPERVISED, *TASKS)):
+            raise ValueError(f'there is no objective "{value}"; use one of {", ".join(known)}')
+        return value
 
     @field_validator("labels")
     @classmethod
@@ -63,16 +74,22 @@ class Objective(Table):
 
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
-        if self.kind in ("lm", "multiple-choice") and self.labels:
+        task = self.task
+        if self.labels and not (task and "label" in task.answers):
             raise ValueError(f'kind = "{self.kind}" takes no labels; leave them out')
-        if self.kind in ("classification", "entailment") and len(self.labels) < 2:
+        if task and task.needs_labels and len(self.labels) < 2:
             raise ValueError(f'kind = "{self.kind}" needs at least two labels')
         return self
 
     @property
+    def task(self) -> Task | None:
+        """What is learned from labelled examples; None: nothing."""
+        return TASKS.get(self.kind)
+
+    @property
     def supervised(self) -> bool:
         """Whether there is a task."""
-        return self.kind != "lm"
+        return self.kind in TASKS
 
     @property
     def special_tokens(self) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.tasks import TASKS
 from peers import options
 from peers.interruption import Interruption
-from peers.labelled import TASKS
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
@@ -101,9 +101,8 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
 def _announce(finetuner: Finetuner, kind: str, log: Log) -> None:
     """What will be learnt from what; and what of the examples could not be used as it is."""
     labels = finetuner.manifest.objective.labels
-    answers = (
-        f"labels {', '.join(labels)}" if labels else "a choice" if kind == "multiple-choice" else "a score"
-    )
+    [*_, other] = TASKS[kind].answers  # without labels
+    answers = f"labels {', '.join(labels)}" if labels else f"a {other}"
     log.say(f"{kind}, {answers}, on {finetuner.device}")
     for name, examples in (("training", finetuner.train), ("validation", finetuner.valid)):
         log.say(f"{name}: {plural(len(examples), 'example')}{_shortcomings(examples)}")

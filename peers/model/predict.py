@@ -110,7 +110,7 @@ def _warn(questions: Examples) -> None:
 
 def _answers(saved: SavedModel, logits: Tensor) -> Iterator[dict[str, Any]]:
     """What the model says to each row, with the row's number from 1."""
-    from dupt_swarm.learning.objectives.answers import build_answer
+    from dupt_swarm.learning.answers import build_answer
 
     answer = build_answer(saved.manifest.objective)
     for index, row in enumerate(logits.tolist()):

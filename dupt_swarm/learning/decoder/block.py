@@ -13,7 +13,7 @@ from dupt_swarm.learning.decoder.positions import Turn
 from dupt_swarm.manifest import Model
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.generation.cache import LayerCache
+    from dupt_swarm.learning.decoder.attention import LayerCache
 
 
 class Block(nn.Module):

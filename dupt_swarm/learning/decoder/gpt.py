@@ -24,7 +24,7 @@ from dupt_swarm.learning.decoder.positions import POSITIONS, Positions
 from dupt_swarm.manifest import Model
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.generation.cache import Cache, LayerCache
+    from dupt_swarm.learning.decoder.attention import Cache, LayerCache
 
 
 class GPT(nn.Module):

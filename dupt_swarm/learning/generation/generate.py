@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.attention import Cache
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.generation.cache import Cache
 from dupt_swarm.learning.generation.sampling import Sampling
 
 

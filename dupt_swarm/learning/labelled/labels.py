@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.answers import name_of, number_in
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
-from dupt_swarm.learning.objectives.answers.label import name_of
-from dupt_swarm.learning.objectives.answers.numbers import number_in
-from dupt_swarm.learning.objectives.tasks import Task
+from dupt_swarm.tasks import Task
 
 LABELS_MAX = 1000
 

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.answers import Answer, build_answer
 from dupt_swarm.learning.labelled.examples import Examples, Tokens
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
-from dupt_swarm.learning.labelled.tables.row import Row
-from dupt_swarm.learning.objectives.answers import Answer, build_answer
-from dupt_swarm.learning.objectives.special import SpecialTokens, room
-from dupt_swarm.learning.objectives.tasks import TASKS, Task
+from dupt_swarm.learning.labelled.tables import Row
+from dupt_swarm.learning.reading import well_formed
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
+from dupt_swarm.tasks import TASKS, Task
+from dupt_swarm.tasks.task import SpecialTokens, room
 
 ROWS_AT_ONCE = 1 << 12  # tokenised together, on all cores
 
@@ -122,15 +123,19 @@ class _Loader:
 
     def _read(self, row: Row) -> _Question:
         try:
-            texts = self._task.texts(row.cells)
+            texts = [well_formed(text) for text in self._task.texts(row.cells)]
         except ValueError as error:
             raise CorpusError(f"{row.where}: {error}; fix or remove that row", setting="columns") from error
         if not self._labelled:
             return _Question(texts, 0)
         try:
-            return _Question(texts, self._answer.read(row.cells[LABEL], len(texts) - 1))
+            return _Question(texts, self._answer.read(row.cells[LABEL], self._count_sequences(texts)))
         except ValueError as error:
             raise CorpusError(f"{row.where}: {error}; fix or remove that row") from error
+
+    def _count_sequences(self, texts: list[str]) -> int:
+        """How many the example will have, which its texts' tokens do not change."""
+        return len(self._task.sequences([[] for _ in texts], self._special))
 
     def _encode(self, questions: list[_Question]) -> Iterator[tuple[Tokens, ...]]:
         encoded = iter(

@@ -14,6 +14,7 @@ from torch import nn
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.left_out import LeftOut
@@ -53,6 +54,11 @@ class Language:
             if tokenizer.lossy
             else []
         )
+
+    @classmethod
+    def model(cls, manifest: Manifest) -> GPT:
+        """See `TrainingObjective`."""
+        return GPT(manifest.model)
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:

@@ -5,33 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from torch import Tensor, nn
-
-from dupt_swarm.learning.objectives.special import SpecialTokens
-from dupt_swarm.learning.objectives.tasks.text import text_of
+from dupt_swarm.tasks.task import SpecialTokens, Task, text_of
 
 CHOICES_MIN = 2
 
 
-class MultipleChoice:
+class MultipleChoice(Task):
     """Which of several choices goes with a context; their number may differ from row to row."""
 
-    columns: tuple[str, ...] = ("context", "choices")
+    kind = "multiple-choice"
+    columns = ("context", "choices")
     texts_at_once = 2
-    answers: tuple[str, ...] = ("choice",)
+    answers = ("choice",)
+    hub_name = "multiple-choice"
+    input = (
+        "Input, for each choice: `<|start|>` context `<|delimiter|>` choice `<|extract|>`; "
+        "one output each, softmax over the choices."
+    )
+    example = 'torch.cat([score(state("a context", one)) for one in ("one choice", "another")])'
 
     def texts(self, row: Mapping[str, object]) -> list[str]:
         """The context, then its choices."""
         return [text_of(row, "context"), *_choices(row["choices"])]
 
     def sequences(self, texts: list[list[int]], special: SpecialTokens) -> list[list[int]]:
-        """See `Task`."""
+        """The context with each choice."""
         context, *choices = texts
         return [special.around(context, choice) for choice in choices]
-
-    def logits(self, head: nn.Linear, extracted: Tensor, real: Tensor) -> Tensor:
-        """h_l^m·W_y of each choice; −∞, that is probability 0, where there is none."""
-        return head(extracted).squeeze(2).masked_fill(~real, float("-inf"))  # type: ignore[no-any-return]
 
 
 def _choices(value: object) -> list[str]:
