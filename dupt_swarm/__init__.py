@@ -33,6 +33,7 @@ version         what peers tell one another
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,6 +90,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dupt_swarm' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f"dupt_swarm.{_HOMES[name]}"), name)

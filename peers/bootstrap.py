@@ -18,7 +18,10 @@ from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
+from dupt_swarm.node.join_addresses import own_address
 from dupt_swarm.organiser import KEY_FILE
+from dupt_swarm.organiser.invitation import Token
+from dupt_swarm.organiser.key import load_key_of
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -89,8 +92,6 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
-    from dupt_swarm.node.join_addresses import own_address
-
     by_invitation, address = swarm.manifest.admission.kind == "invite", own_address(swarm.addresses)
     line = join_line([address], swarm.manifest.swarm_id, by_invitation=by_invitation)
     if as_json:
@@ -122,8 +123,6 @@ def _own_invitation(run: Manifest, path: Path, given: str) -> str:
     key = path.with_name(KEY_FILE)
     if given or run.admission.kind == "open" or not key.exists():
         return given
-    from dupt_swarm.organiser.invitation import Token
-    from dupt_swarm.organiser.key import load_key_of
 
     return str(Token.new(load_key_of(run, key), run.swarm_id, uses=1, seconds=OWN_SECONDS))
 

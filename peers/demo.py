@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import folder_of
 from dupt_swarm.errors import DuptError
+from dupt_swarm.learning.left_out import TextFiles
 from peers import new
+from peers.demo_model import SWARM_NAME, check_place, generate_line, keep_model
 from peers.interruption import Interruption
 from peers.processes import LocalProcesses
-from peers.screen.demo import DemoScreen
+
+if TYPE_CHECKING:
+    from peers.screen.demo import DemoScreen
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 LIBRARY_BYTES = 3_000_000
@@ -38,29 +43,26 @@ LIBRARY_BYTES = 3_000_000
 @command_errors
 def command(rounds: int, model: Path) -> None:
     """Watch a small swarm learn on this machine; it ends by itself and leaves nothing but its model."""
-    from peers.demo_model import check_place, generate_line
+    from peers.screen.demo import DemoScreen
 
     check_place(model)
     with Interruption() as interruption:
         folder = Path(tempfile.mkdtemp(prefix="dupt-demo-"))
         try:
-            run(folder, rounds, model)
-            DemoScreen().say(f"\nThe model is in {model}. Let it continue a text:\n\n{generate_line(model)}")
+            screen = DemoScreen()
+            run(folder, rounds, model, screen)
+            screen.say(f"\nThe model is in {model}. Let it continue a text:\n\n{generate_line(model)}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     interruption.exit_if_received()
 
 
-def run(folder: Path, rounds: int, model: Path) -> None:
+def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
     """Start everything, show it, wait for the end, keep the model, and summarise.
 
     Raises:
         DuptError: an oracle failed, or did not learn.
     """
-    from dupt_swarm.learning.left_out import TextFiles
-    from peers.demo_model import SWARM_NAME, keep_model
-
-    screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
     text = TextFiles(folder / "corpora")
@@ -105,8 +107,7 @@ def run(folder: Path, rounds: int, model: Path) -> None:
 
 def write_corpora(folder: Path) -> list[Path]:
     """Three texts of different kinds that every Python installation has: a folder of files each."""
-    import importlib.metadata
-    import pydoc_data.topics
+    import pydoc_data.topics  # 700 kB of text
 
     manual = dict(pydoc_data.topics.topics)
     library: dict[str, str] = {}

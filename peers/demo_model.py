@@ -7,10 +7,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dupt_swarm.errors import CheckpointError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
+from dupt_swarm.node.view import View
 
 SWARM_NAME = "demo"
 PROMPT = "Python is"
@@ -42,12 +44,9 @@ def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> Non
         names: of those who made it.
         folder: see `check_place`.
     """
-    from dataclasses import replace
-
     from dupt_swarm.models.pulling import origin_of
     from dupt_swarm.models.saved_model import SavedModel
     from dupt_swarm.node.messages import StateName
-    from dupt_swarm.node.view import View
 
     model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
     state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.organiser import KEY_FILE
@@ -23,7 +24,6 @@ from peers import options
 from peers.left_out import sentences
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.left_out import LeftOut, TextFiles
     from dupt_swarm.models.saved_model import SavedModel
     from dupt_swarm.replica.state import ReplicaState
 
@@ -144,7 +144,6 @@ def _write_preset(
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
-    from dupt_swarm.learning.left_out import TextFiles
 
     text = options.pick(TextFiles, chosen, path=corpus)
     written = write(manifest, preset, text, name=name, seed=seed, size=size, admission=chosen["admission"])

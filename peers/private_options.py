@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.privacy.accountant import load_accountant
 from dupt_swarm.settings import PrivacySettings
 
 NUMBERS = {
@@ -47,7 +48,6 @@ def take_private(chosen: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("that is for private contributions: add --private", setting=f"private_{min(given)}")
     if not chosen["private"]:
         return others | {"privacy": None}
-    from dupt_swarm.privacy.accountant import load_accountant
 
     settings = PrivacySettings(**given)
     load_accountant()  # before the swarm is joined
