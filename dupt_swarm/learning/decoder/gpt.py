@@ -39,6 +39,8 @@ class GPT(nn.Module):
         self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
         untied = not config.tie_embeddings
         self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+        assert list(shapes.items()) == list(config.parameter_shapes().items()), "the manifest says otherwise"
         self.init_weights(0)
 
     @property
