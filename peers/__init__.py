@@ -18,12 +18,9 @@ resume           go on training
 finish           contribute at the end of the round, then leave
 stop             save and leave now
 demo             a whole swarm on this machine
-demo_model       the model that it leaves behind
 options          what several commands share
 address_options  where a peer listens, and which addresses it announces
 private_options  how much others may see of contributions
-byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
-corpora          `--corpus PATH:WEIGHT` as an option
 interruption     Ctrl-C and SIGTERM
 left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent

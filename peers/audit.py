@@ -14,7 +14,7 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.interruption import Interruption
-from peers.screen.download import show_download
+from peers.screen.progress import show_download
 
 
 @click.command("audit")

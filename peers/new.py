@@ -256,7 +256,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files)
     from dupt_swarm.models.beginning import write_beginning
-    from dupt_swarm.models.foreign import load_model
+    from dupt_swarm.models.saved_model import load_model
 
     base = load_model(model)
     written, state = _begin(base, objective, wanted)

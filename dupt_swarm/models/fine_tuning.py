@@ -23,8 +23,7 @@ from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.labels import learn_labels
-from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.labelled.load import learn_labels, load_examples
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.threads import threads_to_spare

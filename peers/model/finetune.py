@@ -14,8 +14,8 @@ from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.tasks import TASKS
 from peers import options
 from peers.interruption import Interruption
-from peers.screen.finetuning import show_finetuning, table_of_epochs
 from peers.screen.log import Log
+from peers.screen.progress import show_finetuning, table_of_epochs
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
     log = Log()
     with Interruption() as interruption:
         from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
-        from dupt_swarm.models.foreign import load_model
+        from dupt_swarm.models.saved_model import load_model
 
         columns = chosen["columns"]
         task = options.pick(

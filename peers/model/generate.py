@@ -75,7 +75,7 @@ def command(
     Characters that a terminal would obey are printed as U+FFFD; --json has the text as it is.
     """
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.generation.layout import lay_out_for_writing
+    from dupt_swarm.learning.generation.generate import lay_out_for_writing
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
     from dupt_swarm.learning.threads import Threads

@@ -44,8 +44,7 @@ def about_model(path: Path) -> dict[str, Any]:
     Raises:
         DuptError: there is none, or it is damaged.
     """
-    from dupt_swarm.models.foreign import load_model
-    from dupt_swarm.models.saved_model import find_model
+    from dupt_swarm.models.saved_model import find_model, load_model
 
     model = load_model(path)
     state = model.state

@@ -2,6 +2,5 @@
 
 sampling   which token comes next
 generate   token ids, one at a time
-layout     the order of the weights in memory
 text       text, in whole characters, up to a stop word
 """

@@ -2,8 +2,6 @@
 
 tables          CSV, JSON lines and Parquet, a row at a time
 files           which files, and which of their columns
-labels          which labels there are
-load            rows to encoded examples
-examples        encoded examples, cut into batches, split by hash
-batches         shuffled examples, resumable
+load            rows to labels and to encoded examples
+examples        encoded examples, cut into batches, split by hash, dealt out in batches
 """

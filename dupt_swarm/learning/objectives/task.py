@@ -13,8 +13,7 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.labelled.batches import LabelledBatches
-from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.left_out import LeftOut

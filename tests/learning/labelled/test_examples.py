@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
-from dupt_swarm.learning.labelled.batches import LabelledBatches
-from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.labels import learn_labels
-from dupt_swarm.learning.labelled.load import load_examples, load_questions
+from dupt_swarm.learning.labelled.load import learn_labels, load_examples, load_questions
 from dupt_swarm.manifest import Objective
 from dupt_swarm.tasks import TASKS
 from tests.support.saved_models import small_tokenizer
