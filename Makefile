@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # what they start; the long ones of chaos/ come first.
 WORKERS ?= 3
 
-.PHONY: demo test test-system fuzz lint bench bench-links dashboards clean
+.PHONY: demo check test test-system fuzz lint bench bench-links dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,13 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: $(VENV)/installed
 	$(BIN)/dupt-peer demo
+
+# For the hand while working: lint, and the tests that start no process.
+check: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest --quick --numprocesses 2 --dist loadfile
 
 test: $(VENV)/installed
 	$(BIN)/pytest -m "not system" --numprocesses $(WORKERS) \

@@ -19,13 +19,13 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.learning_rate import inner_learning_rate
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 AfterRound = Callable[[Tensor, int], None]
 

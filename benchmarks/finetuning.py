@@ -48,7 +48,7 @@ from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.models.fine_tuning import Finetuner, Kind, LabelledTask
+from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
@@ -173,7 +173,7 @@ def continuation_rows(draw: random.Random, documents: Documents) -> Iterator[Row
         yield {"context": both[:cut], "choices": choices if label == 0 else choices[::-1], "label": label}
 
 
-TASKS: dict[str, tuple[Kind, Callable[[random.Random, Documents], Iterator[Row]]]] = {
+TASKS: dict[str, tuple[str, Callable[[random.Random, Documents], Iterator[Row]]]] = {
     "corpus": ("classification", corpus_rows),
     "code": ("classification", code_rows),
     "continuation": ("multiple-choice", continuation_rows),

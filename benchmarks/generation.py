@@ -34,8 +34,7 @@ from torch.nn import functional as F
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.learning.export.hugging_face import HuggingFace
-from dupt_swarm.learning.generation.generate import generate
-from dupt_swarm.learning.generation.layout import lay_out_for_writing
+from dupt_swarm.learning.generation.generate import generate, lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer

@@ -47,9 +47,9 @@ from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.learning_rate import inner_learning_rate
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.presets import PRESETS
-from dupt_swarm.schedule.learning_rate import inner_learning_rate
 
 CORPUS_TOKENS = 1 << 22
 SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue

@@ -41,8 +41,7 @@ from torch import Tensor
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.labelled.batches import LabelledBatches
-from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.left_out import TextFiles

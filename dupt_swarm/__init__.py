@@ -19,21 +19,21 @@ network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network
 replica/        what the swarm agrees on: state, digest, outer step, codec, aggregation
 manifest/       what all peers share: one TOML file, validated, frozen and hashed
-organiser/      the key of who organises a swarm: invitations, revocations
+tasks/          what can be learned besides language: a file per task
+presets/        complete manifests to start from
 settings        what concerns one machine only
+organiser/      the key of who organises a swarm: invitations, revocations
+disk/           the state folder, atomic writes, the disk limit
+metrics/        the tables of all metrics
+command_line/   what the programs in `peers/` and `monitor/` share
+speed           units per second over the last ten seconds
 errors          every error that a caller may catch, with its exit code
 version         what peers tell one another
-presets/        complete manifests to start from
-schema/         explaining invalid manifests, writing TOML
-schedule/       learning rates, bit-identical on every machine
-disk/           the state folder, atomic writes, the disk limit
-timing/         hours of training, speed
-metrics/        the tables of all metrics
-command_line/   what the programs share
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -90,6 +90,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dupt_swarm' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f"dupt_swarm.{_HOMES[name]}"), name)

@@ -7,19 +7,15 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from wsgiref.types import WSGIApplication
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import default_state_dir
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.version import VERSION
-
-if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
-
-    from dupt_swarm.manifest import Manifest
-    from monitor.watcher import Source, Watcher
+from monitor.watcher import Source, Watcher
 
 
 @click.command(
@@ -96,7 +92,6 @@ def main(
 
     # Imported here, or --help would wait for torch.
     from monitor.server import MonitorServer
-    from monitor.watcher import Watcher
 
     # The port first: it takes no time to find out that it is taken.
     with MonitorServer(host, port, allow_hosts=allow_hosts) as server:

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.learning_rate import scheduled_learning_rate, update_number
 from dupt_swarm.metrics import monitor, swarm
 from dupt_swarm.metrics.monitor import MONITOR_METRICS
 from dupt_swarm.metrics.record import IN_SWARM
@@ -21,7 +22,6 @@ from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState, Role
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.schedule.learning_rate import scheduled_learning_rate, update_number
 from dupt_swarm.version import VERSION
 from monitor.tally import Floor, Totals
 from monitor.watcher import Snapshot

@@ -6,16 +6,14 @@ import socket
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.metrics.hosts import answer_only_to
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 # Everything comes from here, and nothing a peer calls itself could run even if it got into the page.
 SECURITY_HEADERS = [

@@ -3,8 +3,7 @@
 cli              the program
 lazy_group       imports a command when it runs, so that --help is quick
 model/           `dupt-model`: take the model away
-new              a manifest, and a tokenizer trained for it
-new_from         a manifest for a model that exists, and its weights to begin with
+new              a manifest with its tokenizer, or the first state of a model that exists
 bootstrap        the first peer
 invite           a token to join with
 revoke           cuts off who came by one
@@ -19,12 +18,8 @@ resume           go on training
 finish           contribute at the end of the round, then leave
 stop             save and leave now
 demo             a whole swarm on this machine
-demo_model       the model that it leaves behind
-options          options that several commands share
+options          what several commands share
 address_options  where a peer listens, and which addresses it announces
-byte_sizes       `20GB`, `500kB`, `1.5GiB` as options
-corpora          `--corpus PATH:WEIGHT` as an option
-labelled         tasks, and `--column text=review` as an option
 interruption     Ctrl-C and SIGTERM
 left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent

@@ -14,6 +14,7 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.interruption import Interruption
+from peers.screen.progress import show_download
 
 
 @click.command("audit")
@@ -32,8 +33,6 @@ def command(initial_peers: tuple[str, ...], rounds: int | None, as_json: bool, *
     It says of each round whether it leads to the state that the swarm claims: `equal`, `differs`, or `no
     longer held` where peers do not keep what is needed. Exit code 1 if any differs.
     """
-    from peers.screen.download import show_download
-
     with Interruption() as interruption:
         from dupt_swarm.models.auditing import audit
 

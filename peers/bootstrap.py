@@ -19,7 +19,10 @@ from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
+from dupt_swarm.node.join_addresses import own_address
 from dupt_swarm.organiser import KEY_FILE
+from dupt_swarm.organiser.invitation import Token
+from dupt_swarm.organiser.key import load_key_of
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -90,8 +93,6 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
-    from dupt_swarm.node.join_addresses import own_address
-
     by_invitation, address = swarm.manifest.admission.kind == "invite", own_address(swarm.addresses)
     line = join_line([address], swarm.manifest.swarm_id, by_invitation=by_invitation)
     if as_json:
@@ -126,8 +127,6 @@ def _organisers_key(run: Manifest, path: Path, *, needed: bool) -> Ed25519Privat
     """
     if not run.admission.organiser or not path.exists():
         return None
-    from dupt_swarm.organiser.key import load_key_of
-
     try:
         return load_key_of(run, path)
     except UsageError as error:
@@ -141,8 +140,6 @@ def _own_invitation(run: Manifest, key: Ed25519PrivateKey | None) -> str:
     """Where the organiser's key is, a token for this peer; elsewhere it was given one, or needs none."""
     if key is None or run.admission.kind == "open":
         return ""
-    from dupt_swarm.organiser.invitation import Token
-
     return str(Token.new(key, run.swarm_id, uses=1, seconds=OWN_SECONDS))
 
 

@@ -15,7 +15,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
-from peers.checks import report
+from peers.checks import machine, report
 from peers.checks.report import Check
 
 
@@ -96,7 +96,6 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 def _check_machine(
     manifest: Manifest | None, max_disk: int | None, state_dir: Path | None, **of_oracle: Any
 ) -> list[Check]:
-    from peers.checks import machine
     from peers.checks.footprint import estimate_footprint
 
     oracle = options.pick(OracleSettings, of_oracle)

@@ -2,22 +2,96 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import shlex
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import folder_of
-from dupt_swarm.errors import DuptError
+from dupt_swarm.errors import CheckpointError, DuptError, UsageError
+from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
+from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.node.view import View
 from peers import new
 from peers.interruption import Interruption
 from peers.processes import LocalProcesses
-from peers.screen.demo import DemoScreen
+
+if TYPE_CHECKING:
+    from peers.screen.demo import DemoScreen
+
+
+SWARM_NAME = "demo"
+PROMPT = "Python is"
+
+
+def check_place(folder: Path) -> None:
+    """See beforehand whether the model can be kept in ``folder``; that of an earlier demo gives way.
+
+    Raises:
+        UsageError: something else is there, or nothing can be written there.
+    """
+    from dupt_swarm.models.saved_model import check_vacant
+
+    if not _of_earlier_demo(folder):
+        check_vacant(folder)
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not os.access(above, os.W_OK):
+        raise UsageError(
+            f"{above}: nothing can be written there; choose another place for the demo's model",
+            setting="model",
+        )
+
+
+def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> None:
+    """Write to ``folder`` the newest state that one of the ``peers`` has saved in its folder.
+
+    Args:
+        peers: folders with checkpoints.
+        names: of those who made it.
+        folder: see `check_place`.
+    """
+    from dupt_swarm.models.pulling import origin_of
+    from dupt_swarm.models.saved_model import SavedModel
+    from dupt_swarm.node.messages import StateName
+
+    model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
+    state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
+    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": tuple(names)})
+    if _of_earlier_demo(folder):
+        shutil.rmtree(folder)
+    replace(model, origin=origin).save(folder)
+
+
+def generate_line(folder: Path) -> str:
+    """What to paste into the shell that started this program, so that the model continues a text."""
+    return shlex.join([_as_typed("dupt-model"), "generate", str(folder), "--prompt", PROMPT])
+
+
+def _as_typed(program: str) -> str:
+    """How to call a program that lies beside this Python: by its name where that finds it."""
+    path = Path(sys.executable).with_name(program)
+    found = shutil.which(program)
+    if found and Path(found).exists() and Path(found).samefile(path):
+        return program
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _of_earlier_demo(folder: Path) -> bool:
+    try:
+        return Origin.load(folder / ORIGIN_FILE).swarm_id.startswith(f"{SWARM_NAME}-")
+    except CheckpointError:
+        return False
+
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 LIBRARY_BYTES = 3_000_000
@@ -38,29 +112,26 @@ LIBRARY_BYTES = 3_000_000
 @command_errors
 def command(rounds: int, model: Path) -> None:
     """Watch a small swarm learn on this machine; it ends by itself and leaves nothing but its model."""
-    from peers.demo_model import check_place, generate_line
+    from peers.screen.demo import DemoScreen
 
     check_place(model)
     with Interruption() as interruption:
         folder = Path(tempfile.mkdtemp(prefix="dupt-demo-"))
         try:
-            run(folder, rounds, model)
-            DemoScreen().say(f"\nThe model is in {model}. Let it continue a text:\n\n{generate_line(model)}")
+            screen = DemoScreen()
+            run(folder, rounds, model, screen)
+            screen.say(f"\nThe model is in {model}. Let it continue a text:\n\n{generate_line(model)}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     interruption.exit_if_received()
 
 
-def run(folder: Path, rounds: int, model: Path) -> None:
+def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
     """Start everything, show it, wait for the end, keep the model, and summarise.
 
     Raises:
         DuptError: an oracle failed, or did not learn.
     """
-    from dupt_swarm.learning.left_out import TextFiles
-    from peers.demo_model import SWARM_NAME, keep_model
-
-    screen = DemoScreen()
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
     text = TextFiles(folder / "corpora")
@@ -105,8 +176,7 @@ def run(folder: Path, rounds: int, model: Path) -> None:
 
 def write_corpora(folder: Path) -> list[Path]:
     """Three texts of different kinds that every Python installation has: a folder of files each."""
-    import importlib.metadata
-    import pydoc_data.topics
+    import pydoc_data.topics  # 700 kB of text
 
     manual = dict(pydoc_data.topics.topics)
     library: dict[str, str] = {}

@@ -18,6 +18,7 @@ from peers.control.socket import serve_control
 from peers.interruption import Interruption
 from peers.left_out import sentences
 from peers.screen import words
+from peers.screen.log import Log
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
@@ -73,8 +74,6 @@ def command(
 
     Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
     """
-    from peers.screen.log import Log
-
     log = Log()
     with Interruption() as interruption:
         from dupt_swarm.evaluator.evaluator import Evaluator, dataset_name

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings, WeightedCorpus
-from dupt_swarm.timing.hours import Hours
+from dupt_swarm.settings import LISTEN_EVERYWHERE, Hours, NodeSettings, OracleSettings, WeightedCorpus
 from peers import options
 from peers.address_options import address_options, take_addresses
+from peers.checks.machine import describe_device
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
 from peers.left_out import sentences
+from peers.screen.facts import About
+from peers.screen.screen import Screen, open_screen
+from peers.screen.words import amount
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
     from peers.metrics.collector import PeerMetrics
-    from peers.screen.facts import About
-    from peers.screen.screen import Screen
 
 
 @click.command("join")
@@ -81,7 +82,6 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     Ctrl-C saves a checkpoint and leaves; the same command resumes from it.
     """
     from peers.metrics.http import serve_metrics
-    from peers.screen.screen import open_screen
 
     chosen = take_addresses(LISTEN_EVERYWHERE, chosen)
     chosen["hours"] = Hours.parse(chosen["hours"])
@@ -140,9 +140,6 @@ def describe(
 ) -> About:
     """What the screen shows of this peer from beginning to end."""
     from dupt_swarm.replica.state import count_values
-    from peers.checks.machine import describe_device
-    from peers.screen.facts import About
-    from peers.screen.words import amount
 
     return About(
         name=settings.name or f"oracle {swarm.peer_id[-8:]}",

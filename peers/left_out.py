@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from dupt_swarm.learning.left_out import LeftOut
 from peers.screen.words import plural
-
-if TYPE_CHECKING:
-    from dupt_swarm.learning.left_out import LeftOut
 
 NAMED = 3
 

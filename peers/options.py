@@ -2,20 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import glob
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dupt_swarm.settings import NodeSettings
-from peers.byte_sizes import BYTES, RATE
-from peers.corpora import CORPUS
-from peers.labelled import parse_columns
+from dupt_swarm.errors import UsageError
+from dupt_swarm.settings import NodeSettings, WeightedCorpus
+
+if TYPE_CHECKING:
+    _IntType = click.ParamType[int]
+    _CorpusType = click.ParamType[WeightedCorpus]
+else:
+    _IntType = _CorpusType = click.ParamType  # only newer versions of click have it generic
+
+
+# Below this, not even a single chunk arrives within the time limits.
+RATE_MIN = 100_000
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+
+def parse_bytes(text: str) -> int:
+    """How many bytes ``text`` means; units are decimal (kB, MB, GB, TB) or binary (KiB, MiB, GiB, TiB).
+
+    Upper or lower case, the ``B`` and a space before the unit do not matter; no unit means bytes.
+
+    Raises:
+        ValueError: not a positive amount.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]i?)?b?", text.strip().lower(), re.ASCII)
+    if match is None:
+        raise ValueError(f"`{text}` is not an amount of bytes; write it like 500kB, 20GB or 1.5GiB")
+    number, unit = match.groups()
+    amount = round(float(number) * (_UNITS | _BINARY_UNITS)[unit or ""])
+    if amount < 1:
+        raise ValueError(f"`{text}` is no byte at all; write an amount like 500kB, 20GB or 1.5GiB")
+    return amount
+
+
+class BytesType(_IntType):
+    """The type of options that take an amount of bytes; their value is an int."""
+
+    name = "bytes"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See `parse_bytes`; what it refuses is a usage error."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class RateType(BytesType):
+    """The type of options that take bytes per second."""
+
+    name = "rate"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See `parse_bytes`; bits, and too little to take part, are usage errors as well."""
+        if isinstance(value, int):
+            return value
+        text = value.strip().removesuffix("/s")
+        try:
+            if "b" in text:
+                raise ValueError("a small b means bits")
+            rate = parse_bytes(text)
+        except ValueError:
+            self.fail(
+                f"`{value}` is no rate in bytes per second; write it like 10MB or 500kB "
+                "(a link of 100 Mbit/s moves 12.5MB)",
+                param,
+                ctx,
+            )
+        if rate < RATE_MIN:
+            self.fail(f"`{value}` is less than 100kB per second, too little to take part", param, ctx)
+        return rate
+
+
+BYTES = BytesType()
+RATE = RateType()
+
+
+SEPARATOR = ";"  # in an environment variable, since paths have spaces and weights colons
+
+
+def parse_corpus(text: str) -> WeightedCorpus:
+    """A corpus and its weight; what exists as it is typed is a path without one.
+
+    Raises:
+        UsageError: neither, or the weight is no positive number.
+    """
+    path, colon, weight = text.rpartition(":")
+    if not colon or _is_there(text):
+        return WeightedCorpus(Path(text))
+    number = _number(weight)
+    if not path or number is None:
+        raise UsageError(
+            f"`{text}`: no such file or folder, and what follows its last colon is no weight; "
+            "write PATH, or PATH:WEIGHT with a number such as 0.3"
+        )
+    return WeightedCorpus(Path(path), number)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_there(text: str) -> bool:
+    """Whether a path or a glob leads to anything."""
+    path = os.path.expanduser(text)  # noqa: PTH111 (Path.expanduser raises for an unknown user)
+    return os.path.lexists(path) or any(glob.iglob(path, recursive=True))  # noqa: PTH207
+
+
+class CorpusType(_CorpusType):
+    """The type of ``--corpus`` where several may be given."""
+
+    name = "corpus"
+
+    def convert(
+        self, value: str | WeightedCorpus, param: click.Parameter | None, ctx: click.Context | None
+    ) -> WeightedCorpus:
+        """See `parse_corpus`; what it refuses is a usage error."""
+        if isinstance(value, WeightedCorpus):
+            return value
+        try:
+            return parse_corpus(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """The corpora in an environment variable."""
+        return [one.strip() for one in rv.split(SEPARATOR) if one.strip()]
+
+
+CORPUS = CorpusType()
+
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def parse_columns(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """``--column NAME=COLUMN``, repeated, as a dict."""
+    del context, parameter
+    columns: dict[str, str] = {}
+    for value in values:
+        name, equals, column = value.partition("=")
+        if not (name and equals and column):
+            raise click.BadParameter(f"{value!r} is not NAME=COLUMN, such as text=review")
+        if name in columns:
+            raise click.BadParameter(f"`{name}` is given twice")
+        columns[name] = column
+    return columns
 
 
 def _initial_peers(*, required: bool) -> Decorator:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.organiser import KEY_FILE
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from dupt_swarm.organiser.key import load_key_of
 
 
 def open_organisers(path: Path) -> tuple[Manifest, Ed25519PrivateKey]:
@@ -19,8 +18,6 @@ def open_organisers(path: Path) -> tuple[Manifest, Ed25519PrivateKey]:
     Raises:
         DuptError: the swarm admits everybody, or the key is not there, or another organiser's.
     """
-    from dupt_swarm.organiser.key import load_key_of
-
     manifest = Manifest.load(path)
     if manifest.admission.kind == "open":
         raise UsageError(

@@ -10,6 +10,8 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import UsageError
+from dupt_swarm.organiser import revocations
+from dupt_swarm.organiser.invitation import id_in
 from peers import options
 from peers.organising import open_organisers
 
@@ -26,9 +28,6 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
     shows it. The file `revoked` beside MANIFEST has all of them: a bootstrap that runs from there tells the
     swarm within seconds. Nothing is taken back by another such file, or by none: what is revoked stays so.
     """
-    from dupt_swarm.organiser import revocations
-    from dupt_swarm.organiser.invitation import id_in
-
     (run, key), path = open_organisers(manifest), manifest.with_name(REVOKED_FILE)
     try:
         new = revocations.revoke({id_in(text) for text in invitations}, key, run.swarm_id)

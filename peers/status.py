@@ -13,6 +13,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
+from dupt_swarm.node.view import Peer, View
 from peers import options
 from peers.control.client import find_peer
 from peers.control.health import show_health
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dupt_swarm.node.node import Node
-    from dupt_swarm.node.view import Peer, View
 
 # Records of peers that have just joined may take a moment to appear.
 PATIENCE_SECONDS = 3.0

@@ -19,6 +19,7 @@ from tests.support.lacking import skip
 from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
 from tests.support.namespaces import Net, missing
+from tests.support.quick import is_quick
 from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
 from tests.support.warm import NODES, Program, start_by
@@ -34,6 +35,18 @@ hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")
 # pytest's workers inherit it, so that all have the same.
 SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make check` leaves out."""
+    parser.addoption("--quick", action="store_true", help="only tests that start no process")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Which those are follows from what they import and ask for."""
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[test for test in items if not is_quick(test)])
+        items[:] = filter(is_quick, items)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,10 +9,10 @@ left_out         reads a corpus in spite of files that cannot be read
 shards           token ids on disk, memory-mapped
 corpus           documents to shards, split into training and held-out parts
 mixture          several corpora, each with a weight
-batches          shuffled blocks of tokens, resumable
-mixed_batches    the same of several corpora
+batches          shuffled blocks of tokens, of one corpus or several, resumable
 epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out
+answers          what an answer to a task is: a label, a choice or a score
 finetuning/      learning a task from labelled examples, on one machine
 decoder/         the GPT decoder: a file per part
 architectures/   which of Hugging Face's architectures it can be: tables for both directions

@@ -18,8 +18,14 @@ from typing import Any, NamedTuple
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.reading import decompressed, not_utf8, read_parquet_rows, reported, well_formed
-from dupt_swarm.learning.wikipedia.articles import Article, read_articles, skim_articles
-from dupt_swarm.learning.wikipedia.names import is_dump, language_of, normalised
+from dupt_swarm.learning.wikipedia.articles import (
+    Article,
+    is_dump,
+    language_of,
+    normalised,
+    read_articles,
+    skim_articles,
+)
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
 COMPRESSIBLE_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl")

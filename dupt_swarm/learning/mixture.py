@@ -19,7 +19,7 @@ from dupt_swarm.learning.corpus import INDEX, Corpus, Progress
 from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.wikipedia.names import is_dump
+from dupt_swarm.learning.wikipedia.articles import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
 SHARD = re.compile(r"(?:train|held_out)-\d{5}\.bin")

@@ -20,11 +20,17 @@ from tokenizers import trainers
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.learning.tokenizer_json.encoding import encode_pieces, find_template
-from dupt_swarm.learning.tokenizer_json.opening import Opened, ending_with, open_tokenizer, parse
+from dupt_swarm.learning.tokenizer_json.opening import (
+    Opened,
+    encode_pieces,
+    ending_with,
+    find_template,
+    open_tokenizer,
+    parse,
+    try_out,
+)
 from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT, find_difference, untrained
 from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET
-from dupt_swarm.learning.tokenizer_json.trial import try_out
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 

@@ -1,17 +1,20 @@
 """The manifest: what every peer of a swarm must share.
 
-manifest     `Manifest`: the whole, read, checked, and hashed
-tables       its tables, a described field for each key
-admission    the table `[admission]`: whom the swarm admits
-model        the table `[model]`: what the decoder is made of
-table        what every table is
-strategies   what each training strategy implies for the other tables
+manifest        `Manifest`: the whole, read, checked, and hashed
+tables          its tables, a described field for each key
+model           the table `[model]`: what the decoder is made of
+table           what every table is
+schedule        the table `[schedule]`, and the arithmetic of decays and growing rounds
+learning_rate   learning rates over the life of a swarm, of inner and outer steps
+explain         what is wrong with a manifest, or differs between two: one sentence each
+toml            writes TOML with comments
 """
 
-from dupt_swarm.manifest.admission import Admission
 from dupt_swarm.manifest.manifest import Manifest
 from dupt_swarm.manifest.model import Model
+from dupt_swarm.manifest.schedule import Schedule
 from dupt_swarm.manifest.tables import (
+    Admission,
     Aggregation,
     Encoding,
     Inner,
@@ -19,7 +22,6 @@ from dupt_swarm.manifest.tables import (
     Objective,
     Outer,
     Rounds,
-    Schedule,
     Tokenizer,
 )
 

@@ -17,12 +17,14 @@ from typing import Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.manifest.admission import Admission
+from dupt_swarm.manifest.explain import explain_difference, explain_invalid
 from dupt_swarm.manifest.model import Model
-from dupt_swarm.manifest.strategies import STRATEGIES, StrategyTraits
+from dupt_swarm.manifest.schedule import Schedule, growing_rounds, steps_before
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
     HASH,
+    STRATEGIES,
+    Admission,
     Aggregation,
     Encoding,
     Inner,
@@ -30,12 +32,10 @@ from dupt_swarm.manifest.tables import (
     Objective,
     Outer,
     Rounds,
-    Schedule,
+    StrategyTraits,
     Tokenizer,
 )
-from dupt_swarm.schedule.growth import growing_rounds, steps_before
-from dupt_swarm.schema.explain import explain_difference, explain_invalid
-from dupt_swarm.schema.toml import render_toml
+from dupt_swarm.manifest.toml import render_toml
 
 NAME_LENGTH_MAX = 40
 

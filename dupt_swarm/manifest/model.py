@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -104,3 +105,48 @@ class Model(Table):
     def key_value_heads(self) -> int:
         """How many heads of keys and values there are."""
         return self.kv_heads or self.heads
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each of the decoder's weights by its name, in their order; matrices are [out, in].
+
+        This is the one declaration of them: the decoder refuses to be built otherwise.
+        """
+        shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocabulary_size, self.width)}
+        if self.positions == "learned":
+            shapes["wpe.weight"] = (self.context_length, self.width)
+        block = self._block_shapes()
+        shapes |= {
+            f"h.{layer}.{name}": shape for layer in range(self.layers) for name, shape in block.items()
+        }
+        if self.placement != "post":  # where what a block gives has gone through no norm
+            shapes |= self._norm("ln_f", self.width)
+        if not self.tie_embeddings:
+            shapes["lm_head.weight"] = (self.vocabulary_size, self.width)
+        return shapes
+
+    @property
+    def numel(self) -> int:
+        """The number of the decoder's weights."""
+        return sum(map(math.prod, self.parameter_shapes().values()))
+
+    def _block_shapes(self) -> dict[str, tuple[int, ...]]:
+        width, hidden = self.width, self.hidden_width
+        keys_and_values = 2 * self.key_value_heads * self.head_width
+        shapes = self._norm("ln_1", width)
+        shapes |= self._linear("attn.c_attn", width, width + keys_and_values)
+        shapes |= self._linear("attn.c_proj", width, width)
+        if self.qk_norm:
+            shapes |= self._norm("attn.q_norm", self.head_width) | self._norm("attn.k_norm", self.head_width)
+        if self.placement != "parallel":
+            shapes |= self._norm("ln_2", width)
+        if self.gated:
+            shapes |= self._linear("mlp.c_gate", width, hidden)
+        return shapes | self._linear("mlp.c_fc", width, hidden) | self._linear("mlp.c_proj", hidden, width)
+
+    def _linear(self, name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        bias = {f"{name}.bias": (outputs,)} if self.biases else {}
+        return {f"{name}.weight": (outputs, inputs), **bias}
+
+    def _norm(self, name: str, width: int) -> dict[str, tuple[int, ...]]:
+        bias = {f"{name}.bias": (width,)} if self.biases and self.norm == "layer" else {}
+        return {f"{name}.weight": (width,), **bias}

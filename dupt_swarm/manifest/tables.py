@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dupt_swarm.manifest.schedule import LEAST_GROWTH
 from dupt_swarm.manifest.table import Table
-from dupt_swarm.schedule.decays import DECAYS
-from dupt_swarm.schedule.growth import LEAST_GROWTH
+from dupt_swarm.tasks import TASKS, Task
 
 HASH = re.compile(r"[0-9a-f]{64}")
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
@@ -39,20 +40,30 @@ class Tokenizer(Table):
         return self
 
 
+LANGUAGE = "lm"
+UNSUPERVISED = (LANGUAGE,)
+"""The objectives that need no labels; `dupt_swarm.learning.objectives.open` has their classes."""
+
+
 class Objective(Table):
     """What is learned: language alone (L1), or a task besides it: L3 = L2 + λ·L1.
 
     L2 = Σ log P(y | x¹…x^m), with P(y | x¹…x^m) = softmax(h_l^m·W_y); Radford et al. 2018, section 3.2.
     """
 
-    kind: Literal["lm", "classification", "entailment", "similarity", "multiple-choice"] = Field(
-        default="lm", description="`lm`, or the task of supervised fine-tuning"
-    )
+    kind: str = Field(default=LANGUAGE, description="`lm`, or the task of supervised fine-tuning")
     labels: list[str] = Field(
         default=[], max_length=1000, description="the task's, in the order of W_y; none: a score, a choice"
     )
     lm_weight: float = Field(default=0.5, ge=0, le=100, description="λ, the weight of L1 beside a task's L2")
     head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on h_l^m, before W_y")
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in (known := (*UNSUPERVISED, *TASKS)):
+            raise ValueError(f'there is no objective "{value}"; use one of {", ".join(known)}')
+        return value
 
     @field_validator("labels")
     @classmethod
@@ -63,16 +74,22 @@ class Objective(Table):
 
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
-        if self.kind in ("lm", "multiple-choice") and self.labels:
+        task = self.task
+        if self.labels and not (task and "label" in task.answers):
             raise ValueError(f'kind = "{self.kind}" takes no labels; leave them out')
-        if self.kind in ("classification", "entailment") and len(self.labels) < 2:
+        if task and task.needs_labels and len(self.labels) < 2:
             raise ValueError(f'kind = "{self.kind}" needs at least two labels')
         return self
 
     @property
+    def task(self) -> Task | None:
+        """What is learned from labelled examples; None: nothing."""
+        return TASKS.get(self.kind)
+
+    @property
     def supervised(self) -> bool:
         """Whether there is a task."""
-        return self.kind != "lm"
+        return self.kind in TASKS
 
     @property
     def special_tokens(self) -> int:
@@ -115,49 +132,6 @@ class Outer(Table):
     beta2: float = Field(default=0.999, ge=0, lt=1, description="adamw: decay of the variance")
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="adamw: added to the denominator")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="adamw: decoupled, on matrices")
-
-
-class Schedule(Table):
-    """The learning rate over updates: linear warm-up from 0 to the peak, then a decay.
-
-    An update is an inner step with `diloco` (inner learning rate) and a round with `gradient`
-    (outer learning rate). Its number follows from the swarm's round, so late joiners agree on it.
-    """
-
-    decay: Literal["cosine", "linear", "inverse_sqrt"] = Field(
-        default="cosine", description="after the peak; `inverse_sqrt` falls with 1 ÷ √update, without an end"
-    )
-    warmup_updates: int = Field(ge=0, description="updates from 0 to the peak")
-    total_updates: int = Field(ge=1, description="updates until the end of the decay")
-    constant_updates: int = Field(
-        default=0, ge=0, description="updates at the peak before the decay; with `linear` that is WSD"
-    )
-    final_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="last rate ÷ peak, or what it comes near; 1: constant"
-    )
-
-    @model_validator(mode="after")
-    def _warmup_ends(self) -> Self:
-        if self.warmup_updates + self.constant_updates >= self.total_updates:
-            constant = f" + constant_updates = {self.constant_updates}" if self.constant_updates else ""
-            raise ValueError(
-                f"warmup_updates = {self.warmup_updates}{constant} must be less than "
-                f"total_updates = {self.total_updates}"
-            )
-        return self
-
-    def factor(self, update: float) -> float:
-        """The learning rate at ``update`` (from 0, may be fractional) ÷ its peak, from 0 to 1.
-
-        Only operations that IEEE 754 rounds exactly: with `gradient` every peer must get the same bits.
-        """
-        if update < self.warmup_updates:
-            return (update + 1) / (self.warmup_updates + 1)
-        begin = self.warmup_updates + self.constant_updates
-        if update < begin:
-            return 1.0
-        left = DECAYS[self.decay](update - begin, begin, self.total_updates)
-        return self.final_ratio + (1 - self.final_ratio) * left
 
 
 class Rounds(Table):
@@ -279,3 +253,57 @@ class Limits(Table):
     record_seconds: float = Field(
         default=30.0, ge=5, le=3600, description="a silent peer counts as gone after this"
     )
+
+
+class Admission(Table):
+    """Whom the swarm admits, and who organises it; docs/decisions/security.md says why."""
+
+    kind: Literal["open", "invite"] = Field(
+        default="open", description="`open`: everybody; `invite`: whom the organiser has invited"
+    )
+    organiser: str = Field(
+        default="", description="the organiser's public key, 64 hexadecimal digits; empty: nobody organises"
+    )
+
+    @field_validator("organiser")
+    @classmethod
+    def _hexadecimal(cls, value: str) -> str:
+        if value and not HASH.fullmatch(value):
+            raise ValueError(
+                "must be 64 lower-case hexadecimal digits, or empty; `dupt-peer new` fills it in"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _somebody_invites(self) -> Self:
+        if self.kind == "invite" and not self.organiser:
+            raise ValueError(
+                'kind = "invite" needs an organiser, whose public key `dupt-peer new` fills in; or admit '
+                'everybody with kind = "open"'
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class StrategyTraits:
+    """What follows from the choice of a strategy.
+
+    Attributes:
+        scheduled: which learning rate follows the schedule, that of the inner steps or of the outer
+            one: the updates that follow gradients. The other one is constant.
+        inner_optimizers: what `inner.optimizer` may be.
+    """
+
+    scheduled: Literal["inner", "outer"]
+    inner_optimizers: tuple[str, ...]
+
+    @property
+    def inner_choice(self) -> str:
+        """The inner optimizers for a message."""
+        return " or ".join(f'"{name}"' for name in self.inner_optimizers)
+
+
+STRATEGIES = {
+    "diloco": StrategyTraits(scheduled="inner", inner_optimizers=("adamw", "sgd", "muon")),
+    "gradient": StrategyTraits(scheduled="outer", inner_optimizers=("none",)),
+}

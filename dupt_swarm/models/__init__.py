@@ -1,7 +1,6 @@
 """A swarm's model, taken away: in a folder of its own, outside of any swarm.
 
 saved_model     `SavedModel`: manifest, tokenizer and state in a folder
-foreign         `load_model`: that, or a folder in Hugging Face's format
 pulling         `pull`: takes the newest one from a swarm
 auditing        `audit`: computes its past rounds again
 exporting       `export`: writes it in Hugging Face's format

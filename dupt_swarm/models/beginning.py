@@ -11,9 +11,7 @@ from torch import Tensor
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError, ManifestError, UsageError
-from dupt_swarm.learning.objectives.special import room
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
-from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
@@ -22,6 +20,8 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import INITIAL_FILE
+from dupt_swarm.tasks import TASKS
+from dupt_swarm.tasks.task import room
 
 NEW: dict[str, object] = {"admission": {}}  # another swarm, whoever organised the one that the model is from
 

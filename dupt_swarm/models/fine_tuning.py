@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.answers import require_scores
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.finetuning.loop import Epoch, FineTuning, Moment
 from dupt_swarm.learning.finetuning.progress import Progress, check_same
@@ -23,22 +24,18 @@ from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.labels import learn_labels
-from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.objectives.libraries import require_scores
+from dupt_swarm.learning.labelled.load import learn_labels, load_examples
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.threads import threads_to_spare
 from dupt_swarm.manifest import Objective
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from dupt_swarm.tasks import TASKS, Task
 from dupt_swarm.version import VERSION
 
 FINETUNING_FILE = "finetuning.json"
-
-Kind = Literal["classification", "entailment", "similarity", "multiple-choice"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class LabelledTask:
         lm_weight: λ, the weight of L1 beside L2.
     """
 
-    kind: Kind
+    kind: str
     train: LabelledFiles
     valid: LabelledFiles
     labels: tuple[str, ...] = ()
@@ -66,7 +63,7 @@ class LabelledTask:
             CorpusError: they cannot be learnt.
             UsageError: the columns, the labels or λ do not go with the task.
         """
-        task = TASKS[self.kind]
+        task = _task(self.kind)
         for files in (self.train, self.valid):
             files.check_names(task.columns)
         labels = list(self.labels) or learn_labels(self.train, task)
@@ -75,6 +72,12 @@ class LabelledTask:
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise UsageError(f"{self.kind}: {reason}", setting=("labels", "lm_weight")) from error
+
+
+def _task(kind: str) -> Task:
+    if kind not in TASKS:
+        raise UsageError(f"there is no task {kind!r}; choose one of {', '.join(TASKS)}", setting="kind")
+    return TASKS[kind]
 
 
 class Finetuner:

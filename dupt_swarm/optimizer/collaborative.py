@@ -11,6 +11,7 @@ from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.record import RecordUpdate
@@ -20,9 +21,8 @@ from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.codec import build_codec
-from dupt_swarm.schedule.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
+from dupt_swarm.speed import Speed
 from dupt_swarm.swarm import Swarm
-from dupt_swarm.timing.speed import Speed
 
 PUBLISH_SECONDS = 1.0
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-from dupt_swarm.timing.hours import ALWAYS, Hours
+from dupt_swarm.settings import ALWAYS, Hours
 
 
 class Command(Enum):

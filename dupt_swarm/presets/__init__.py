@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.schema.explain import explain_invalid
+from dupt_swarm.manifest.explain import explain_invalid
 
 PRESETS = ("tiny", "gpt1", "gpt2", "llama", "palm", "transformer")
 TINY = "tiny"

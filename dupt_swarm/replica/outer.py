@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.learning_rate import outer_learning_rate
+from dupt_swarm.manifest.schedule import power
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.schedule.learning_rate import outer_learning_rate
-from dupt_swarm.schedule.reproducible import power
 
 
 class OuterOptimizer(Protocol):

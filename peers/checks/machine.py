@@ -8,16 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from dupt_swarm.command_line.exit_codes import message
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.errors import CorpusError, DeviceError, UsageError
+from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import OracleSettings
 from peers.checks.report import UNSUITABLE, Check
+from peers.left_out import sentences
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.left_out import LeftOut, TextFiles
-    from dupt_swarm.settings import OracleSettings
     from peers.checks.footprint import Footprint
 
 TEXT_BYTES_PER_TOKEN = 3.0  # of a small vocabulary and English text; a larger one packs more
@@ -134,8 +137,6 @@ def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
 
 def check_corpus(text: TextFiles) -> tuple[Check, int]:
     """Whether the corpus can be read, and how many bytes of text it has; looks through all of it."""
-    from peers.left_out import sentences
-
     left_out: list[LeftOut] = []
     try:
         sources = text.check_all(left_out.append)
@@ -153,8 +154,6 @@ def token_bytes(text_bytes: int, manifest: Manifest) -> float:
 
 def free_memory() -> int:
     """Bytes of main memory to be had; in a container no more than it may take."""
-    import psutil
-
     free = psutil.virtual_memory().available
     try:
         limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))

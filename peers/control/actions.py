@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dupt_swarm.settings import Role
 from peers.control.socket import Action
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
-    from dupt_swarm.settings import Role
     from dupt_swarm.swarm import Swarm
 
 STOP_SECONDS = 0.1

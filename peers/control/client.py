@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
@@ -129,8 +130,6 @@ def _folders(state_dir: Path | None) -> set[Path]:
 
 def _folders_in_use() -> Iterator[Path]:
     """The swarm folders that this user's programs have locked, wherever they are."""
-    import psutil
-
     for process in psutil.process_iter():
         try:
             if any(Path(word).name == "dupt-peer" for word in process.cmdline()[:2]):

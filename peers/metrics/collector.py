@@ -18,6 +18,7 @@ from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER
 from dupt_swarm.metrics.spec import Distribution, MetricSpec, Sample
 from dupt_swarm.node.record import PeerRecord, PeerState
+from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
 from peers.metrics.gpu import Gpu
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
@@ -25,7 +26,6 @@ from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorde
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
-    from dupt_swarm.settings import NodeSettings
     from dupt_swarm.swarm import Swarm
 
 Samples = tuple[MetricSpec, list[Sample]]

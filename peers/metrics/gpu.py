@@ -16,7 +16,7 @@ class Gpu:
         """Find the GPU ``uuid``; without it, its driver or the library there are no samples."""
         self._nvml: Any = None
         try:
-            import pynvml
+            import pynvml  # not there on every machine
 
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)

@@ -18,8 +18,8 @@ def load_decoder(path: Path, device: torch.device) -> tuple[SavedModel, GPT]:
     Raises:
         CheckpointError, ManifestError: see `load_model`.
     """
-    from dupt_swarm.learning.objectives.build import decoder_of
-    from dupt_swarm.models.foreign import load_model
+    from dupt_swarm.learning.objectives.open import decoder_of
+    from dupt_swarm.models.saved_model import load_model
 
     saved = load_model(path)
     return saved, decoder_of(saved.build(device))

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.learning.documents import Piece, Source
+from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from peers import options
 from peers.left_out import sentences
+from peers.model.decoder import load_decoder
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from dupt_swarm.learning.documents import Piece, Source
     from dupt_swarm.learning.evaluation import Evaluation
-    from dupt_swarm.learning.left_out import LeftOut, TextFiles
     from dupt_swarm.models.saved_model import SavedModel
 
 
@@ -54,10 +55,8 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
     that slide over it, as lm-evaluation-harness does it. Compare figures of one and the same text.
     """
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.left_out import TextFiles
     from dupt_swarm.learning.rolling import evaluate_pieces
     from dupt_swarm.learning.threads import Threads
-    from peers.model.decoder import load_decoder
 
     text = Text(options.pick(TextFiles, chosen, path=corpus))
     device = choose_device(chosen["device"])

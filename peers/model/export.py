@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.manifest import Manifest
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.export.learned import Format
-    from dupt_swarm.manifest import Manifest
 
 # As `learning.export.export.FORMATS`, which imports torch.
 FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors")

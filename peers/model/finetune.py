@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.learning.finetuning.settings import FinetuningSettings
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.tasks import TASKS
 from peers import options
 from peers.interruption import Interruption
-from peers.labelled import TASKS
+from peers.screen.log import Log
+from peers.screen.progress import show_finetuning, table_of_epochs
 from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.finetuning.loop import Moment
     from dupt_swarm.learning.labelled.examples import Examples
     from dupt_swarm.models.fine_tuning import Finetuner
-    from peers.screen.log import Log
 
 FILE = click.Path(exists=True, path_type=Path)
 
@@ -66,14 +69,10 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
     --column names them otherwise. Killed or stopped, the same command goes on where it was.
     `dupt-model predict --score` measures the result on further examples.
     """
-    from peers.screen.log import Log
-
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.learning.finetuning.settings import FinetuningSettings
-        from dupt_swarm.learning.labelled.files import LabelledFiles
         from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
-        from dupt_swarm.models.foreign import load_model
+        from dupt_swarm.models.saved_model import load_model
 
         columns = chosen["columns"]
         task = options.pick(
@@ -101,9 +100,8 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
 def _announce(finetuner: Finetuner, kind: str, log: Log) -> None:
     """What will be learnt from what; and what of the examples could not be used as it is."""
     labels = finetuner.manifest.objective.labels
-    answers = (
-        f"labels {', '.join(labels)}" if labels else "a choice" if kind == "multiple-choice" else "a score"
-    )
+    [*_, other] = TASKS[kind].answers  # without labels
+    answers = f"labels {', '.join(labels)}" if labels else f"a {other}"
     log.say(f"{kind}, {answers}, on {finetuner.device}")
     for name, examples in (("training", finetuner.train), ("validation", finetuner.valid)):
         log.say(f"{name}: {plural(len(examples), 'example')}{_shortcomings(examples)}")
@@ -121,7 +119,6 @@ def _shortcomings(examples: Examples) -> str:
 def _run(finetuner: Finetuner, interruption: Interruption) -> bool:
     """Whether it came to its end."""
     from dupt_swarm.learning.interruptible import Abandoned
-    from peers.screen.finetuning import show_finetuning
 
     stopped: list[bool] = []
     interruption.on_stop(lambda: stopped.append(True))
@@ -136,8 +133,6 @@ def _run(finetuner: Finetuner, interruption: Interruption) -> bool:
 
 
 def _print(finetuner: Finetuner, out: Path, log: Log, as_json: bool) -> None:
-    from peers.screen.finetuning import table_of_epochs
-
     report = finetuner.report
     assert report is not None
     if as_json:

@@ -15,6 +15,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import printable
 from dupt_swarm.errors import UsageError
 from peers import options
+from peers.model.decoder import load_decoder
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.threads import Threads
@@ -74,11 +75,10 @@ def command(
     Characters that a terminal would obey are printed as U+FFFD; --json has the text as it is.
     """
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.generation.layout import lay_out_for_writing
+    from dupt_swarm.learning.generation.generate import lay_out_for_writing
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
     from dupt_swarm.learning.threads import Threads
-    from peers.model.decoder import load_decoder
 
     if chosen["seed"] is None:
         chosen["seed"] = random.SystemRandom().randrange(1 << 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.export.origin import Origin
+from dupt_swarm.manifest import Manifest
 from peers import options
 
 if TYPE_CHECKING:
-    from dupt_swarm.manifest import Manifest
     from dupt_swarm.models.saved_model import SavedModel
 
 FOREIGN = "model in Hugging Face's format"
@@ -42,8 +44,7 @@ def about_model(path: Path) -> dict[str, Any]:
     Raises:
         DuptError: there is none, or it is damaged.
     """
-    from dupt_swarm.models.foreign import load_model
-    from dupt_swarm.models.saved_model import find_model
+    from dupt_swarm.models.saved_model import find_model, load_model
 
     model = load_model(path)
     state = model.state
@@ -71,8 +72,6 @@ def about_manifest(path: Path) -> dict[str, Any]:
     Raises:
         ManifestError: it is not valid.
     """
-    from dupt_swarm.manifest import Manifest
-
     manifest = (
         Manifest.from_bytes(path.read_bytes(), str(path)) if path.suffix == ".json" else Manifest.load(path)
     )
@@ -116,8 +115,6 @@ def _tokenizer(manifest: Manifest, found: str | None) -> dict[str, Any]:
 
 
 def _sha256(path: Path) -> str:
-    import hashlib
-
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -169,8 +166,6 @@ def _describe(objective: dict[str, Any]) -> str:
 
 
 def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
-    from dupt_swarm.learning.export.origin import Origin
-
     if tree is None:
         return []
     origin = Origin.model_validate_json(json.dumps(tree))

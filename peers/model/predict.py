@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.labelled.files import LabelledFiles
 from peers import options
 from peers.screen.words import number, plural
 
@@ -61,7 +63,6 @@ def command(
     if out is not None and out.suffix not in FORMATS:
         raise UsageError(f"{out}: unknown format; let its name end in {' or '.join(FORMATS)}", setting="out")
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.labelled.files import LabelledFiles
     from dupt_swarm.learning.labelled.load import load_questions
     from dupt_swarm.learning.objectives.scores import score
     from dupt_swarm.models.saved_model import SavedModel
@@ -110,7 +111,7 @@ def _warn(questions: Examples) -> None:
 
 def _answers(saved: SavedModel, logits: Tensor) -> Iterator[dict[str, Any]]:
     """What the model says to each row, with the row's number from 1."""
-    from dupt_swarm.learning.objectives.answers import build_answer
+    from dupt_swarm.learning.answers import build_answer
 
     answer = build_answer(saved.manifest.objective)
     for index, row in enumerate(logits.tolist()):
@@ -145,7 +146,6 @@ def _write(lines: Iterator[str], out: Path | None) -> None:
     if out is None:
         sys.stdout.writelines(lines)
         return
-    from dupt_swarm.disk.files import write_atomically
 
     def write(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="") as stream:

@@ -13,6 +13,7 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.interruption import Interruption
+from peers.screen.progress import show_download
 
 
 @click.command("pull")
@@ -37,8 +38,6 @@ def command(
     It comes from all peers that hold it at once. Nothing is published and no port is needed; DIR must be
     empty or not there yet.
     """
-    from peers.screen.download import show_download
-
     with Interruption() as interruption:
         from dupt_swarm.models.pulling import pull
 

@@ -1,5 +1,6 @@
 """What `dupt-peer join`, the demo and `dupt-model finetune` show while they run.
 
+progress        bars and tables of what takes long: a download, a fine-tuning
 screen          `Screen`, where an oracle's progress goes: to a panel on a terminal, else to a log
 log             lines now and then
 panel           a full view that renews itself
@@ -9,7 +10,5 @@ events          its lower part: the last things that happened, in words
 facts           what panel and log show; plain data, and the words for it
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
-finetuning      `dupt-model finetune`: a bar or lines, and a table of its epochs
-download        the progress of a download, for programs that show nothing else
 demo            all oracles of `dupt-peer demo`, and a summary
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,9 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
-
-if TYPE_CHECKING:
-    from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import Peer, View
 
 LOOK_SECONDS = 1.0
 

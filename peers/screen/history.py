@@ -6,7 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from dupt_swarm.timing.speed import Speed
+from dupt_swarm.speed import Speed
 from peers.screen.facts import Facts, Flow
 
 if TYPE_CHECKING:

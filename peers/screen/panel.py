@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.node.view import View
 from peers.screen import words
 from peers.screen.events import Events
 from peers.screen.facts import About, Facts
@@ -21,7 +22,6 @@ from peers.screen.history import History
 
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Downloading, Traffic
-    from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
 
 

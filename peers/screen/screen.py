@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from dupt_swarm.node.view import View
+from peers.screen.facts import About
 from peers.screen.log import Log
 
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Downloading, Traffic
-    from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
-    from peers.screen.facts import About
 
 
 class Screen(Protocol):

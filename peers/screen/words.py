@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.quality import Quality
+from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.node.view import View
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.quality import Quality
     from dupt_swarm.node.messages import Downloading
-    from dupt_swarm.node.record import PeerRecord
-    from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
 
 BAR_WIDTH = 24

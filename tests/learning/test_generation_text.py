@@ -15,7 +15,7 @@ from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import characters, continue_text, until
-from dupt_swarm.learning.objectives.build import decoder_of
+from dupt_swarm.learning.objectives.open import decoder_of
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
 from tests.support.foreign_tokenizers import KINDS

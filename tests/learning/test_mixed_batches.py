@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.errors import CheckpointError, CorpusError
-from dupt_swarm.learning.batches import Batches
-from dupt_swarm.learning.mixed_batches import MixedBatches
+from dupt_swarm.learning.batches import Batches, MixedBatches
 from dupt_swarm.learning.shards import Split
 
 K = 4

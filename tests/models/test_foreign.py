@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm.errors import DuptError
-from dupt_swarm.models.foreign import load_model
+from dupt_swarm.models.saved_model import load_model
 from tests.support.foreign_models import write_foreign
 
 
@@ -33,7 +33,7 @@ LOADING = """
 import resource, sys
 from pathlib import Path
 from dupt_swarm.errors import DuptError
-from dupt_swarm.models.foreign import load_model
+from dupt_swarm.models.saved_model import load_model
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (600 << 20), resource.RLIM_INFINITY))
 try:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dupt_swarm.oracle.commands import Command, Commands
-from dupt_swarm.timing.hours import Hours
+from dupt_swarm.settings import Hours
 
 RUN, PAUSE, FINISH, STOP = Command
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from peers.byte_sizes import BYTES, parse_bytes
+from peers.options import BYTES, parse_bytes
 
 
 @pytest.mark.parametrize(

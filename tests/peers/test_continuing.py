@@ -14,7 +14,7 @@ from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.models.foreign import load_model
+from dupt_swarm.models.saved_model import load_model
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE
 from peers.cli import main

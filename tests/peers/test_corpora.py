@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import WeightedCorpus
 from peers import options
-from peers.corpora import parse_corpus
+from peers.options import parse_corpus
 
 
 @click.command(context_settings={"auto_envvar_prefix": "PROGRAM"})

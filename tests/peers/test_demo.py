@@ -8,7 +8,7 @@ import pytest
 
 from dupt_swarm import SavedModel
 from dupt_swarm.errors import UsageError
-from peers import demo_model
+from peers import demo
 from tests.support.programs import BIN, dupt_peer
 from tests.support.saved_models import write_model
 
@@ -43,15 +43,15 @@ def test_the_demo_shows_three_oracles_learning_and_leaves_its_model(
 def test_only_an_earlier_demo_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anything else that is there stays, and that is said before anything starts."""
     one = write_model(tmp_path / "peer")
-    demo_model.check_place(tmp_path / "new" / "place")
+    demo.check_place(tmp_path / "new" / "place")
     with pytest.raises(UsageError, match="not an empty folder"):
-        demo_model.check_place(one.folder)  # a model, but of another swarm
+        demo.check_place(one.folder)  # a model, but of another swarm
     done = dupt_peer("demo", "--model", str(one.folder))
     assert (done.returncode, done.stdout) == (2, "")
-    monkeypatch.setattr(demo_model, "SWARM_NAME", one.manifest.name)
+    monkeypatch.setattr(demo, "SWARM_NAME", one.manifest.name)
     for _ in range(2):
-        demo_model.check_place(tmp_path / "kept")
-        demo_model.keep_model([one.folder], ["ada"], tmp_path / "kept")
+        demo.check_place(tmp_path / "kept")
+        demo.keep_model([one.folder], ["ada"], tmp_path / "kept")
     assert SavedModel.load(tmp_path / "kept").state.digest == one.state.digest
 
 
@@ -60,9 +60,9 @@ def test_the_line_suits_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     line = "generate 'a b' --prompt 'Python is'"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.defpath)
-    assert demo_model.generate_line(Path("a b")) == f"{BIN / 'dupt-model'} {line}"
+    assert demo.generate_line(Path("a b")) == f"{BIN / 'dupt-model'} {line}"
     monkeypatch.setenv("PATH", f"{BIN}:{os.defpath}")
-    assert demo_model.generate_line(Path("a b")) == f"dupt-model {line}"
+    assert demo.generate_line(Path("a b")) == f"dupt-model {line}"
     monkeypatch.setenv("PATH", os.defpath)
     monkeypatch.chdir(BIN.parents[1])
-    assert demo_model.generate_line(Path("a b")) == f"{BIN.relative_to(BIN.parents[1])}/dupt-model {line}"
+    assert demo.generate_line(Path("a b")) == f"{BIN.relative_to(BIN.parents[1])}/dupt-model {line}"

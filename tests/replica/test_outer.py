@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
+from dupt_swarm.manifest.learning_rate import outer_learning_rate
+from dupt_swarm.manifest.schedule import power
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.schedule.learning_rate import outer_learning_rate
-from dupt_swarm.schedule.reproducible import power
 
 ROUNDS = 30
 GRADIENT = {"strategy": "gradient"}

@@ -22,6 +22,7 @@ unpacked         hivemind's daemon, which packed takes long to start
 costs            what rounds cost an oracle
 screen           what the join screen is shown
 imports          what a module of ours imports
+quick            which tests start no process
 lacking          what a machine lacks that a test needs
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about

@@ -1,8 +1,8 @@
 """The decoder: each part is a choice in the manifest's `[model]`, and a small file that knows only itself.
 
+attention       causal attention, and its cache; key and value heads may be shared by query heads
 gpt             the whole: embedding, blocks, head, loss
 block           placement of the norms: `post`, `pre`, `parallel`
-attention       causal attention; key and value heads may be shared by query heads
 feed_forward    `gelu`, `relu`, `swiglu`
 norms           `layer`, `rms`
 positions       `learned`, `sinusoidal`, `rotary`

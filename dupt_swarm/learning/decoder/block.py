@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from dupt_swarm.learning.decoder.attention import Attention
+from dupt_swarm.learning.decoder.attention import Attention, LayerCache
 from dupt_swarm.learning.decoder.feed_forward import FEED_FORWARDS
 from dupt_swarm.learning.decoder.norms import build_norm
 from dupt_swarm.learning.decoder.positions import Turn
 from dupt_swarm.manifest import Model
-
-if TYPE_CHECKING:
-    from dupt_swarm.learning.generation.cache import LayerCache
 
 
 class Block(nn.Module):

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.decoder.attention import Cache, LayerCache
 from dupt_swarm.learning.decoder.block import BLOCKS
 from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.decoder.norms import build_norm
 from dupt_swarm.learning.decoder.positions import POSITIONS, Positions
 from dupt_swarm.manifest import Model
-
-if TYPE_CHECKING:
-    from dupt_swarm.learning.generation.cache import Cache, LayerCache
 
 
 class GPT(nn.Module):
@@ -41,6 +39,8 @@ class GPT(nn.Module):
         self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
         untied = not config.tie_embeddings
         self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
+        assert list(shapes.items()) == list(config.parameter_shapes().items()), "the manifest says otherwise"
         self.init_weights(0)
 
     @property

@@ -17,24 +17,7 @@ CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
 PUNCTUATION = re.compile(r"([!-&(-+./:-@\[-`{-~])")
 
-TASKS = {
-    "lm": "text-generation",
-    "classification": "text-classification",
-    "entailment": "text-classification",
-    "similarity": "sentence-similarity",
-    "multiple-choice": "multiple-choice",
-}
-"""What Hugging Face's hub calls the objectives."""
-
-INPUTS = {
-    "classification": "Input: `<|start|>` text `<|extract|>`.",
-    "entailment": "Input: `<|start|>` premise `<|delimiter|>` hypothesis `<|extract|>`.",
-    "similarity": "Input: `<|start|>` first `<|delimiter|>` second `<|extract|>`, and the same with the "
-    "texts exchanged; the two hidden states are added.",
-    "multiple-choice": "Input, for each choice: `<|start|>` context `<|delimiter|>` choice `<|extract|>`; "
-    "one output each, softmax over the choices.",
-}
-"""Radford et al. 2018, figure 1."""
+HUB_NAME = "text-generation"  # what Hugging Face's hub calls a language model's pipeline
 
 
 def render_card(learned: Learned, form: Format) -> str:
@@ -69,10 +52,11 @@ def plain_text(text: str) -> str:
 
 
 def _front_matter(manifest: Manifest, form: Format) -> str:
+    task = manifest.objective.task
     lines = [
         "---",
         f"library_name: {form.library}",
-        f"pipeline_tag: {TASKS[manifest.objective.kind]}",
+        f"pipeline_tag: {task.hub_name if task else HUB_NAME}",
         "tags:",
         *(f"- {tag}" for tag in ("dupt_swarm", form.name, manifest.objective.kind)),
         "---",
@@ -93,13 +77,13 @@ def _what_it_is(learned: Learned) -> str:
 
 def _task(manifest: Manifest, form: Format) -> list[str]:
     objective = manifest.objective
-    if not objective.supervised:
+    if objective.task is None:
         return []
     sentences = [
         f"Fine-tuned for {objective.kind}, by L3 = L2 + λ·L1 with λ = {objective.lm_weight:g} (Radford et "
         "al. 2018, section 3.2). The answer is computed from the last layer's hidden state at "
         "`<|extract|>`, by the linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
-        INPUTS[objective.kind],
+        objective.task.input,
         f"A text too long for the context was truncated. W_y is in {_head_file(manifest, form)}.",
     ]
     if objective.labels:

@@ -32,24 +32,19 @@ def tokens(*texts):
     return [*ids, extract]
 """
 
-_ANSWER = {
-    "classification": 'score(state("a text"))',
-    "entailment": 'score(state("a premise", "a hypothesis"))',
-    "similarity": 'score(state("a text", "another") + state("another", "a text"))',
-    "multiple-choice": 'torch.cat([score(state("a context", one)) for one in ("one choice", "another")])',
-}
 _PRINTED = {
     "labels": """\
 for number, probability in enumerate(answer.softmax(0).tolist()):
     print(model.config.id2label[number], probability)""",
-    "choices": "print(answer.softmax(0).tolist())",
+    "choice": "print(answer.softmax(0).tolist())",
     "score": "print(answer.item())",
 }
 
 
 def answer(objective: Objective) -> str:
     """A task's model answers, with W_y from a file of its own."""
-    kind = "choices" if objective.kind == "multiple-choice" else "labels" if objective.labels else "score"
+    assert objective.task is not None
+    kind = "labels" if objective.labels else "choice" if "choice" in objective.task.answers else "score"
     return f"""\
 import torch
 from safetensors.torch import load_file
@@ -69,7 +64,7 @@ def score(h):
     return head["weight"] @ h + head["bias"]
 
 
-answer = {_ANSWER[objective.kind]}
+answer = {objective.task.example}
 {_PRINTED[kind]}"""
 
 

@@ -1,4 +1,4 @@
-"""Folders that `transformers` loads: which files they have, and what is in config.json."""
+"""Folders that `transformers` loads: weights, config.json, and its tokenizer's files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
+from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
-from dupt_swarm.learning.export.tokenizer import write_tokenizer
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Model
+
+TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+"""In the order of their rows in W_e; section 3.3 of Radford et al. 2018."""
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> None:
+    """Write tokenizer.json, the swarm's own unless there is a task, and tokenizer_config.json.
+
+    Raises:
+        ManifestError: the vocabulary has the name of one of the task's tokens.
+    """
+    special = TASK_TOKENS[: manifest.objective.special_tokens]
+    (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # Of ours it is the same: a document begins after the end of another.
+        "bos_token": tokenizer.name_of(tokenizer.begin_of_text),
+        "eos_token": tokenizer.name_of(tokenizer.end_of_text),
+        "additional_special_tokens": list(special),
+        "split_special_tokens": True,
+        **({} if tokenizer.surplus else {"add_prefix_space": False}),
+        "clean_up_tokenization_spaces": False,
+        # OpenAI GPT would add the embeddings of token_type_ids, as if they were tokens.
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": manifest.model.context_length,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def _with_tokens(tokenizer: Tokenizer, special: tuple[str, ...]) -> bytes:
+    if not special:
+        return tokenizer.to_bytes()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_bytes().decode())
+    backend.add_special_tokens(list(special))
+    rows = [tokenizer.vocabulary_size + number for number in range(len(special))]
+    if [backend.token_to_id(token) for token in special] != rows:
+        raise ManifestError(
+            f"the tokenizer's vocabulary has one of {', '.join(special)} already; "
+            "export the model as safetensors"
+        )
+    return backend.to_str(pretty=True).encode()
 
 
 @dataclass(frozen=True)
@@ -46,7 +90,8 @@ class HuggingFace:
 
     def has_head(self, manifest: Manifest) -> bool:
         """See `Format.has_head`: other heads than of two have one output there, or no bias."""
-        return bool(self.architecture.double_heads) and manifest.objective.kind == "multiple-choice"
+        task = manifest.objective.task
+        return bool(self.architecture.double_heads) and task is not None and "choice" in task.answers
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
         """See `Format.load_line`."""

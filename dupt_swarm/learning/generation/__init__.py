@@ -1,8 +1,6 @@
 """A model continues a text.
 
 sampling   which token comes next
-cache      keys and values of the tokens that were read, each computed once
 generate   token ids, one at a time
-layout     the order of the weights in memory
 text       text, in whole characters, up to a stop word
 """

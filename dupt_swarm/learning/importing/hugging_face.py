@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.architecture import shortened
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.weights import open_weights
 from dupt_swarm.manifest import Model
@@ -74,10 +72,8 @@ def read_hugging_face(folder: Path) -> Imported:
             f"{folder}: no {TOKENIZER}; in transformers, "
             "`AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes one"
         )
-    with torch.device("meta"):
-        shapes = {name: tuple(parameter.shape) for name, parameter in GPT(model).named_parameters()}
     with open_weights(folder) as weights:
-        parameters = weights.read(architecture.names, model, shapes)
+        parameters = weights.read(architecture.names, model, model.parameter_shapes())
     said = config.get("eos_token_id")
     if said is None and architecture.end:
         said = _id_of(architecture.end, read_json(folder, TOKENIZER, BYTES_MAX) or {})

@@ -1,9 +1,7 @@
 """Labelled examples of a task: from tables to batches.
 
+tables          CSV, JSON lines and Parquet, a row at a time
 files           which files, and which of their columns
-tables/         CSV, JSON lines and Parquet: a file each
-labels          which labels there are
-load            rows to encoded examples
-examples        encoded examples, cut into batches, split by hash
-batches         shuffled examples, resumable
+load            rows to labels and to encoded examples
+examples        encoded examples, cut into batches, split by hash, dealt out in batches
 """

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.labelled.tables import READERS
-from dupt_swarm.learning.labelled.tables.row import Row
+from dupt_swarm.learning.labelled.tables import READERS, Row
 from dupt_swarm.learning.reading import reported
 
 SUPPORTED = ", ".join(READERS)

@@ -1,7 +1,8 @@
-"""Rows of tables to encoded examples."""
+"""Rows of tables to labels and to encoded examples."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.answers import Answer, build_answer, name_of, number_in
 from dupt_swarm.learning.labelled.examples import Examples, Tokens
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
-from dupt_swarm.learning.labelled.tables.row import Row
-from dupt_swarm.learning.objectives.answers import Answer, build_answer
-from dupt_swarm.learning.objectives.special import SpecialTokens, room
-from dupt_swarm.learning.objectives.tasks import TASKS, Task
+from dupt_swarm.learning.labelled.tables import Row
+from dupt_swarm.learning.reading import well_formed
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
+from dupt_swarm.tasks import TASKS, Task
+from dupt_swarm.tasks.task import SpecialTokens, room
 
 ROWS_AT_ONCE = 1 << 12  # tokenised together, on all cores
 
@@ -122,15 +124,19 @@ class _Loader:
 
     def _read(self, row: Row) -> _Question:
         try:
-            texts = self._task.texts(row.cells)
+            texts = [well_formed(text) for text in self._task.texts(row.cells)]
         except ValueError as error:
             raise CorpusError(f"{row.where}: {error}; fix or remove that row", setting="columns") from error
         if not self._labelled:
             return _Question(texts, 0)
         try:
-            return _Question(texts, self._answer.read(row.cells[LABEL], len(texts) - 1))
+            return _Question(texts, self._answer.read(row.cells[LABEL], self._count_sequences(texts)))
         except ValueError as error:
             raise CorpusError(f"{row.where}: {error}; fix or remove that row") from error
+
+    def _count_sequences(self, texts: list[str]) -> int:
+        """How many the example will have, which its texts' tokens do not change."""
+        return len(self._task.sequences([[] for _ in texts], self._special))
 
     def _encode(self, questions: list[_Question]) -> Iterator[tuple[Tokens, ...]]:
         encoded = iter(
@@ -149,3 +155,47 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch
+
+
+LABELS_MAX = 1000
+
+
+def learn_labels(files: LabelledFiles, task: Task) -> list[str]:
+    """All labels of the training examples, sorted; none where the task has no labels, or these are scores.
+
+    Labels are taken for scores where the task has those too, and all are numbers, more than two of them.
+
+    Raises:
+        CorpusError: a row has none, there are no rows, only one label, or too many to be labels.
+    """
+    if "label" not in task.answers:
+        return []
+    labels: set[str] = set()
+    rows = 0
+    for where, cells in files.rows([LABEL]):
+        try:
+            labels.add(name_of(cells[LABEL]))
+        except ValueError as error:
+            raise CorpusError(f"{where}: {error}; fill it in, or remove the row") from error
+        rows += 1
+    if not rows:
+        raise CorpusError(f"{files.path}: there are no rows; give some examples")
+    numbers = [number_in(label) for label in labels]
+    if "score" in task.answers and len(labels) > 2 and all(map(math.isfinite, numbers)):
+        return []
+    _check(labels, rows, files)
+    return sorted(labels)
+
+
+def _check(labels: set[str], rows: int, files: LabelledFiles) -> None:
+    if len(labels) < 2:
+        raise CorpusError(
+            f"{files.path}: each of the {rows} rows has the label {labels.pop()!r}; there is nothing to tell "
+            "apart: give examples of at least two labels"
+        )
+    if len(labels) > LABELS_MAX:
+        raise CorpusError(
+            f"{files.path}: there are {len(labels)} different labels in {rows} rows, and at most "
+            f"{LABELS_MAX} are allowed; say which column has the labels",
+            setting="columns",
+        )

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.batches import Batches, count_blocks, cut_step, held_out_batches
+from dupt_swarm.learning.batches import Batches, MixedBatches, count_blocks, cut_step, held_out_batches
 from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.left_out import LeftOut
-from dupt_swarm.learning.mixed_batches import MixedBatches
 from dupt_swarm.learning.mixture import Mixture, texts_of
 from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
@@ -53,6 +53,11 @@ class Language:
             if tokenizer.lossy
             else []
         )
+
+    @classmethod
+    def model(cls, manifest: Manifest) -> GPT:
+        """See `TrainingObjective`."""
+        return GPT(manifest.model)
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:

@@ -1,23 +1,43 @@
-"""Which kind of objective a manifest asks for, and opening it with this machine's data."""
+"""Which kind of objective a manifest asks for: its model, and opening it with this machine's data."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from torch import nn
+
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import SupervisedTask
+from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import LANGUAGE
+
+OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language}
+"""The class of each objective that needs no labels, by what a manifest calls it; all tasks have one."""
 
 
 def kind_of(manifest: Manifest) -> type[TrainingObjective]:
     """The class for what ``manifest`` has learnt."""
-    return SupervisedTask if manifest.objective.supervised else Language
+    return SupervisedTask if manifest.objective.supervised else OBJECTIVES[manifest.objective.kind]
+
+
+def build_model(manifest: Manifest) -> nn.Module:
+    """A `GPT`, or for a task a `TaskModel`, its weights drawn with seed 0 (`init_weights` draws others)."""
+    return kind_of(manifest).model(manifest)
+
+
+def decoder_of(model: nn.Module) -> GPT:
+    """The decoder in a model that `build_model` made: what continues text, for a task model too."""
+    decoder = model.decoder if isinstance(model, TaskModel) else model
+    assert isinstance(decoder, GPT)
+    return decoder
 
 
 def open_objective(

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.answers import build_answer
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import evaluating
-from dupt_swarm.learning.objectives.answers import build_answer
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Objective
 

@@ -7,7 +7,7 @@ import json
 import torch
 from torch import nn
 
-from dupt_swarm.learning.objectives.build import build_model, decoder_of
+from dupt_swarm.learning.objectives.open import build_model, decoder_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX

@@ -13,18 +13,17 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.labelled.batches import LabelledBatches
-from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.tasks import TASKS
 
 # An answer tells less of a model than the many tokens of a block of text.
 EXAMPLES_PER_BLOCK = 16
@@ -62,6 +61,11 @@ class SupervisedTask:
         self._train, self._held_out = examples.split(manifest.seed)
         self.size = len(self._train)
         self._manifest = manifest
+
+    @classmethod
+    def model(cls, manifest: Manifest) -> TaskModel:
+        """See `TrainingObjective`."""
+        return TaskModel(manifest.model, manifest.objective)
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:

@@ -1,6 +1,9 @@
-"""A decoder with a linear head W_y: P(y | x¹…x^m) = softmax(h_l^m·W_y) (section 3.2).
+"""A decoder with a linear head W_y: P(y | x¹…x^m) = softmax(h_l^m·W_y), trained on L3 = L2 + λ·L1.
 
-Shapes: B examples of S sequences (their inputs in different forms), T tokens each, C = width.
+Radford et al. 2018, section 3.2. As in the code that was published with GPT-1, both are means: L2 over
+examples, L1 over sequences of the mean over a sequence's tokens. An example's sequences are averaged first
+where their number differs, so a batch's loss is the mean of its examples', however it is cut into
+micro-batches. Shapes: B examples of S sequences (their inputs in different forms), T tokens each, C = width.
 """
 
 from __future__ import annotations
@@ -9,11 +12,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dupt_swarm.learning.answers import build_answer
+from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.objectives.answers import build_answer
-from dupt_swarm.learning.objectives.supervised import auxiliary_loss, combined_loss
-from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.manifest import Model, Objective
+
+
+def auxiliary_loss(h: Tensor, embedding: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """−L1, in nats: the mean over examples of the mean over their sequences of the mean over their tokens.
+
+    Special tokens are predicted like others, the first token of a sequence is not, padding never.
+
+    Args:
+        h: [B·S, T, C], what the last block gives.
+        embedding: W_e, [V, C].
+        tokens: int64 [B, S, T].
+        lengths: int64 [B, S]; 0 for a sequence that is not there.
+    """
+    T = tokens.size(2)
+    sequences = (lengths > 0).sum(1, keepdim=True)  # of each example
+    share = 1.0 / (len(tokens) * sequences * (lengths - 1).clamp(min=1))  # of each token in the mean
+    predicted = torch.arange(1, T, device=tokens.device) < lengths.unsqueeze(2)  # [B, S, T − 1]
+    return linear_cross_entropy(
+        h[:, :-1][predicted.flatten(0, 1)],
+        embedding,
+        tokens[:, :, 1:][predicted],
+        share.unsqueeze(2).expand_as(predicted)[predicted],
+    )
+
 
 HEAD_SEED = 1 << 31  # added to the model's, or W_y would repeat W_e; PyTorch reads 32 bits of a seed
 
@@ -30,7 +56,6 @@ class TaskModel(nn.Module):
         super().__init__()
         self.objective = objective
         self.answer = build_answer(objective)
-        self.task = TASKS[objective.kind]
         self.decoder = GPT(config)
         self.head = nn.Linear(config.width, self.answer.outputs)
         self.init_weights(0)
@@ -64,7 +89,7 @@ class TaskModel(nn.Module):
         if not self.objective.lm_weight:
             return answered
         language = auxiliary_loss(h, self.decoder.output_weight, tokens, lengths)
-        return combined_loss(answered, language, self.objective.lm_weight)
+        return answered + self.objective.lm_weight * language
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """fp32 [B, labels], [B, choices] (−∞ for one that is not there), or scores [B, 1].
@@ -83,4 +108,4 @@ class TaskModel(nn.Module):
             self.training,
         )
         with torch.autocast(h.device.type, enabled=False):  # small, and its rounding would show in ties
-            return self.task.logits(self.head, extracted.float() * kept, lengths > 0)
+            return self.answer.logits(self.head, extracted.float() * kept, lengths > 0)

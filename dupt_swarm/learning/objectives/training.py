@@ -45,6 +45,10 @@ class TrainingObjective(Protocol):
         """Whether all batches have one shape; a model is compiled for one."""
 
     @classmethod
+    def model(cls, manifest: Manifest) -> nn.Module:
+        """What is trained: `model(*batch)` is a loss. Weights are drawn with seed 0."""
+
+    @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         """Find out quickly whether the data are of the right kind; they are not read to their end.
 

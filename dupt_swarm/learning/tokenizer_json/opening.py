@@ -1,18 +1,21 @@
-"""From the bytes of a tokenizer.json, which a stranger may have written, to a tokenizer of the library's."""
+"""From the bytes of a tokenizer.json, which a stranger may have written, to a tokenizer that is understood.
+
+It is opened, tried out, and used; the library's failures and panics become errors.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import tokenizers
 
-from dupt_swarm.learning.tokenizer_json.going_on import going_on
-from dupt_swarm.learning.tokenizer_json.losses import losses
-from dupt_swarm.learning.tokenizer_json.refusals import find_problem
-from dupt_swarm.learning.tokenizer_json.spelling import spelling_of
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.tokenizer_json.refusals import find_problem, is_first_space, losses
+from dupt_swarm.learning.tokenizer_json.spelling import Spelling, spelling_of
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,116 @@ def panics_are_errors() -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise RuntimeError(f"the library failed: {error}") from error
+
+
+Table = dict[str, Any]
+
+
+def going_on(backend: tokenizers.Tokenizer, content: Table, spelling: Spelling) -> tokenizers.Tokenizer:
+    """``backend`` without that space; itself if it puts none. ``content`` is its tokenizer.json."""
+    changes = {
+        "normalizer": _without_prefix(content["normalizer"], spelling),
+        "pre_tokenizer": _without_prefix(content["pre_tokenizer"], spelling),
+    }
+    if all(content[key] == value for key, value in changes.items()):
+        return backend
+    return tokenizers.Tokenizer.from_str(json.dumps(content | changes))
+
+
+def _without_prefix(table: Table | None, spelling: Spelling) -> Table | None:
+    if table is None or is_first_space(table, spelling):
+        return None
+    changed = dict(table)
+    if table["type"] == "Metaspace":
+        changed["prepend_scheme"] = "never"
+    if table["type"] == "ByteLevel":
+        changed["add_prefix_space"] = False
+    for key in ("normalizers", "pretokenizers"):
+        if key in table:
+            parts = [_without_prefix(part, spelling) for part in table[key]]
+            changed[key] = [part for part in parts if part is not None]
+    return changed
+
+
+def encode_pieces(
+    opened: Opened, texts: Sequence[str], first: Sequence[bool] | None = None
+) -> list[list[int]]:
+    """The ids of each text, on all cores, without what the tokenizer's template puts around it.
+
+    Args:
+        opened: the tokenizer.
+        texts: documents, or pieces of them.
+        first: for each whether it begins its document; None: all do.
+
+    Raises:
+        UsageError: a text is not valid Unicode, or the tokenizer fails.
+    """
+    if first is None or opened.going_on is opened.backend:
+        return _encode(opened.backend, texts)
+    both = list(zip(texts, first, strict=True))
+    beginning = iter(_encode(opened.backend, [text for text, begins in both if begins]))
+    going_on = iter(_encode(opened.going_on, [text for text, begins in both if not begins]))
+    return [next(beginning if begins else going_on) for begins in first]
+
+
+def _encode(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    try:
+        with panics_are_errors():
+            encoded = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    except TypeError as error:
+        raise UsageError(
+            "the text is not valid Unicode: it holds half of a surrogate pair; replace that character"
+        ) from error
+    except Exception as error:  # a bare one, or a panic as of a regular expression that gives up
+        raise UsageError(
+            f"the tokenizer cannot encode the text: {error}; leave it out, or use another tokenizer"
+        ) from error
+    return [encoding.ids for encoding in encoded]
+
+
+def find_template(backend: tokenizers.Tokenizer) -> list[int]:
+    """What the tokenizer's own template puts before a text."""
+    with panics_are_errors():
+        text, whole = backend.encode("a", add_special_tokens=False).ids, backend.encode("a").ids
+    starts = range(len(whole) - len(text) + 1)
+    start = next((start for start in starts if whole[start : start + len(text)] == text), 0)
+    return list(whole[:start])
+
+
+# Cut in two, since corpora come in pieces.
+PROBES = (
+    ("The bear's  2 cubs,", "\n\tall 12345 of them…"),
+    (" A naïve e\u0301 ﬁ", " 狐狸 🦊 ية <s> </s>\r\n"),
+    ("\n", "  "),
+)
+
+
+def try_out(opened: Opened, decode: Callable[[Sequence[int]], str], *, keeps_text: bool) -> None:
+    """Encode a few texts with ``opened``, and see that ``decode`` gives them back if it ``keeps_text``.
+
+    Raises:
+        ValueError: it does not do what it says.
+        UsageError: it cannot encode a text.
+    """
+    before = find_template(opened.backend)
+    if len(before) > 1 or not all(0 <= index < len(opened.tokens) for index in before):
+        raise ValueError("its post-processor puts more before a text than one token of its own")
+    # What the vocabulary lacks becomes a special token too, and its own name may be among that.
+    unknown = encode_pieces(opened, ["\U0010ffff"])[0]
+    special = sorted(opened.special.difference(unknown))
+    names = [opened.tokens[index] for index in special]
+    # At the beginning of a document, within it, and behind a letter.
+    begun, within, behind = (
+        encode_pieces(opened, texts, [first] * len(texts))
+        for texts, first in ((names, True), (names, False), ([f"a{name}" for name in names], True))
+    )
+    for index, *encoded in zip(special, begun, within, behind, strict=True):
+        if any(index in ids for ids in encoded):
+            raise ValueError(
+                f"text that spells its token {opened.tokens[index]!r} becomes that special token"
+            )
+    for probe in PROBES:
+        first, second = encode_pieces(opened, probe, [True, False])
+        found = decode(first + second)
+        if keeps_text and found != "".join(probe):
+            raise ValueError(f"its parts do not go together: {''.join(probe)!r} comes back as {found!r}")

@@ -1,8 +1,7 @@
 """Wikipedia's dumps as text.
 
-names           which files are dumps, and of which language
 export          MediaWiki's XML, page by page
 markup          an article without its markup; also the program that a worker runs
 workers         a process per core that removes markup
-articles        all of it: a dump to the text of its articles
+articles        all of it: a dump, known by its name, to the text of its articles
 """

@@ -18,7 +18,7 @@ from dupt_swarm.network.states.chunk_queue import ChunkQueue
 from dupt_swarm.network.states.donor import Backoff, BusyError, Donor, Donors, NotHeldError, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
-from dupt_swarm.timing.speed import Speed
+from dupt_swarm.speed import Speed
 
 CHUNK_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
 RECRUIT_SECONDS = 3.0

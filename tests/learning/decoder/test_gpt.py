@@ -16,7 +16,7 @@ from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.decoder.positions import unturned
 from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.manifest import Model
-from dupt_swarm.presets import load_preset
+from dupt_swarm.presets import PRESETS, load_preset, sizes_of
 
 LLAMA = {
     "positions": "rotary",
@@ -51,6 +51,36 @@ def small(**changes: Any) -> Model:
 
 def random_tokens(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(300, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("preset", "size"), [(preset, size) for preset in PRESETS for size in (None, *sizes_of(preset))]
+)
+def test_the_manifest_declares_the_weights_of_every_preset(preset: str, size: str | None) -> None:
+    """Names, shapes and order of the decoder's weights, and so their number, are those of the manifest."""
+    config = Model(**load_preset(preset, size)["model"])
+    with torch.device("meta"):
+        model = GPT(config)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    assert list(shapes.items()) == list(config.parameter_shapes().items())
+    assert parameter_count(model) == config.numel
+
+
+@each_arrangement
+@pytest.mark.parametrize("changes", [{}, {"biases": False}, {"norm": "rms"}, {"tie_embeddings": False}])
+def test_the_manifest_declares_the_weights_of_every_arrangement(
+    parts: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    """The same for parts that no preset has together."""
+    config = small(**(parts | changes))
+    assert parameter_count(GPT(config)) == config.numel
+
+
+def test_other_weights_than_declared_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder whose weights the manifest does not declare cannot be built."""
+    monkeypatch.setattr(Model, "_norm", lambda _self, _name, _width: {})
+    with pytest.raises(AssertionError, match="the manifest says otherwise"):
+        GPT(small())
 
 
 def test_the_gpt1_preset_has_the_papers_size() -> None:

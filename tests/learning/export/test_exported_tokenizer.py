@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.export.export import choose_format, export
-from dupt_swarm.learning.export.tokenizer import TASK_TOKENS, write_tokenizer
+from dupt_swarm.learning.export.hugging_face import TASK_TOKENS, write_tokenizer
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT

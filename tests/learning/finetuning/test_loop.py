@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.decoder.attention import Attention
-from dupt_swarm.learning.finetuning.loop import FineTuning, Moment
-from dupt_swarm.learning.finetuning.optimizer import linear_factor
+from dupt_swarm.learning.finetuning.loop import FineTuning, Moment, linear_factor
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples

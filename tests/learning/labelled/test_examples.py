@@ -11,13 +11,11 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
-from dupt_swarm.learning.labelled.batches import LabelledBatches
-from dupt_swarm.learning.labelled.examples import Examples
+from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.labels import learn_labels
-from dupt_swarm.learning.labelled.load import load_examples, load_questions
-from dupt_swarm.learning.objectives.tasks import TASKS
+from dupt_swarm.learning.labelled.load import learn_labels, load_examples, load_questions
 from dupt_swarm.manifest import Objective
+from dupt_swarm.tasks import TASKS
 from tests.support.saved_models import small_tokenizer
 from tests.support.tasks import two_languages, write_lines
 
@@ -63,6 +61,13 @@ def test_a_batch_of_examples(tmp_path: Path) -> None:
     assert labels.tolist() == [2, 1]
     assert (tokens.dtype, lengths.dtype, labels.dtype) == (torch.int64,) * 3
     assert examples.sequences_max == 3 and examples.length_max == 6 and examples.tokens_per_example == 16
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+    """What JSON can spell and UTF-8 cannot becomes U+FFFD."""
+    rows = [{"text": "\ud83e", "label": "en"}, {"text": "\ufffd", "label": "en"}]
+    broken, whole = load_examples(lines(tmp_path, *rows), LANGUAGES, TOKENIZER, 16).sequences
+    assert broken[0].tolist() == whole[0].tolist()
 
 
 def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:

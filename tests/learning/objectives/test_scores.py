@@ -11,7 +11,7 @@ import torch
 
 from dupt_swarm.errors import CorpusError, UsageError, install
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.objectives.answers import build_answer
+from dupt_swarm.learning.answers import build_answer
 from dupt_swarm.learning.objectives.scores import TaskEvaluation, ask, evaluate_task, score
 from dupt_swarm.manifest import Objective
 from tests.support.tasks import small_task

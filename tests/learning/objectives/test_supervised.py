@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dupt_swarm.learning.objectives.supervised import auxiliary_loss
-from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.objectives.task_model import TaskModel, auxiliary_loss
 from dupt_swarm.manifest import Objective
 from tests.support.tasks import small_task
 

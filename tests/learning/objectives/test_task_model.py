@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +10,12 @@ import torch
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.objectives import build_model, decoder_of
+from dupt_swarm.learning.objectives.open import OBJECTIVES
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.objectives.tasks import TASKS
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.tables import UNSUPERVISED
+from dupt_swarm.tasks import TASKS
 from tests.support.tasks import small_task
 from tests.support.tiny import tiny_manifest
 
@@ -28,10 +30,10 @@ def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(map(torch.equal, one, other))
 
 
-def test_every_kind_of_objective_has_a_task() -> None:
-    """What a manifest may name can be built."""
-    kinds = get_args(Objective.model_fields["kind"].annotation)
-    assert {*TASKS, "lm"} == set(kinds)
+def test_every_objective_has_a_class() -> None:
+    """What a manifest may name besides tasks can be learnt."""
+    assert set(OBJECTIVES) == set(UNSUPERVISED)
+    assert OBJECTIVES.keys().isdisjoint(TASKS)
 
 
 def test_the_head_fits_the_answers() -> None:

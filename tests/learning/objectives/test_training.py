@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.batches import Batches
+from dupt_swarm.learning.batches import Batches, MixedBatches
 from dupt_swarm.learning.interruptible import Abandoned
-from dupt_swarm.learning.mixed_batches import MixedBatches
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.open import check_data, open_objective

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.learning.wikipedia.names import is_dump, language_of
+from dupt_swarm.learning.wikipedia.articles import is_dump, language_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""A new task is one declaration, and a new objective one class: all else follows."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from pydantic import ValidationError
+
+from dupt_swarm.learning.export.examples import answer
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.objectives import build_model, open
+from dupt_swarm.learning.objectives.language import Language
+from dupt_swarm.learning.objectives.start import task_manifest
+from dupt_swarm.manifest import Objective, tables
+from dupt_swarm.tasks import TASKS, Task
+from dupt_swarm.tasks.task import SpecialTokens
+from tests.support.saved_models import small_tokenizer
+from tests.support.tasks import write_lines
+from tests.support.tiny import tiny_manifest
+
+
+class OddOneOut(Task):
+    """Which of three words does not go with the others: a toy, declared as each task is."""
+
+    kind = "odd-one-out"
+    columns = ("a", "b", "c")
+    texts_at_once = 1
+    answers = ("choice",)
+    hub_name = "multiple-choice"
+    input = "Input, for each word: `<|start|>` word `<|extract|>`."
+    example = 'torch.cat([score(state(word)) for word in ("cat", "dog", "spoon")])'
+
+    def sequences(self, texts: list[list[int]], special: SpecialTokens) -> list[list[int]]:
+        return [special.around(text) for text in texts]
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Objective:
+    """The toy's objective, after it was entered in the table of tasks."""
+    monkeypatch.setitem(TASKS, OddOneOut.kind, OddOneOut())
+    return Objective(kind=OddOneOut.kind)
+
+
+def test_a_manifest_may_name_it(odd: Objective) -> None:
+    """Its kind is allowed, with labels only if its answers are; what nobody declared is refused."""
+    manifest = task_manifest(tiny_manifest(), odd)
+    assert manifest.name == "test-odd-one-out"
+    assert manifest.from_bytes(manifest.canonical_bytes()) == manifest
+    with pytest.raises(ValidationError, match="takes no labels"):
+        Objective(kind=odd.kind, labels=["x", "y"])
+    with pytest.raises(ValidationError, match=r'no objective "even"; use one of lm, .*, odd-one-out'):
+        Objective(kind="even")
+
+
+def test_a_model_learns_it(odd: Objective, tmp_path: Path) -> None:
+    """Its examples are read by its columns, become sequences of its own, and give a loss."""
+    rows = [{"a": "one", "b": "two", "c": "spoon", "label": 2}, {"a": "sky", "b": "1", "c": "2", "label": 0}]
+    tokenizer = small_tokenizer()
+    files = LabelledFiles(write_lines(tmp_path / "toy.jsonl", rows))
+    tokens, lengths, labels = load_examples(files, odd, tokenizer, 16).batch([0, 1])
+    assert tokens.shape[:2] == (2, 3) and labels.tolist() == [2, 0]
+    base = tiny_manifest(tokenizer={"vocabulary_size": tokenizer.vocabulary_size})
+    model = build_model(task_manifest(base, odd))
+    loss = model(tokens, lengths, labels)
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+def test_commands_offer_it(odd: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dupt-peer new` and `dupt-model finetune` have it among their tasks."""
+    for name in ("peers.new", "peers.model.finetune"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # it has read the table already
+        command = import_module(name).command
+        assert odd.kind in CliRunner().invoke(command, ["--help"]).output.replace("\n", "")
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_the_card_shows_how_to_ask_it(odd: Objective) -> None:
+    """The code of a model's card asks for its answer in its own words, and prints what a choice is."""
+    code = answer(odd)
+    assert OddOneOut.example in code
+    assert code.endswith("print(answer.softmax(0).tolist())")
+
+
+def test_an_objective_is_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is named in the manifest and has a class, models are built and data opened by that class."""
+
+    class Backwards(Language):
+        """Language, but another class."""
+
+    monkeypatch.setattr(tables, "UNSUPERVISED", (*tables.UNSUPERVISED, "backwards"))
+    monkeypatch.setitem(open.OBJECTIVES, "backwards", Backwards)
+    manifest = tiny_manifest(objective={"kind": "backwards"})
+    assert open.kind_of(manifest) is Backwards
+    assert isinstance(build_model(manifest), torch.nn.Module)
