@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.command_line.join_line import join_line
@@ -31,7 +32,6 @@ from peers.control.socket import serve_control
 from peers.interruption import Interruption
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from torch import Tensor
 
     from dupt_swarm.replica.state import ReplicaState

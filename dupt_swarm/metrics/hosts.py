@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 def answer_only_to(app: WSGIApplication, names: Collection[str], remedy: str) -> WSGIApplication:

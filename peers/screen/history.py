@@ -6,14 +6,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from dupt_swarm.node.view import View
 from dupt_swarm.speed import Speed
-from peers.screen.facts import Facts, Flow
+from peers.screen.facts import About, Facts, Flow
 
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Traffic
-    from dupt_swarm.node.view import View
     from dupt_swarm.oracle.status import Status
-    from peers.screen.facts import About
 
 POINTS_MAX = 1024
 
