@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hivemind.p2p import P2P
 
-from dupt_swarm.network.p2p.daemon import start_daemon
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.reach.reachability import Verdict, probe
 from dupt_swarm.settings import NodeSettings

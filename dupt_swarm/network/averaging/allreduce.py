@@ -23,7 +23,7 @@ from dupt_swarm.network.averaging.receipt import Receipt, ShareHash
 from dupt_swarm.network.averaging.reducer import Averaged, PartReducer
 from dupt_swarm.network.averaging.streams import expect, then_set, timely
 from dupt_swarm.network.averaging.tally import Tally
-from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, Bandwidth, paced
+from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, TokenBucket, paced
 from dupt_swarm.network.p2p.hivemind_internals import OpenRunner
 from dupt_swarm.replica.aggregation import norm_of, screen_part
 
@@ -51,13 +51,13 @@ class ScreeningRunner(OpenRunner):
         manifest: Manifest,
         offer: Offer,
         numel: int,
-        bandwidth: Bandwidth,
+        download: TokenBucket,
         key: RSAPrivateKey,
         **kwargs: Any,
     ) -> None:
         """``offer`` has a vector of ``numel`` values; ``key`` signs; ``kwargs`` are `AllReduceRunner`'s."""
         super().__init__(tensors=[], weight=float(offer.tokens), **kwargs)
-        self._bandwidth, self._give = bandwidth, offer.take
+        self._download, self._give = download, offer.take
         self._subject = Subject(manifest.swarm_id, self.group_id.hex(), offer.round, offer.state)
         self._key, self._signing = key, asyncio.Lock()
         self._signed: Receipt | None = None
@@ -160,14 +160,14 @@ class ScreeningRunner(OpenRunner):
 
     async def _replies(self, peer_id: PeerID) -> AsyncGenerator[Any, None]:
         """Send ``peer_id`` its share of our contribution; yields what it answers."""
-        outgoing = paced(self.parts_for(self.ordered_peer_ids.index(peer_id)), self._bandwidth.upload)
+        outgoing = self.parts_for(self.ordered_peer_ids.index(peer_id))
         sent = asyncio.Event()
         async with asyncio.timeout(self.reducer_timeout):  # a vanished machine never answers
             stream = await self.stub_of(peer_id).rpc_aggregate_part(then_set(outgoing, sent))
         if not self.should_delay_results(self.peer_id):
             sent.set()  # the reducer answers each part at once
         # Our own sending time does not count as the reducer's silence.
-        replies = paced(timely(stream, self.reducer_timeout, sent), self._bandwidth.download)
+        replies = paced(timely(stream, self.reducer_timeout, sent), self._download)
         async with aclosing(replies):
             async for message in replies:
                 yield message
@@ -219,13 +219,12 @@ class ScreeningRunner(OpenRunner):
         """
         reducer, part, sender_id = self.tensor_part_reducer, 0, self.sender_peer_ids[sender]
         try:
-            async with aclosing(paced(stream, self._bandwidth.download)) as messages:
+            async with aclosing(paced(stream, self._download)) as messages:
                 async for message in messages:
                     given, weight = message.tensor_part.buffer, message.weight
                     values = await asyncio.to_thread(self._screen, part, given, weight)
                     averaged: Averaged = await reducer.average(sender, part, values, weight)
                     part += 1
-                    await self._bandwidth.upload.take(len(averaged.data), urgent=True)
                     yield averaging_pb2.AveragingData(
                         code=averaging_pb2.AVERAGED_PART,
                         tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),

@@ -34,6 +34,7 @@ class SwarmAverager:
     ) -> None:
         """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
         self._me, self._tell, self._expose = means.me, tell, expose
+        self._limits = means.p2p.limits
         self._exchange = EXCHANGES[means.manifest.rounds.exchange](means)
         self._companions, self._rolls = companions, RollCall(means, companions)
         self._polls = Polls(means, lambda: companions.electorate, expose)
@@ -101,6 +102,7 @@ class SwarmAverager:
             self.searching = False
 
     async def _average_in(self, roll: Roll, offer: Offer) -> Average:
+        self._limits.mates = frozenset(roll.members)
         self._polls.begin(roll)
         self._tell(GroupFormed(roll.tokens, roll.mates_of(self._me)))
         average = await self._exchange.average(roll, offer)

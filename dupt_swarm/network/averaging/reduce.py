@@ -94,7 +94,7 @@ class Reduce:
             manifest=self._manifest,
             offer=offer,
             numel=self._means.numel,
-            bandwidth=self._means.bandwidth,
+            download=self._means.p2p.bandwidth.download,
             key=self._means.key,
             p2p=self._means.p2p,
             servicer_type=Reducers,

@@ -40,7 +40,6 @@ class Connection:
         settings: of this peer.
         book: peers met before.
         started: the libp2p daemon.
-        bandwidth: what this peer may send and receive.
         exchange: serves and fetches blobs.
         handshake: what the initial peers told.
         dht: a node of hivemind's DHT.
@@ -51,7 +50,6 @@ class Connection:
     settings: NodeSettings
     book: AddressBook
     started: Started
-    bandwidth: Bandwidth
     exchange: Exchange
     handshake: Handshake
     dht: DHTNode
@@ -91,8 +89,8 @@ async def connect_to_swarm(
     p2p.limits.members = book.peer_ids  # until records say who is one
     stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
-    bandwidth = Bandwidth.of(settings)
-    exchange = Exchange(p2p, bandwidth, p2p.limits.is_member)
+    p2p.bandwidth = Bandwidth.of(settings)
+    exchange = Exchange(p2p)
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
@@ -112,7 +110,7 @@ async def connect_to_swarm(
         await gossip.start()
     await gossip.begin()
     await stack.enter_async_context(background(gossip.ask_forever()))
-    return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership, gossip)
+    return Connection(settings, book, started, exchange, handshake, dht, membership, gossip)
 
 
 async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> Handshake:

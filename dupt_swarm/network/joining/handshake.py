@@ -16,7 +16,8 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import DuptError, ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
-from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN

@@ -16,7 +16,8 @@ from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, Unreacha
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.members.looking import with_identity
-from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import check_port_free, start_daemon
 from dupt_swarm.network.reach.dialback import dial_back
 from dupt_swarm.network.reach.reachability import own_addresses
 from dupt_swarm.network.states.exchange import Exchange

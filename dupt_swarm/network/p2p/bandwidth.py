@@ -10,10 +10,13 @@ from typing import Any
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.replica.codec import build_codec, encoded_size
 from dupt_swarm.settings import NodeSettings
 
 BURST_SECONDS = 1.0
+# What is so short does not wait behind what is long, as far as this part of the rate goes.
+SHORT_BYTES, SHORT_RATIO = 16 << 10, 0.5
 GIVE_WAY_SECONDS = 0.05
 # A round's messages must fit into this part of its time limit, so that a slow moment does not fail it.
 ROUND_RATIO = 0.5
@@ -36,11 +39,23 @@ class TokenBucket:
         self.rate = rate
         self._clock, self._sleep = clock, sleep
         self._left, self._filled = (rate or 0.0) * BURST_SECONDS, clock()
+        self._short = Budget(clock())
         self._lines = {False: asyncio.Lock(), True: asyncio.Lock()}
+
+    @property
+    def debt_seconds(self) -> float:
+        """How long what has passed already uses up all that may pass."""
+        if self.rate is None:
+            return 0.0
+        self._refill(self.rate)
+        return max(0.0, -self._left / self.rate)
 
     async def take(self, amount: int, *, urgent: bool = False) -> None:
         """Wait until ``amount`` bytes may pass; ``urgent`` bytes (those of a round) take priority."""
         if self.rate is None:
+            return
+        if amount <= SHORT_BYTES and self._passes_by(amount, self.rate):
+            self._left -= amount
             return
         line = self._lines[urgent]
         async with line:
@@ -54,13 +69,21 @@ class TokenBucket:
 
     def _seconds_to_wait(self, urgent: bool) -> float:
         assert self.rate is not None
-        now = self._clock()
-        self._left = min(self._left + self.rate * (now - self._filled), self.rate * BURST_SECONDS)
-        self._filled = now
+        self._refill(self.rate)
         if self._left <= 0:
             # Never so short that the clock might not advance.
             return max(-self._left / self.rate, 1e-3)
         return GIVE_WAY_SECONDS if not urgent and self._lines[True].locked() else 0.0
+
+    def _refill(self, rate: float) -> None:
+        now = self._clock()
+        self._left = min(self._left + rate * (now - self._filled), rate * BURST_SECONDS)
+        self._filled = now
+
+    def _passes_by(self, amount: int, rate: float) -> bool:
+        """Whether something short may pass now: what is longer then waits for it."""
+        part = SHORT_RATIO * rate
+        return self._short.take_if_left(amount, part, part * BURST_SECONDS, self._clock())
 
 
 class Bandwidth:

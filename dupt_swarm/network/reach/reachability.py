@@ -16,7 +16,8 @@ from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, dial, start_daemon
+from dupt_swarm.network.p2p.daemon import connect, dial
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling

@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, dial, start_daemon
+from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View

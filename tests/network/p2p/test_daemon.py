@@ -8,13 +8,8 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from hivemind.proto import p2pd_pb2
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.daemon import (
-    ReachabilitySettings,
-    check_port_free,
-    connect,
-    daemon_failure,
-    start_daemon,
-)
+from dupt_swarm.network.p2p.daemon import connect, daemon_failure
+from dupt_swarm.network.reach.starting import ReachabilitySettings, check_port_free, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
 

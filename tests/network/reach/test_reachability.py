@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.network.p2p.daemon import start_daemon
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,

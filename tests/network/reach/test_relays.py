@@ -5,7 +5,8 @@ import pytest
 from hivemind.p2p import P2P
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.network.reach import reachability
 from dupt_swarm.network.reach.reachability import Verdict, own_addresses, start_reachable
 from dupt_swarm.network.reach.relays import (
