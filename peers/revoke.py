@@ -24,24 +24,22 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
 
     Names each by its token, its id, or the credential of a peer that came by it, as `dupt-peer status --json`
     shows it. The file `revoked` beside MANIFEST has all of them: a bootstrap that runs from there tells the
-    swarm within seconds.
+    swarm within seconds. Nothing is taken back by another such file, or by none: what is revoked stays so.
     """
     from dupt_swarm.organiser import revocations
     from dupt_swarm.organiser.invitation import id_in
 
     (run, key), path = open_organisers(manifest), manifest.with_name(REVOKED_FILE)
     try:
-        ids = {id_in(text) for text in invitations}
-        known = revocations.load(path, bytes.fromhex(run.admission.organiser), run.swarm_id)
-        after = known.revoke(ids, key, run.swarm_id)
+        new = revocations.revoke({id_in(text) for text in invitations}, key, run.swarm_id)
+        revoked = revocations.add(path, new, bytes.fromhex(run.admission.organiser), run.swarm_id)
     except ValueError as error:
         raise UsageError(f"nothing was revoked: {error}") from error
-    revocations.save(path, after)
     if as_json:
-        click.echo(json.dumps({"revoked": sorted(map(bytes.hex, after.ids)), "counter": after.counter}))
+        click.echo(json.dumps({"revoked": sorted(map(bytes.hex, revoked))}))
         return
     click.echo(
-        f"{len(after.ids)} invitations to {run.swarm_id} count no longer, as {path} says; a bootstrap that "
+        f"{len(revoked)} invitations to {run.swarm_id} count no longer, as {path} says; a bootstrap that "
         "runs from there tells the others",
         err=True,
     )

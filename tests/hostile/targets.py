@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
-from dupt_swarm.network.admission.by_invitation import read_presented
+from dupt_swarm.network.admission.by_invitation import Presented
 from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.accusing import Message
@@ -65,8 +65,8 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import ID_BYTES, Token, id_in, read_credential
-from dupt_swarm.organiser.revocations import IDS_MAX, Revocations
 from dupt_swarm.organiser.signed import SIGNATURE_BYTES
 from dupt_swarm.organiser.signed import sign as sign_content
 from dupt_swarm.replica.blob import Blob, Index
@@ -473,7 +473,7 @@ def _token() -> Token:
 
 
 def _revoked() -> bytes:
-    return Revocations().revoke([bytes(8), b"revoked!"], _organiser(), _manifest().swarm_id).signed
+    return revocations.pack(revocations.revoke([bytes(8), b"revoked!"], _organiser(), _manifest().swarm_id))
 
 
 def _credentials() -> st.SearchStrategy[str]:
@@ -495,16 +495,16 @@ def _read_credential(text: str) -> None:
 
 
 def _revocation_lists() -> st.SearchStrategy[bytes]:
-    contents = changed_bytes([_revoked()[SIGNATURE_BYTES:]])
-    kind = f"revocations of {_manifest().swarm_id}"
+    contents = changed_bytes([bytes(ID_BYTES)])
+    kind = f"revocation in {_manifest().swarm_id}"
     return st.one_of(
         changed_bytes([_revoked()]), contents.map(lambda content: sign_content(_organiser(), kind, content))
     )
 
 
 def _read_revocations(data: bytes) -> None:
-    revoked = Revocations.read(data, _organisers(), _manifest().swarm_id)
-    assert len(revoked.ids) <= IDS_MAX and all(len(each) == ID_BYTES for each in revoked.ids)
+    revoked = revocations.unpack(data, _organisers(), _manifest().swarm_id)
+    assert len(revoked) <= revocations.IDS_MAX and all(len(each) == ID_BYTES for each in revoked)
 
 
 def _read_dialback(data: bytes) -> None:
@@ -639,7 +639,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
         id_in,
     ),
     "lists of revocations": lambda: Target(_revocation_lists(), _read_revocations),
-    "what peers present": lambda: Target(msgpack_of([_token().credential("Qm"), _revoked()]), read_presented),
+    "what peers present": lambda: Target(
+        msgpack_of([_token().credential("Qm"), bytes(32), _revoked()]), Presented.read
+    ),
     "tokenizers": lambda: Target(json_of(json.loads(_tokenizer())), _read_tokenizer, (ValueError, DuptError)),
     "requests of chunks": lambda: Target(
         json_of({"digest": DIGEST, "numbers": [0]}),

@@ -58,7 +58,7 @@ def token_of(manifest: Manifest, uses: int = 1, seconds: float = HOUR) -> Token:
 
 async def present(p2p: P2P, peer: PeerID, credential: str) -> str:
     """Show it to ``peer``; what that says against it."""
-    request = BytesValue(value=msgpack.packb([credential, b""]))
+    request = BytesValue(value=msgpack.packb([credential, b"", b""]))
     try:
         await p2p.call_protobuf_handler(peer, "ByInvitation.rpc_present", request, BytesValue)
     except P2PHandlerError as error:
@@ -145,9 +145,8 @@ def invited_swarm(folder: Path) -> Iterator[Cluster]:
 def revoke(cluster: Cluster, *tokens: Token) -> None:
     """As `dupt-peer revoke` does."""
     swarm_id, public = cluster.first.manifest.swarm_id, ORGANISER.public_key().public_bytes_raw()
-    known = revocations.load(cluster.revoked, public, swarm_id)
     ids = [token.invitation.id for token in tokens]
-    revocations.save(cluster.revoked, known.revoke(ids, ORGANISER, swarm_id))
+    revocations.add(cluster.revoked, revocations.revoke(ids, ORGANISER, swarm_id), public, swarm_id)
 
 
 async def admitted(p2p: P2P, token: Token, addresses: tuple[str, ...]) -> None:

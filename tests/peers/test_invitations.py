@@ -81,6 +81,22 @@ def test_only_the_organiser_invites_and_revokes(run: Path, tmp_path: Path) -> No
     assert not run.with_name("revoked").exists()
 
 
+def test_two_machines_of_the_organiser_revoke_without_each_other(run: Path, tmp_path: Path) -> None:
+    """Each has the key and no file of the other's; the two files put together revoke both invitations."""
+    lines = []
+    for machine, invitation in (("one", "1" * 16), ("two", "2" * 16)):
+        folder = tmp_path / machine
+        folder.mkdir()
+        for name in (run.name, "organiser.key"):
+            (folder / name).write_bytes(run.with_name(name).read_bytes())
+        done = dupt_peer("revoke", str(folder / run.name), invitation, "--json")
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"revoked": [invitation]}), done.stderr
+        lines.append((folder / "revoked").read_text())
+    (tmp_path / "two" / "revoked").write_text("".join(lines))
+    done = dupt_peer("revoke", str(tmp_path / "two" / run.name), "3" * 16, "--json")
+    assert json.loads(done.stdout) == {"revoked": ["1" * 16, "2" * 16, "3" * 16]}
+
+
 def test_an_open_swarm_invites_nobody(manifest: Path) -> None:
     """There is nothing to be invited to or cut off from, and the error says how to have it otherwise."""
     for command in (("invite", str(manifest)), ("revoke", str(manifest), "0" * 16)):

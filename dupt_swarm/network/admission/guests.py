@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Invitation, read_credential
 from dupt_swarm.organiser.revocations import Revocations
+
+logger = logging.getLogger(__name__)
 
 
 class Guests:
@@ -16,14 +21,14 @@ class Guests:
     differently. How many are remembered is bounded by what the organiser signed.
 
     Attributes:
-        revocations: the newest list that this peer has seen.
+        revoked: the organiser's statements that this peer has seen, by the invitations that they revoke.
     """
 
     def __init__(self, organiser: bytes, swarm_id: str, clock: Callable[[], float] = time.time) -> None:
         """``organiser`` is the public key; ``clock`` gives seconds since the epoch."""
         self._organiser, self._swarm_id, self._clock = organiser, swarm_id, clock
         self._guests: dict[str, tuple[str, Invitation]] = {}
-        self.revocations = Revocations()
+        self.revoked: dict[bytes, bytes] = {}
 
     def admit(self, peer_id: str, credential: str) -> str:
         """Why ``credential`` does not admit the peer; empty: it does, and is remembered."""
@@ -50,22 +55,37 @@ class Guests:
     def __contains__(self, peer_id: object) -> bool:
         return isinstance(peer_id, str) and not self.objection(peer_id)
 
-    def revoke(self, signed: bytes) -> bool:
-        """Whether this is a newer list of revocations, which counts from now on.
+    def revoke(self, packed: bytes) -> bool:
+        """Whether something is new in these statements (see `revocations.pack`); they count from now on.
 
         Raises:
-            ValueError: it is not the organiser's.
+            ValueError: one is not the organiser's.
         """
-        if signed == self.revocations.signed:
-            return False
-        other = Revocations.read(signed, self._organiser, self._swarm_id)
-        if other.counter <= self.revocations.counter:
-            return False
-        self.revocations = other
-        return True
+        return self._learn(revocations.unpack(packed, self._organiser, self._swarm_id, self.revoked))
+
+    def sync(self, path: Path) -> bool:
+        """Whether something is new in the file ``path``; what it lacks is added to it.
+
+        Raises:
+            ValueError: it has something else in it.
+            FileError: it lacks something and cannot be written; what it has counts all the same.
+        """
+        kept = revocations.load(path, self._organiser, self._swarm_id)
+        news = self._learn(kept)
+        if self.revoked.keys() - kept.keys():
+            revocations.add(path, self.revoked, self._organiser, self._swarm_id)
+        return news
+
+    def _learn(self, found: Revocations) -> bool:
+        new = [each for each in found if each not in self.revoked]
+        room = revocations.IDS_MAX - len(self.revoked)
+        if len(new) > room:
+            logger.warning("%d revocations are not followed: there are too many", len(new) - room)
+        self.revoked |= {each: found[each] for each in new[:room]}
+        return bool(new[:room])
 
     def _objection_to(self, invitation: Invitation) -> str:
-        if invitation.id in self.revocations.ids:
+        if invitation.id in self.revoked:
             return "the invitation has been revoked"
         return invitation.objection(self._swarm_id, self._clock())
 

@@ -16,7 +16,10 @@ from dupt_swarm.node.addresses import Address
 DIAL_SECONDS = 10
 PROBE_SECONDS = 2.0
 PROBE_ANSWER_SECONDS = 5.0
+# Of all addresses of a peer; libp2p says it in words only.
+NOBODY_LISTENS = "connection refused"
 MEMORY_BYTES_MAX = 2 << 30  # an honest one takes 50 to 200 MB
+
 
 async def daemon_failure(p2p: P2P) -> str:
     """Wait until ``p2pd`` is dead, hangs, is not heard or takes too much memory; return which.
@@ -77,5 +80,7 @@ async def dial(p2p: P2P, text: str) -> str:
 
 def _last_reason(message: str) -> str:
     """The end of libp2p's report on a failed dial, such as ``connection refused``."""
+    if message.endswith(NOBODY_LISTENS):
+        return NOBODY_LISTENS
     lines = [line.strip(" *") for line in message.splitlines() if line.strip()]
     return re.sub(r"^.*(?:msg=|dial \w+ \S+: )", "", lines[-1]) if lines else message

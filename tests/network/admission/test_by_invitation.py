@@ -10,13 +10,12 @@ from hivemind.p2p import P2PHandlerError
 
 from dupt_swarm.errors import AdmissionError
 from dupt_swarm.network.admission.building import build_admission
-from dupt_swarm.network.admission.by_invitation import NOT_INVITED, ByInvitation, read_presented, reason_in
+from dupt_swarm.network.admission.by_invitation import NOT_INVITED, ByInvitation, Presented, reason_in
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Token
-from dupt_swarm.organiser.revocations import Revocations
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.settings import NodeSettings
 from tests.network.conftest import identities, quick_daemons, stations
@@ -159,7 +158,8 @@ def _anybody():
     """Guests who are all welcome; a stand-in for a program of an attacker's own."""
 
     class Anybody:
-        revocations = Revocations()
+        def __init__(self) -> None:
+            self.revoked: dict[bytes, bytes] = {}
 
         def admit(self, *_: object) -> str:
             return ""
@@ -183,9 +183,8 @@ def test_who_comes_is_told_why_nobody_admits_it(stations) -> None:
                 await invited(peer)
             await invited(me, own)
             await connect(me.p2p, [one.address, two.address])
-            one.p2p.admission._take(
-                Revocations().revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id).signed
-            )
+            revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
+            one.p2p.admission._take(revocations.pack(revoked))
             peers = [one.peer_id, two.peer_id]
             await me.p2p.admission.introduce(peers)
             with pytest.raises(
@@ -198,7 +197,7 @@ def test_who_comes_is_told_why_nobody_admits_it(stations) -> None:
 
 
 def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
-    """From the file of one peer over another to a third, which both keep them for the next time."""
+    """Two machines of the organiser revoke one each: both reach all three peers, and their files."""
 
     async def scenario() -> None:
         async with stations(3) as [first, second, third]:
@@ -209,29 +208,58 @@ def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
             await connect(third.p2p, [second.address])
             for peer, other in ((second, first), (third, second)):
                 await peer.p2p.admission.introduce([other.peer_id])
-            revoked = Revocations().revoke([b"somebody"], ORGANISER, MANIFEST.swarm_id)
-            revocations.save(files[0], revoked)
+            revoked = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
+            for file, each in zip((files[0], files[2]), revoked, strict=True):
+                revocations.add(file, {each: revoked[each]}, PUBLIC, MANIFEST.swarm_id)
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(peer.p2p.admission.keep_forever()) for peer in (first, second, third)
                 ]
                 async with asyncio.timeout(20):
-                    while not all(file.exists() for file in files):
+                    while any(revocations.load(file, PUBLIC, MANIFEST.swarm_id) != revoked for file in files):
                         await asyncio.sleep(0.05)
                 for task in tasks:
                     task.cancel()
-            assert {revocations.load(file, PUBLIC, MANIFEST.swarm_id) for file in files} == {revoked}
+
+    run(scenario)
+
+
+def test_only_what_the_other_lacks_is_sent(stations) -> None:
+    """Peers that know the same revocations exchange a digest; others exchange statements once, both ways."""
+
+    async def scenario() -> None:
+        async with stations(2) as [me, other]:
+            for peer in (me, other):
+                await invited(peer)
+            await connect(me.p2p, [other.address])
+            statements = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
+            for peer, each in zip((me, other), statements, strict=True):
+                peer.p2p.admission._take(statements[each])
+            shown = []
+            show = me.p2p.admission._show
+
+            async def noted(peer_id, revoked: bytes) -> Presented:
+                shown.append((revoked, (reply := await show(peer_id, revoked)).revoked))
+                return reply
+
+            me.p2p.admission._show = noted
+            for _ in range(2):
+                await me.p2p.admission._present_to(other.p2p.peer_id)
+            mine, theirs = statements.values()
+            assert shown == [(b"", theirs), (mine, b""), (b"", b"")]
+            assert me.p2p.admission._guests.revoked == other.p2p.admission._guests.revoked == statements
 
     run(scenario)
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xc0", b"\x91" * 20_000, b"\x91\xa1a", b"\x92\xc4\x01a\xc4\x00", b"\x92\xa0\xa0"]
+    "data",
+    [b"", b"\xc0", b"\x91" * 20_000, b"\x91\xa1a", b"\x93\xc4\x01a\xc4\x00\xc4\x00", b"\x93\xa0\xa0\xa0"],
 )
 def test_what_is_no_credential_is_refused(data: bytes) -> None:
     """Another form raises what the guard expects."""
     with pytest.raises(ValueError):
-        read_presented(data)
+        Presented.read(data)
 
 
 def test_a_reason_is_found_in_hiveminds_words() -> None:

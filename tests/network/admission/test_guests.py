@@ -1,11 +1,13 @@
 """Who may come, as one peer has seen it."""
 
+from pathlib import Path
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.organiser.invitation import Token
-from dupt_swarm.organiser.revocations import Revocations
+from dupt_swarm.organiser.revocations import IDS_MAX, load, pack, revoke
 from tests.support.clock import Clock
 
 KEY = Ed25519PrivateKey.generate()
@@ -59,20 +61,45 @@ def test_what_is_revoked_counts_no_longer(guests: Guests) -> None:
     token, other = token_of(), token_of()
     for peer_id, each in (("a", token), ("b", other)):
         assert guests.admit(peer_id, each.credential(peer_id)) == ""
-    assert guests.revoke(Revocations().revoke([token.invitation.id], KEY, SWARM).signed)
+    assert guests.revoke(pack(revoke([token.invitation.id], KEY, SWARM)))
     assert guests.objection("a") == "the invitation has been revoked"
     assert guests.admit("a", token.credential("a")) == "the invitation has been revoked"
     assert guests.admit("c", token.credential("c")) == "the invitation has been revoked"
     assert guests.objection("b") == ""
 
 
-def test_an_older_list_revokes_nothing_back(guests: Guests) -> None:
-    """Of two lists that with the higher counter counts, in whatever order they come."""
-    first = Revocations().revoke([b"1" * 8], KEY, SWARM)
-    second = first.revoke([b"2" * 8], KEY, SWARM)
-    assert [guests.revoke(each.signed) for each in (second, first, second)] == [True, False, False]
-    assert not guests.revoke(b"")
-    assert guests.revocations == second
+def test_nothing_is_ever_taken_back(guests: Guests) -> None:
+    """The organiser's machines revoke without knowing of each other, or without the file of earlier times."""
+    one, two = token_of(), token_of()
+    statements = [pack(revoke([each.invitation.id], KEY, SWARM)) for each in (one, two)]
+    assert [guests.revoke(each) for each in (*statements, *statements, b"")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    for each in (one, two):
+        assert guests.admit("a", each.credential("a")) == "the invitation has been revoked"
+
+
+def test_a_file_and_a_peer_learn_from_each_other(guests: Guests, tmp_path: Path) -> None:
+    """A file that came from another machine is followed, and gets what it lacks."""
+    path, mine, theirs = tmp_path / "revoked", revoke([b"1" * 8], KEY, SWARM), revoke([b"2" * 8], KEY, SWARM)
+    guests.revoke(pack(mine))
+    path.write_text(pack(theirs).hex())
+    assert guests.sync(path)
+    assert not guests.sync(path)
+    assert guests.revoked == load(path, KEY.public_key().public_bytes_raw(), SWARM) == mine | theirs
+
+
+def test_so_many_are_followed_and_no_more(guests: Guests) -> None:
+    """Two lists that are each short enough may be too long together; what counts already goes on to count."""
+    ids = [number.to_bytes(8, "big") for number in range(IDS_MAX + 2)]
+    guests.revoke(pack(revoke(ids[: IDS_MAX - 1], KEY, SWARM)))
+    assert guests.revoke(pack(revoke(ids[IDS_MAX - 1 :], KEY, SWARM)))
+    assert list(guests.revoked) == ids[:IDS_MAX]
+    assert not guests.revoke(pack(revoke(ids[IDS_MAX:], KEY, SWARM)))
 
 
 def test_what_is_not_valid_changes_nothing(guests: Guests) -> None:
@@ -83,5 +110,5 @@ def test_what_is_not_valid_changes_nothing(guests: Guests) -> None:
     assert guests.admit("a", "nonsense") != ""
     assert guests.admit("a", "x" * 401) == "the credential is too long"
     with pytest.raises(ValueError, match="signature is wrong"):
-        guests.revoke(b"x" * 100)
+        guests.revoke(bytes(72))
     assert guests.objection("a") == "no credential was shown"

@@ -14,7 +14,6 @@ from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Token
-from dupt_swarm.organiser.revocations import Revocations
 from dupt_swarm.settings import NodeSettings
 from tests.network.conftest import identities, quick_daemons, stations
 from tests.support.tiny import tiny_manifest
@@ -35,8 +34,8 @@ def token() -> Token:
 def test_who_is_not_admitted_has_no_say(stations, tmp_path: Path, others: tuple[str, ...], alone) -> None:
     """Also where it has answered: its hello needs no invitation. Where that leaves nobody, we go on alone."""
     revoked, list_of_revoked = token(), tmp_path / "revoked.bin"
-    ended = Revocations().revoke([revoked.invitation.id], ORGANISER, MANIFEST.swarm_id)
-    revocations.save(list_of_revoked, ended)
+    ended = revocations.revoke([revoked.invitation.id], ORGANISER, MANIFEST.swarm_id)
+    revocations.add(list_of_revoked, ended, ORGANISER.public_key().public_bytes_raw(), MANIFEST.swarm_id)
     tokens = {"admitted": token(), "revoked": revoked}
     hello = Hello("0", MANIFEST.swarm_id, "{}", "", "0" * 64)
 
