@@ -124,7 +124,7 @@ class ByInvitation(Admission):
     # A credential, and whatever has been revoked.
     @rpc(
         *(Presented, Presented),
-        longest=(16_000, 16_000),
+        longest=(75_000, 75_000),
         callers=Callers.ANYBODY,
         seconds=PRESENT_SECONDS,
         calls=5,
@@ -145,7 +145,8 @@ class ByInvitation(Admission):
         refusals = [each for each in outcomes if _is_not_invited(each)]
         if refusals and len(refusals) == len(outcomes):
             raise AdmissionError(
-                f"the swarm does not admit this peer: {refusals[0]}; ask its organiser for another invitation",
+                f"the swarm does not admit this peer: {refusals[0]}; "
+                "ask its organiser for another invitation",
                 setting="invitation",
             )
 
@@ -203,7 +204,8 @@ class ByInvitation(Admission):
 
     def _see_admitted(self, peer: PeerID, objection: str) -> None:
         if objection:
-            raise self._refusal(f"{peer} is no peer of this swarm: {objection}")
+            self._p2p.refused["invitation"] += 1
+            raise CallError(Refusal.NOT_ALLOWED, f"{peer} is no peer of this swarm: {objection}")
 
     def _refusal(self, message: str) -> CallError:
         self._p2p.refused["invitation"] += 1

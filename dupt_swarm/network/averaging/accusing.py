@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgpack
+
 from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.members.short_names import NAME_BYTES

@@ -41,7 +41,7 @@ class VoteMessage(Message):
 
     roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
     vote: Signed
-    known: Annotated[list[Digest], Field(max_length=2 * MEMBERS_MAX)] = []
+    known: Annotated[tuple[Digest, ...], Field(max_length=2 * MEMBERS_MAX)] = ()
 
 
 class VotesMessage(Message):
@@ -49,7 +49,7 @@ class VotesMessage(Message):
 
     elements_max: ClassVar[int] = 2 * MEMBERS_MAX + 8
 
-    votes: Annotated[list[Signed], Field(max_length=2 * MEMBERS_MAX)] = []
+    votes: Annotated[tuple[Signed, ...], Field(max_length=2 * MEMBERS_MAX)] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Polls:
                 while box.all.keys() <= known:
                     await self._news.wait()
         votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
-        return VotesMessage(votes=votes)
+        return VotesMessage(votes=tuple(votes))
 
     def _is_member(self, peer_id: str) -> bool:
         """Of one of our groups."""
@@ -192,7 +192,7 @@ class Polls:
 
     async def _ask(self, peer: str, box: Box, mine: Vote) -> bool:
         """Tell a peer our vote, and hear others; whether there was something new."""
-        message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=sorted(box.all))
+        message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=tuple(sorted(box.all)))
         votes = (await self._p2p.call(peer, Polls.rpc_vote, message)).votes
         known = {vote.data for vote in box.all.values()}
         new = [data for data in map(from_text, votes) if data not in known]

@@ -57,14 +57,14 @@ class RollMessage(Message):
     elements_max: ClassVar[int] = MEMBERS_MAX + 8
 
     roll: Signed = ""
-    statements: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
+    statements: Annotated[tuple[Signed, ...], Field(max_length=MEMBERS_MAX)] = ()
 
     @classmethod
     def of(cls, roll: Roll | None) -> RollMessage:
         """The message of ``roll``."""
         if roll is None:
             return cls()
-        return cls(roll=as_text(roll.data), statements=[as_text(each.data) for each in roll.statements])
+        return cls(roll=as_text(roll.data), statements=tuple(as_text(each.data) for each in roll.statements))
 
 
 class Companions(Protocol):

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
+
 from dupt_swarm.network.averaging.average import Average, Evidence, Means, Offer
 from dupt_swarm.network.averaging.ballots import (
     ANSWER_BYTES_MAX,

@@ -10,7 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -151,11 +159,10 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     async def serve(self, service: object, members: Callable[[str], bool] = nobody) -> None:
         """Let others call the methods that ``service`` declares; ``members`` are those for members."""
         for method in methods_of(type(service)):
-            handler = method.__get__(service, type(service))
             if isinstance(method, Method):
-                await self._serve_calls(method, handler, members)
+                await self._serve_calls(method, method.__get__(service, type(service)), members)
             else:
-                await self._serve_streams(method, handler)
+                await self._serve_streams(method, method.__get__(service, type(service)))
 
     async def call(
         self, peer: PeerID | str, method: Method[Request, Reply], request: Request, seconds: float = 0.0
@@ -258,8 +265,12 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     async def add_protobuf_handler(
         self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
     ) -> None:
-        """As inherited."""
-        bounds = bounds_of(name)
+        """As inherited.
+
+        Raises:
+            LookupError: nobody has declared the method.
+        """
+        bounds_of(name)
         if not kind.get("stream_input") and not kind.get("stream_output"):
 
             async def answer(data: bytes, caller: PeerID) -> bytes:
@@ -410,12 +421,11 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 with _leaving_in(seconds):
                     yield reply
 
-    async def _paced(self, requests: AsyncGenerator[Any, None], bounds: Bounds) -> AsyncGenerator[Any, None]:
+    async def _paced(self, requests: AsyncIterable[Any], bounds: Bounds) -> AsyncGenerator[Any, None]:
         """The ``requests`` of a stream, no faster than our upload allows."""
-        async with aclosing(requests):
-            async for request in requests:
-                await self._send(request.ByteSize(), bounds)
-                yield request
+        async for request in requests:
+            await self._send(request.ByteSize(), bounds)
+            yield request
 
     async def _watched(self, replies: AsyncGenerator[Any, None], peer: PeerID) -> AsyncGenerator[Any, None]:
         """The ``replies`` of a stream; if it fails at the other end, it may be that that was started anew."""

@@ -82,10 +82,8 @@ async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:
     await p2p._client.connect(peer_id, routes)
 
 
-async def add_raw_handler(
-    p2p: P2P, name: str, handler: Callable[[bytes, PeerID], Awaitable[bytes]]
-) -> None:
-    """Answer calls of ``name``, which are no streams; upstream parses them before anybody has measured them."""
+async def add_raw_handler(p2p: P2P, name: str, handler: Callable[[bytes, PeerID], Awaitable[bytes]]) -> None:
+    """Answer calls of ``name``, which are no streams; upstream parses them before anybody measures."""
     await p2p._client.add_unary_handler(name, handler)
 
 

@@ -137,7 +137,7 @@ class PeerLimits:
             if account.open[kind] >= most:
                 raise LimitError(whose or "open", f"more than {most} at once are open; try again later")
             if whose and account.open[kind] >= most // 2 and own.open[kind]:
-                raise LimitError(whose, f"many at once are open, and one of them is yours; try again later")
+                raise LimitError(whose, "many at once are open, and one of them is yours; try again later")
         self.count(peer, calls=1)
         for account, _, _ in accounts:
             account.open[kind] += 1
@@ -156,9 +156,9 @@ class PeerLimits:
         now = self._clock()
         for account, allowance, whose in self._accounts_of(peer):
             if not account.calls.take(calls, allowance.calls, allowance.calls_at_once, now):
-                raise LimitError(whose or "rate", f"too many calls; try again later")
+                raise LimitError(whose or "rate", "too many calls; try again later")
             if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
-                raise LimitError(whose or "rate", f"too many bytes; try again later")
+                raise LimitError(whose or "rate", "too many bytes; try again later")
 
     def charge(self, peer: str, size: int) -> None:
         """So many bytes are sent to ``peer``, which has asked for them."""

@@ -1,4 +1,4 @@
-"""Calls between peers: each method is declared once, with all that the gate has to know before it reads a call.
+"""Calls between peers: each method is declared once, with all that the gate must know before it reads one.
 
 A method is a coroutine of a service under the decorator `rpc`, or an asynchronous generator under
 `rpc_stream`. `GuardedP2P.serve` lets others call it, `GuardedP2P.call` and `stream` call it at another peer::

@@ -113,7 +113,10 @@ class DialBack:
     """Dials peers back when they ask for it."""
 
     def __init__(
-        self, p2p: GuardedP2P, relays: Callable[[], Sequence[str]], clock: Callable[[], float] = time.monotonic
+        self,
+        p2p: GuardedP2P,
+        relays: Callable[[], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``relays`` gives addresses to tell those that nobody can dial; ``clock`` is in seconds."""
         self._p2p, self._relays, self._clock = p2p, relays, clock

@@ -7,14 +7,23 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Protocol, Self
+from typing import Annotated, Protocol, Self
 
 from hivemind.p2p import PeerID
 from pydantic import Field
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Raw, Refusal, check_elements, rpc, rpc_stream
+from dupt_swarm.network.p2p.rpc import (
+    CallError,
+    Callers,
+    Message,
+    Raw,
+    Refusal,
+    check_elements,
+    rpc,
+    rpc_stream,
+)
 from dupt_swarm.network.states.blob_cache import BlobCache
 from dupt_swarm.network.states.donor import Backoff, Donors, reason_of
 from dupt_swarm.network.states.download import Download
