@@ -52,7 +52,6 @@ REFUSED_MESSAGES = (
     "dial",  # an address in a record that was not dialled, as they are too many
     "contradiction",  # a peer that has signed what contradicts itself, and is left out
     "invitation",  # of a peer that has shown no valid credential, where a swarm admits by invitation
-    "implausible",  # of a reducer, which no average can be: the next rounds go without it
 )
 COUNT_MAX = (1 << 32) - 1
 

@@ -34,14 +34,12 @@ from dupt_swarm.network.admission.guests import Guests
 from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.accusing import Message
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.comparing import CompareMessage, ReceiptsMessage
 from dupt_swarm.network.averaging.coordinators import CoordinatorMessage, StateMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.reports import Acceptance, Decision, Report
 from dupt_swarm.network.averaging.reports import Answer as AgreementAnswer
 from dupt_swarm.network.averaging.roll import Roll
@@ -50,7 +48,7 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.gossip import read_request, read_rows
 from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.signed import as_text, read_signed, sign
+from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
 from dupt_swarm.network.p2p.frames import FrameReader, RefusedError
@@ -323,31 +321,26 @@ def _vote(after: str = "b" * 64) -> Vote:
     return Vote.sign(Subject(SWARM, "ab" * 20, 3, STATE), after, peer, key)
 
 
-def _receipt(share: str = "b" * 64) -> Receipt:
-    peer, key = next(iter(_keys().items()))
-    return Receipt.sign(Subject(SWARM, "ab" * 20, 3, STATE), share, peer, key)
-
-
 @functools.cache
 def _proof() -> bytes:
     return Proof.of(_vote(), _vote("c" * 64)).data
 
 
 @functools.cache
-def _proof_of_receipts() -> bytes:
-    return Proof.of(_receipt(), _receipt("c" * 64)).data
+def _proof_of_acceptances() -> bytes:
+    return Proof.of(*(Accepting.read(_acceptance(0, 0, *choice)) for choice in ((1,), (1, 2)))).data
 
 
 def _proofs() -> st.SearchStrategy[bytes]:
-    """Also of votes, receipts and acceptances each of which is valid."""
-    signed = [each.data for digit in "bcd" for each in (_vote(digit * 64), _receipt(digit * 64))]
+    """Also of votes and acceptances each of which is valid."""
+    signed = [_vote(digit * 64).data for digit in "bcd"]
     signed += [_acceptance(0, 0, 1), _acceptance(0, 0, 1, 2)]
-    kinds = st.sampled_from(["vote", "receipt", "acceptance", "statement", "", None])
+    kinds = st.sampled_from(["vote", "acceptance", "statement", "", None])
     mixed = st.tuples(kinds, st.lists(st.sampled_from(signed), max_size=3))
     return st.one_of(
-        changed_bytes([_proof(), _proof_of_receipts()]),
+        changed_bytes([_proof(), _proof_of_acceptances()]),
         msgpack_of(msgpack.unpackb(_proof())),
-        msgpack_of(msgpack.unpackb(_proof_of_receipts())),
+        msgpack_of(msgpack.unpackb(_proof_of_acceptances())),
         mixed.map(lambda some: bytes(msgpack.packb([some[0], *some[1]]))),
     )
 
@@ -366,11 +359,6 @@ def _polled() -> VoteMessage:
 def _read_votes(data: bytes) -> None:
     for each in VotesMessage.model_validate_json(data).votes:
         Vote.read(base64.b64decode(each))
-
-
-def _read_receipts(data: bytes) -> None:
-    for each in ReceiptsMessage.model_validate_json(data).receipts:
-        Receipt.read(base64.b64decode(each))
 
 
 def _read_report(data: bytes) -> None:
@@ -595,17 +583,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
         json_of(CoordinatorMessage(coordinator="QmSome").model_dump()), CoordinatorMessage.model_validate_json
     ),
     "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),
-    "receipts": lambda: Target(changed_bytes([_receipt().data]), Receipt.read),
-    "who compares receipts": lambda: Target(
-        json_of(CompareMessage(roll="ab" * 20, known=["c" * 64]).model_dump()),
-        CompareMessage.model_validate_json,
-    ),
-    "receipts told": lambda: Target(
-        json_of(ReceiptsMessage(receipts=["abcd", as_text(_receipt().data)]).model_dump()), _read_receipts
-    ),
     "proofs": lambda: Target(_proofs(), lambda data: Proof.read(data, SWARM)),
     "messages about proofs": lambda: Target(
-        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], [_proof(), _proof_of_receipts()]]), _read_message
+        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], [_proof(), _proof_of_acceptances()]]), _read_message
     ),
     "who votes": lambda: Target(json_of(_polled().model_dump()), VoteMessage.model_validate_json),
     "votes told": lambda: Target(json_of(VotesMessage(votes=["abcd"]).model_dump()), _read_votes),

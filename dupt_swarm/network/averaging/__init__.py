@@ -11,20 +11,12 @@ search          what a member comes to know of coordinators meanwhile
 gathering       at a coordinator: who has come, and the roll once it is called
 roll            who ends a round together, signed
 statement       what a member brings, signed
-reduce          the exchange in which each member averages one share
-allreduce       butterfly all-reduce with screened parts and one average for all
-tally           what it did, as one member saw it, and what that says of the others
-streams         its messages, on the clock
-reducers        takes the parts that others send to be averaged
-parts           whose share each part of the vector is, our contribution to it, and its average
-reducer         the share of the vector that this peer reduces
-receipt         what a reducer signs of the averages that it returns
-comparing       receipts compared by members that come to two states
+reduce/         the exchange in which each member averages one share
 share           the exchange in which everybody gets all contributions
 shelf           the contributions of the round that is being ended
 collecting      fetches those of the others
 group           who is in it, and who brings what
-pledge          what a member signs of an attempt to end a round: votes, receipts, acceptances are its kinds
+pledge          what a member signs of an attempt to end a round: votes and acceptances are its kinds
 votes           what members sign of the state that a round leads to
 polls           collects their votes
 judgement       asks the trainer whether to vote for it

@@ -46,10 +46,8 @@ class Average:
         mates: ids of the other peers of the group.
         reason: why it failed, one word for the metrics; empty: it did not.
         lost: peers that did not do their share.
-        broke: those of them for whom the exchange failed.
         included: whether the own contribution is in it.
         contributors: ids of the peers whose contributions are in it.
-        implausible: ids of reducers who have returned what no average can be.
         roll: of the group; None: there was nobody else.
         evidence: for the log; None if the round failed.
     """
@@ -58,10 +56,8 @@ class Average:
     mates: tuple[str, ...] = ()
     reason: str = ""
     lost: tuple[str, ...] = ()
-    broke: tuple[str, ...] = ()
     included: bool = True
     contributors: tuple[str, ...] = ()
-    implausible: tuple[str, ...] = ()
     roll: Roll | None = None
     evidence: Evidence | None = None
 

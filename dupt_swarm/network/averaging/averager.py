@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dupt_swarm.network.averaging.average import Average, Means, Offer, RoundExchange
 from dupt_swarm.network.averaging.polls import PollResult, Polls
 from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.reduce import Reduce
+from dupt_swarm.network.averaging.reduce.reduce import Reduce
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share

@@ -1,4 +1,4 @@
-"""Proof that a peer contradicts itself on one roll: two votes, receipts or acceptances, as it signed them.
+"""Proof that a peer contradicts itself on one roll: two votes or two acceptances, as it signed them.
 
 Whoever holds it convinces everybody else, and nobody can make it but the owner of the key.
 """
@@ -11,12 +11,11 @@ import msgpack
 
 from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Pledge
-from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 
 PROOF_BYTES_MAX = 2 * PLEDGE_BYTES_MAX + 32
-KINDS: dict[str, type[Pledge]] = {each.kind: each for each in (Vote, Receipt, Accepting)}
+KINDS: dict[str, type[Pledge]] = {each.kind: each for each in (Vote, Accepting)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Proof:
 
     @classmethod
     def of(cls, one: Pledge, other: Pledge) -> Proof:
-        """What two pledges of one member prove: two states, or averages of one share, or lists after one.
+        """What two pledges of one member prove: two states, or lists after one.
 
         Raises:
             ValueError: nothing.

@@ -122,18 +122,11 @@ class Rounds:
         """What the own record says of the rounds so far."""
         return self._outcomes.fields(self._averager.rejected)
 
-    def _note_attendance(self, expected: set[str], average: Average, *, failed: bool) -> None:
-        """Of an exchange that failed it is not known who brought what, but for those who brought nothing.
-
-        Where the others have voted for it all the same, its reducers are honest.
-        """
+    def _note_attendance(self, expected: set[str], average: Average) -> None:
+        """Of an exchange that failed it is not known who brought what, but for those who brought nothing."""
         lost, mates = set(average.lost), set(average.mates)
         came = set[str]() if average.reason else mates - lost
-        # If it failed for most of them, it is rather us.
-        broke = average.broke if 2 * len(average.broke) <= len(mates) + 1 else ()
-        self._member.attendance.ended((expected - mates) | lost | came, came, broke)
-        if failed:
-            self._member.attendance.exclude(average.implausible)
+        self._member.attendance.ended((expected - mates) | lost | came, came)
 
     async def _end(
         self,
@@ -155,7 +148,7 @@ class Rounds:
                 outcome, state = await self._finish(offer, average, following, accepts)
         finally:
             if average.mates or average.reason == "no_group":
-                self._note_attendance(set(expected), average, failed=state is None)
+                self._note_attendance(set(expected), average)
         self._member.note_attempt(
             found_quorum=outcome.reason not in WITHOUT_QUORUM, rejected=outcome.reason == "rejected"
         )
@@ -173,10 +166,9 @@ class Rounds:
             after = following.finish(outcome.tokens, outcome.contributors)
         except OverflowError:
             await self._averager.abstain(outcome)
-            reason = "rejected" if outcome.implausible else "outer_overflow"
-            return replace(outcome, reason=reason, evidence=None), None
+            return replace(outcome, reason="outer_overflow", evidence=None), None
         # Alone there is nobody who would do harm.
-        accepted = outcome.roll is None or (not outcome.implausible and await accepts(after))
+        accepted = outcome.roll is None or await accepts(after)
         result = await self._averager.certify(offer, outcome, after.digest, accepted=accepted)
         if not result.votes:
             reason = "rejected" if result.rejected else "no_quorum"

@@ -15,13 +15,13 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.agreement import Agreement
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.comparing import COMPARE_SECONDS
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reports import Answer, Decision, Report
 from dupt_swarm.network.p2p.rpc import CallError
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
+COMPARE_SECONDS = 2.0  # for one that is asked for its list when the round has failed
 RETRY_SECONDS = 0.1  # at first, when there was no answer
 # Of the time limit of a round: then nobody is waited for any more, and the rest is for the agreement.
 COLLECTING_RATIO = 0.5

@@ -22,7 +22,6 @@ from dupt_swarm.network.averaging.ballots import (
     ReportMessage,
 )
 from dupt_swarm.network.averaging.collecting import Collection
-from dupt_swarm.network.averaging.comparing import ask_some
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
@@ -40,6 +39,7 @@ from dupt_swarm.replica.replay import average_of_shared, contribution_form, with
 
 # Members that are behind may still ask about the rounds before.
 SESSIONS_MAX = 4
+COMPARED_MAX = 4  # members that are asked for their lists, at once
 
 
 class Agreements:
@@ -150,7 +150,9 @@ class Share:
         session = self._agreements.of(roll)
         if session is None:
             return ()
-        return await ask_some(roll, others, lambda peer: session.compare(peer, self._agreements.ask))
+        asked = [each.maker for each in roll.drawn if each.callable and each.maker in others][:COMPARED_MAX]
+        found = await asyncio.gather(*(session.compare(peer, self._agreements.ask) for peer in asked))
+        return list({proof.offender: proof for proofs in found for proof in proofs}.values())
 
     @asynccontextmanager
     async def _collecting(self, session: Session) -> AsyncIterator[Collection]:

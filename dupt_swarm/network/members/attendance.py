@@ -5,31 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, KeysView
-from dataclasses import dataclass
-from typing import TypeVar
 
 # So many rounds in a row is a newcomer waited for in vain; longer whoever was in a group with us before.
 TOLERATED, TOLERATED_OF_MATES = 3, 8
-# Whoever fails an exchange for all costs them more than one who is waited for in vain: it counts as so many.
-BROKEN = 4
 # Newcomers are cheap to invent: so many rounds in a row may all of them together spoil.
 TOLERATED_OF_NEWCOMERS = 6
 # Then a round waits for everybody once more; twice as long later when that was in vain.
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
 KEPT_MAX = 4096
-
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class _Exclusion:
-    """How long somebody is left out; the next time it is for twice as long."""
-
-    until: float = 0.0
-    next_seconds: float = FIRST_SECONDS
-
-    def renewed(self, now: float) -> _Exclusion:
-        return _Exclusion(now + self.next_seconds, min(2 * self.next_seconds, LONGEST_SECONDS))
 
 
 class Attendance:
@@ -50,7 +33,6 @@ class Attendance:
         self._mates: OrderedDict[str, int] = OrderedDict()
         self._spoilt = 0  # rounds in a row by newcomers
         self._pause, self._next_trial = FIRST_SECONDS, 0.0
-        self._excluded: OrderedDict[str, _Exclusion] = OrderedDict()
         self._exposed: dict[str, None] = {}
 
     def expose(self, peer: str) -> None:
@@ -58,15 +40,6 @@ class Attendance:
         if peer not in self._exposed:
             self._exposed[peer] = None
             self._refused["contradiction"] += 1
-
-    def exclude(self, peers: Iterable[str]) -> None:
-        """They have returned what no average can be: nothing to wait for, and the next round goes without.
-
-        It is not proved to others, so there is a way back: a minute later, then two, and so on.
-        """
-        for peer in peers:
-            self._refused["implausible"] += 1
-            _put(self._excluded, peer, self._excluded.get(peer, _Exclusion()).renewed(self._clock()))
 
     @property
     def exposed(self) -> KeysView[str]:
@@ -80,7 +53,7 @@ class Attendance:
 
     def expected(self, companions: Iterable[str]) -> tuple[str, ...]:
         """Those of ``companions`` that the next round waits for."""
-        everybody = tuple(peer for peer in companions if not self._is_excluded(peer))
+        everybody = tuple(peer for peer in companions if peer not in self.exposed)
         waited_for = tuple(filter(self.trusts, everybody))
         if len(waited_for) == len(everybody) or self._on_trial:
             return everybody
@@ -91,15 +64,10 @@ class Attendance:
 
     def admits(self, peer: str) -> bool:
         """Whether it may be in the group of the next round."""
-        return not self._is_excluded(peer) and (self.trusts(peer) or self._on_trial)
+        return peer not in self.exposed and (self.trusts(peer) or self._on_trial)
 
-    def ended(
-        self, expected: Collection[str], came: Collection[str], broke: Collection[str] = frozenset()
-    ) -> None:
-        """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody.
-
-        It failed for those of them who ``broke`` it.
-        """
+    def ended(self, expected: Collection[str], came: Collection[str]) -> None:
+        """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
         doubtful = [peer for peer in expected if not self.trusts(peer)]
         newcomers = [peer for peer in expected if peer not in self._mates]
         if not set(came).isdisjoint(doubtful):
@@ -113,7 +81,7 @@ class Attendance:
             self._spoilt += 1
         for peer in expected:
             if peer not in came:
-                _put(self._missed, peer, self._missed.get(peer, 0) + (BROKEN if peer in broke else 1))
+                _put(self._missed, peer, self._missed.get(peer, 0) + 1)
         for peer in came:
             # One by one, or coming now and then would have it waited for in all the rounds between.
             if missed := self._missed.pop(peer, 0):
@@ -129,16 +97,13 @@ class Attendance:
         """Whether it may be expected to come."""
         spoilt = peer not in self._mates and self._spoilt >= TOLERATED_OF_NEWCOMERS
         missed = self._missed.get(peer, 0)
-        return not self._is_excluded(peer) and not spoilt and missed < self._tolerated(peer)
-
-    def _is_excluded(self, peer: str) -> bool:
-        return peer in self.exposed or self._clock() < self._excluded.get(peer, _Exclusion()).until
+        return peer not in self.exposed and not spoilt and missed < self._tolerated(peer)
 
     def _tolerated(self, peer: str) -> int:
         return TOLERATED_OF_MATES if peer in self._mates else TOLERATED
 
 
-def _put(kept: OrderedDict[str, Value], peer: str, value: Value) -> None:
+def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:
     kept[peer] = value
     kept.move_to_end(peer)
     if len(kept) > KEPT_MAX:

@@ -6,15 +6,14 @@ They are listed in `hivemind_table`, with what we rely on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from cryptography.hazmat.primitives import serialization
-from hivemind.averaging.allreduce import AllReduceRunner
-from hivemind.p2p import P2P, PeerID, StubBase
+from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
 from hivemind.proto import p2pd_pb2
@@ -129,37 +128,3 @@ def public_der(key: RSAPublicKey) -> bytes:
         encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return der
-
-
-class OpenRunner(AllReduceRunner):  # type: ignore[misc]
-    """`AllReduceRunner` with the steps that we call or override under public names."""
-
-    async def exchange_with(self, peer_id: PeerID) -> None:
-        """Give a peer its share of our contribution, and take what it makes of it."""
-        raise NotImplementedError
-
-    def reduce_from(self, stream: AsyncGenerator[Any, None], sender: int) -> AsyncGenerator[Any, None]:
-        """Take the parts of the sender with this index; yields the answers."""
-        raise NotImplementedError
-
-    def stub_of(self, peer_id: PeerID) -> StubBase:
-        """To call a peer of the group."""
-        return self._get_peer_stub(peer_id)
-
-    async def ban(self, peer_id: PeerID) -> None:
-        """Wait no longer for parts of this sender."""
-        await self._ban_sender(peer_id)
-
-    def finalize(self, *, cancel: bool = False, exception: BaseException | None = None) -> None:
-        """As inherited (and called by upstream), for a future that nobody awaits."""
-        super().finalize(cancel=cancel, exception=exception)
-        if not self._future.cancelled():
-            self._future.exception()  # else asyncio reports one that was never retrieved
-
-    async def _communicate_with_peer(self, peer_id: PeerID) -> None:
-        await self.exchange_with(peer_id)
-
-    def _accumulate_parts_streaming(
-        self, stream: AsyncGenerator[Any, None], sender_index: int
-    ) -> AsyncGenerator[Any, None]:
-        return self.reduce_from(stream, sender_index)

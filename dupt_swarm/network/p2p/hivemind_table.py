@@ -83,27 +83,6 @@ RSAPrivateKey._private_key
 RSAPublicKey._public_key
     utils/crypto.py:77 RSAPublicKey.__init__ 4ebedfb634c8
     the key of `cryptography` within
-AllReduceRunner.run
-    averaging/allreduce.py:151 AllReduceRunner.run d145a0e368a5
-    calls what we override, and leaves `_future` with an error that nobody fetches
-AllReduceRunner._future
-    averaging/allreduce.py:361 AllReduceRunner.finalize 4e759939d641
-    set here; we fetch its error
-AllReduceRunner._communicate_with_peer
-    averaging/allreduce.py:201 AllReduceRunner._communicate_with_peer d910885e9727
-    overridden: averages instead of differences
-AllReduceRunner._accumulate_parts_streaming
-    averaging/allreduce.py:335 AllReduceRunner._accumulate_parts_streaming 6c5a3c726606
-    overridden: parts are screened, and each average is encoded once
-AllReduceRunner.rpc_aggregate_part
-    averaging/allreduce.py:259 AllReduceRunner.rpc_aggregate_part c66765f4ad58
-    calls the one above, for clients in a task that it may forget
-AllReduceRunner._get_peer_stub
-    averaging/allreduce.py:145 AllReduceRunner._get_peer_stub 2f3b14268694
-    to call a member; called
-AllReduceRunner._ban_sender
-    averaging/allreduce.py:317 AllReduceRunner._ban_sender 3a3d52ad781b
-    ends the wait for a sender; called
 """
 
 

@@ -18,9 +18,7 @@ from dupt_swarm.replica.aggregation.bounding import Bounded
 from dupt_swarm.replica.aggregation.probation import standings
 from dupt_swarm.replica.aggregation.rule import Rule, build_rule
 from dupt_swarm.replica.aggregation.screening import (
-    is_plausible,
     keep_norms,
-    norm_of,
     screen_norms,
     screen_part,
 )
@@ -30,9 +28,7 @@ __all__ = [
     "Bounded",
     "Rule",
     "build_rule",
-    "is_plausible",
     "keep_norms",
-    "norm_of",
     "screen_norms",
     "screen_part",
     "standings",

@@ -42,26 +42,6 @@ def screen_norms(
     return keep_norms(norms, weights, ratio, usual), statistics.median(norms)
 
 
-def is_plausible(
-    average: float, own: float, weight: float, limit: float, ratio: float, known: float = 0.0
-) -> bool:
-    """Whether a mean of contributions that `keep_norms` has kept may have this norm, whoever computed it.
-
-    Those who have trained on more tokens than usual are kept with so much larger norms. For whoever has the
-    median norm and weight, or more norm or less weight, the bound holds: for most members, usually. Who has a
-    smaller norm sees it in means that it has computed itself.
-
-    Args:
-        average: norm of the mean.
-        own: norm of our contribution to it; with 0 there is nothing to compare with.
-        weight: our tokens.
-        limit: the largest weight allowed.
-        ratio: as for `keep_norms`.
-        known: norm of a mean that we have computed ourselves ÷ that of our contribution to it.
-    """
-    return not own or average <= ratio * own * max(limit / weight, known, 1.0)
-
-
 def norm_of(part: Tensor) -> float:
     """In fp32, and where squares may leave its range in fp64, which takes three times as long."""
     norm = float(torch.linalg.vector_norm(part))

@@ -15,7 +15,6 @@ from dupt_swarm.network.averaging.accepting import Accepting
 from dupt_swarm.network.averaging.offences import Offences, name_of
 from dupt_swarm.network.averaging.pledge import Pledge, Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
-from dupt_swarm.network.averaging.receipt import Receipt
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.attendance import Attendance
 from tests.support.sharing_groups import STATE, SWARM, member_keys
@@ -59,12 +58,6 @@ def votes_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Vote, Vo
     return Vote.sign(subject, ONE, peer, key), Vote.sign(subject, OTHER, peer, key)
 
 
-def receipts_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Receipt, Receipt]:
-    """A peer's receipts of two averages."""
-    peer, key = list(keys.items())[place]
-    return Receipt.sign(subject, ONE, peer, key), Receipt.sign(subject, OTHER, peer, key)
-
-
 def acceptances_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Accepting, Accepting]:
     """A peer's acceptances of two lists."""
     peer, key = list(keys.items())[place]
@@ -75,14 +68,14 @@ def proofs_of(keys) -> list[Proof]:
     """One against each of the peers, of both kinds."""
     places = range(len(keys))
     return [
-        Proof.of(*receipts_of(keys, place)) if place % 2 else Proof.of(*votes_of(keys, place))
+        Proof.of(*acceptances_of(keys, place)) if place % 2 else Proof.of(*votes_of(keys, place))
         for place in places
     ]
 
 
-@pytest.mark.parametrize("make", [votes_of, receipts_of, acceptances_of])
+@pytest.mark.parametrize("make", [votes_of, acceptances_of])
 def test_two_that_differ_are_proof(keys, make: Callable[..., Any]) -> None:
-    """Whoever reads it knows who has signed both: votes for two states, or receipts, or acceptances."""
+    """Whoever reads it knows who has signed both: votes for two states, or acceptances of two lists."""
     proof = Proof.of(*make(keys))
     assert Proof.read(proof.data, SWARM) == proof
     assert proof.offender == next(iter(keys))
@@ -94,9 +87,7 @@ def pack(*fields: object) -> bytes:
     return bytes(msgpack.packb(fields))
 
 
-@pytest.mark.parametrize(
-    ("kind", "make"), [("vote", votes_of), ("receipt", receipts_of), ("acceptance", acceptances_of)]
-)
+@pytest.mark.parametrize(("kind", "make"), [("vote", votes_of), ("acceptance", acceptances_of)])
 def test_what_is_no_proof(keys, kind: str, make: Callable[..., Any]) -> None:
     """Forged, cut, of another swarm, of two rolls or signers, of one who was alone, or too long: none."""
     for reason, data in not_proofs(keys, kind, make):
@@ -108,7 +99,7 @@ def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str,
     """What is none, and why."""
     one, other = make(keys)
     _, strangers = make(keys, 1)
-    said = {"vote": b"after", "receipt": b"share", "acceptance": b"list"}[kind]
+    said = {"vote": b"after", "acceptance": b"list"}[kind]
     yield "signature is wrong", pack(kind, one.data, other.data[:-1] + bytes([other.data[-1] ^ 1]))
     yield "signature is wrong", pack(kind, one.data.replace(b'"%s":"1' % said, b'"%s":"3' % said), other.data)
     yield "another swarm", pack(kind, *data_of(make(keys, 0, replace(SUBJECT, swarm_id="other-0"))))
@@ -119,7 +110,7 @@ def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str,
         yield "do not contradict", pack(kind, one.data, make(keys, 0, replace(SUBJECT, **change))[1].data)
     yield "too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX))
     yield f"a {kind} is too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX - 2000))
-    yield "of another kind", pack("vote" if kind != "vote" else "receipt", one.data, other.data)
+    yield "of another kind", pack("vote" if kind != "vote" else "acceptance", one.data, other.data)
     yield "unknown kind", pack("statement", one.data, other.data)
     for fields in ([kind, one.data], [kind, *[one.data] * 3], [kind, one.data, None], [one.data, other.data]):
         yield "malformed", pack(*fields)
@@ -132,12 +123,12 @@ def data_of(both: Iterable[Pledge]) -> list[bytes]:
 
 
 def test_who_was_alone_proves_nothing(keys) -> None:
-    """After a crash it may honestly do a round again; it never has a receipt."""
+    """After a crash it may honestly do a round again; it never accepts a list."""
     alone = replace(SUBJECT, roll="")
     with pytest.raises(ValueError, match="was alone"):
         Proof.read(pack("vote", *data_of(votes_of(keys, 0, alone))), SWARM)
     with pytest.raises(ValueError, match="roll"):
-        receipts_of(keys, 0, alone)
+        acceptances_of(keys, 0, alone)
 
 
 def test_who_is_named_by_a_proof_is_left_out(keys) -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from dupt_swarm.network.members import attendance
 from dupt_swarm.network.members.attendance import (
-    BROKEN,
     FIRST_SECONDS,
     LONGEST_SECONDS,
     TOLERATED,
@@ -91,8 +90,7 @@ def test_memory_is_bounded(book, monkeypatch) -> None:
     monkeypatch.setattr(attendance, "TOLERATED_OF_NEWCOMERS", 1000)
     for number in range(100):
         hold(book, [f"phantom{number}"], [f"mate{number}"])
-        book.exclude([f"reducer{number}"])
-    assert len(book._missed) == len(book._mates) == len(book._excluded) == 10
+    assert len(book._missed) == len(book._mates) == 10
 
 
 def test_who_comes_now_and_then(book) -> None:
@@ -101,40 +99,6 @@ def test_who_comes_now_and_then(book) -> None:
     waits = [hold(book, ["ada", "eve"], ["ada", "eve"] if here else ["ada"]) for here in came]
     in_vain = sum(len(each) == 2 and not here for each, here in zip(waits, came, strict=True))
     assert in_vain <= TOLERATED_OF_MATES + sum(came)
-
-
-def test_who_breaks_an_exchange(book) -> None:
-    """Costs everybody the round: a newcomer may do that once, a mate twice, and it must come as often as ever
-    to be trusted as before."""
-    hold(book, ["ada", "eve"], ["ada", "eve"])
-    book.ended(["new"], [], broke=["new"])
-    assert (book.trusts("new"), book.trusts("eve")) == (False, True)
-    book.ended(["eve"], [], broke=["eve"])
-    assert book.trusts("eve")
-    for _ in range(BROKEN):
-        hold(book, ["ada", "eve"], ["ada", "eve"])
-    book.ended(["eve"], [], broke=["eve"])
-    assert book.trusts("eve")
-    book.ended(["eve"], [], broke=["eve"])
-    assert not book.trusts("eve")
-
-
-def test_who_returns_what_cannot_be(book, clock) -> None:
-    """Is left out at once, and longer each time, however it behaves in between and however often it came."""
-    hold(book, ["ada", "eve"], ["ada", "eve"])
-    pauses = []
-    for _ in range(8):
-        assert book.admits("eve")
-        book.exclude(["eve"])
-        started = clock.now
-        while not book.trusts("eve"):
-            assert book.expected(["ada", "eve"]) == ("ada",)
-            assert (book.admits("ada"), book.admits("eve")) == (True, False)
-            clock.now += 1.0
-        pauses.append(clock.now - started)
-        assert hold(book, ["ada", "eve"], ["ada", "eve"]) == ("ada", "eve")
-    assert pauses == [min(FIRST_SECONDS * 2**n, LONGEST_SECONDS) for n in range(8)]
-    assert book._refused["implausible"] == 8
 
 
 def test_who_may_come(book, clock) -> None:

@@ -105,7 +105,6 @@ class Besieger:
             "RollCall.rpc_join",
             "Polls.rpc_vote",
             "Accusing.rpc_proofs",
-            "Comparing.rpc_receipts",
             "Gossip.rpc_records",
         )
         for name in (*names, *(f"{self.manifest.swarm_id}::{name}" for name in names)):

@@ -5,6 +5,5 @@ orders       what that oracle shall do now, in a file, as its node is a process 
 voting       what it does with its votes
 coordinating what it does when it coordinates
 sharing      what it does with its contribution
-reducing     what it does with the averages that it returns
 hooks/       has Python load all that in its node
 """

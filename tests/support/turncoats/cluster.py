@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.attendance import BROKEN
 from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.optimizer.contribution import ADOPT_SECONDS, NOT_TRIED, RETRY_SECONDS
 from dupt_swarm.replica.draw import drawn
@@ -143,13 +142,7 @@ class Betrayed(Cluster):
         return drawn([oracle.peer_id for oracle in self.oracles], self.state.digest)
 
     def until_its_turn(self) -> None:
-        """Honest rounds, until the hostile one coordinates the next.
-
-        So many at least that it makes up for what it did before: else some of the others would leave it out,
-        but not one that it did nothing to.
-        """
-        for _ in range(BROKEN + 1):
-            self.end_round()
+        """Honest rounds, until the hostile one coordinates the next."""
         self.until_turn_of(self.turncoat.peer_id)
 
     def until_turn_of(self, peer: str, place: int = 0) -> None:

@@ -41,11 +41,11 @@ def among_three(owner: type, name: str, members) -> None:
 
 def arm(stage: str) -> None:
     """Set the trap."""
-    from dupt_swarm.network.averaging.allreduce import ScreeningRunner
     from dupt_swarm.network.averaging.averager import SwarmAverager
     from dupt_swarm.network.averaging.collecting import Collection
     from dupt_swarm.network.averaging.polls import Polls
-    from dupt_swarm.network.averaging.reducer import PartReducer
+    from dupt_swarm.network.averaging.reduce.allreduce import AllReduce
+    from dupt_swarm.network.averaging.reduce.parts import PartReducer
     from dupt_swarm.network.averaging.rounds import Rounds
     from dupt_swarm.network.averaging.session import Session
 
@@ -54,16 +54,16 @@ def arm(stage: str) -> None:
     elif stage == "group":
         before(SwarmAverager, "_average_in")
     elif stage == "sending":
-        send = ScreeningRunner.parts_for
+        send = AllReduce.messages_of
 
-        async def send_one(self, peer_index):
-            async for part in send(self, peer_index):
+        async def send_one(self, share):
+            async for part in send(self, share):
                 yield part
                 power_cut()
 
-        ScreeningRunner.parts_for = send_one  # type: ignore[method-assign]
+        AllReduce.messages_of = send_one  # type: ignore[method-assign]
     elif stage == "reducing":
-        before(PartReducer, "_average")
+        before(PartReducer, "_run")
     elif stage == "outer step":
         among_three(Rounds, "_finish", lambda _, __, outcome, *___: 1 + len(outcome.mates))
     elif stage == "voting":
