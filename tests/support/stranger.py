@@ -102,3 +102,12 @@ async def store_until(
     stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))
     reply = await stub.rpc_store(request, timeout=30)
     return list(reply.store_ok)
+
+
+async def call_raw(p2p: P2P, address: str, method: str, data: bytes = b"") -> bytes:
+    """What the peer at ``address`` answers when its ``method`` is called with these bytes, by plain hivemind.
+
+    It begins with one byte, 0 or a `Refusal`; see `network.p2p.rpc`.
+    """
+    answer: bytes = await p2p._client.call_unary_handler(peer_id_in(address), method, data)
+    return answer

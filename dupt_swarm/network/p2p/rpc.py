@@ -15,6 +15,7 @@ A reply begins with one byte: 0, or a `Refusal`. Whatever goes wrong with a call
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from functools import partial
@@ -220,8 +221,14 @@ class _Method(Generic[Request, Answer]):
         self.__doc__ = handler.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = f"{owner.__name__}.{name}"
+        self.name = self.name or f"{owner.__name__}.{name}"
         BOUNDS[self.name] = self.bounds
+
+    def override(self, handler: Callable[[Any, Request, str], Answer]) -> Self:
+        """The same method, of a class that inherits it, with another ``handler``."""
+        other = copy(self)
+        other.handler = handler
+        return other
 
     @overload
     def __get__(self, service: None, owner: type) -> Self: ...
