@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
@@ -23,7 +24,7 @@ class Direct:
     async def call(self, peer: str, method: Method[Any, Any], request: Any, seconds: float = 0.0) -> Any:
         """As of `GuardedP2P`."""
         del seconds
-        handler = self._handler(peer, method)
+        handler = self._handler(str(peer), method)
         reply = await handler(method.request.read(request.pack()), self.peer_id)
         return method.reply.read(reply.pack())
 
@@ -31,10 +32,11 @@ class Direct:
         self, peer: str, method: StreamMethod[Any], request: Any
     ) -> AsyncGenerator[memoryview, None]:
         """As of `GuardedP2P`."""
-        handler = self._handler(peer, method)
-        async for reply in handler(method.request.read(request.pack()), self.peer_id):
-            await self._services[peer]._p2p.bandwidth.upload.take(len(reply))
-            yield memoryview(bytes(reply))
+        handler = self._handler(str(peer), method)
+        async with aclosing(handler(method.request.read(request.pack()), self.peer_id)) as replies:
+            async for reply in replies:
+                await self._services[str(peer)]._p2p.bandwidth.upload.take(len(reply))
+                yield memoryview(bytes(reply))
 
     def _handler(self, peer: str, method: Any) -> Any:
         if peer not in self._services:

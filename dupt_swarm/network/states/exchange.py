@@ -41,6 +41,7 @@ NEXT_DONOR_SECONDS = 1.0
 REQUEST_CHUNKS_MAX = 64
 CHUNK_BYTES_MAX = (1 << 20) + 64
 NAME_BYTES_MAX = 128  # a digest
+NOT_HELD = "the donor does not hold this blob any more"
 # Honest ones have a few for each contribution to a round; an index has one for each chunk, 67 bytes long.
 LOG_ELEMENTS_MAX, INDEX_ELEMENTS_MAX = 1 << 15, 1 << 15
 
@@ -49,7 +50,7 @@ class ChunksMessage(Message):
     """Which chunks of a blob somebody wants."""
 
     digest: Digest
-    numbers: Annotated[list[Count], Field(max_length=REQUEST_CHUNKS_MAX)]
+    numbers: Annotated[tuple[Count, ...], Field(max_length=REQUEST_CHUNKS_MAX)]
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Exchange:
         del caller
         blob = self._find(request.data.decode())
         if blob is None:
-            raise CallError(Refusal.NOT_HELD)
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
         return Raw(blob.index.data)
 
     @rpc(Raw, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
@@ -164,7 +165,7 @@ class Exchange:
         """
         blob = self._find(request.digest)
         if blob is None:
-            raise CallError(Refusal.NOT_HELD)
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
         numbers = list(dict.fromkeys(request.numbers))
         if numbers and max(numbers) >= len(blob.index.chunk_sha256):
             raise CallError(Refusal.MALFORMED, "no such chunk")
@@ -248,7 +249,7 @@ class Exchange:
         """
 
         def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
-            message = ChunksMessage(digest=assembly.index.digest, numbers=numbers)
+            message = ChunksMessage(digest=assembly.index.digest, numbers=tuple(numbers))
             return self._p2p.stream(donor, Exchange.rpc_chunks, message)
 
         download = Download(assembly, ask, self._backoff, self._p2p.bandwidth.download, tell)
