@@ -15,7 +15,7 @@ from dupt_swarm.replica.codec import build_codec, encoded_size
 from dupt_swarm.settings import NodeSettings
 
 BURST_SECONDS = 1.0
-# What is so short does not wait behind what is long, as far as this part of the rate goes.
+# What is so short does not wait behind what is long, as far as it stays in this part of the rate.
 SHORT_BYTES, SHORT_RATIO = 16 << 10, 0.5
 GIVE_WAY_SECONDS = 0.05
 # A round's messages must fit into this part of its time limit, so that a slow moment does not fail it.
@@ -54,14 +54,20 @@ class TokenBucket:
         """Wait until ``amount`` bytes may pass; ``urgent`` bytes (those of a round) take priority."""
         if self.rate is None:
             return
-        if amount <= SHORT_BYTES and self._passes_by(amount, self.rate):
-            self._left -= amount
-            return
         line = self._lines[urgent]
         async with line:
             while (seconds := self._seconds_to_wait(urgent)) > 0:
                 await self._sleep(seconds)
             self._left -= amount
+
+    async def take_short(self, amount: int, *, urgent: bool = False) -> None:
+        """As `take`, of a message that is short: what is long waits for it, and not the other way round."""
+        if self.rate is not None and self.debt_seconds > 0:
+            part = SHORT_RATIO * self.rate
+            if self._short.take_if_left(amount, part, part * BURST_SECONDS, self._clock()):
+                self._left -= amount
+                return
+        await self.take(amount, urgent=urgent)
 
     def give_back(self, amount: int) -> None:
         """Return ``amount`` bytes that were not sent after all."""
@@ -79,11 +85,6 @@ class TokenBucket:
         now = self._clock()
         self._left = min(self._left + rate * (now - self._filled), rate * BURST_SECONDS)
         self._filled = now
-
-    def _passes_by(self, amount: int, rate: float) -> bool:
-        """Whether something short may pass now: what is longer then waits for it."""
-        part = SHORT_RATIO * rate
-        return self._short.take_if_left(amount, part, part * BURST_SECONDS, self._clock())
 
 
 class Bandwidth:

@@ -407,7 +407,9 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         await self._send(size, bounds, urgent=bounds.urgent or str(peer) in self.limits.mates)
 
     async def _send(self, size: int, bounds: Bounds, *, urgent: bool = False) -> None:
-        await self.bandwidth.upload.take(size, urgent=urgent or bounds.urgent)
+        upload = self.bandwidth.upload
+        take = upload.take_short if size <= SHORT_BYTES else upload.take
+        await take(size, urgent=urgent or bounds.urgent)
         self._sent += size
 
     async def _paid(

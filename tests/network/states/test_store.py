@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -32,11 +33,12 @@ class Noting(Direct):
 
     async def stream(self, peer, method, request):
         self.asked += request.numbers
-        async for chunk in super().stream(peer, method, request):
-            if self.gives_until <= 0:
-                raise CallError(Refusal.UNREACHABLE, "connection lost")
-            self.gives_until -= 1
-            yield chunk
+        async with aclosing(super().stream(peer, method, request)) as chunks:
+            async for chunk in chunks:
+                if self.gives_until <= 0:
+                    raise CallError(Refusal.UNREACHABLE, "connection lost")
+                self.gives_until -= 1
+                yield chunk
 
 
 @pytest.fixture(autouse=True)
