@@ -74,7 +74,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         store=store,
         memory=memory,
         judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
-        rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
+        rounds=Rounds(manifest, store, membership, averager, log, lambda: p2p.counts),
         log=log,
         sync=StateSync(store, membership, replaying, host.tell, initial),
         neighbours=neighbours,

@@ -25,7 +25,7 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
-from dupt_swarm.network.p2p.rpc import FRAME_BYTES_MAX, CallError, Callers, Message, Refusal, rpc
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
@@ -34,6 +34,7 @@ from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 GATHERINGS_MAX = 8
 ENDED_KEPT = 8
 RETRY_SECONDS = 0.1
+ROLL_BYTES_MAX = 1 << 20  # with 256 statements
 # Of one coordinator that was in a group with us: a connection may break, or be made just now. Of all others
 # one is enough, as a record may name the address of a bystander.
 FAILURES_MAX = 3
@@ -120,7 +121,7 @@ class RollCall:
         self._ended.append(state)
 
     # Members are those who may be in a group: nobody who came too often and brought nothing.
-    @rpc(JoinMessage, RollMessage, longest=(4096, FRAME_BYTES_MAX), callers=Callers.MEMBERS, urgent=True)
+    @rpc(JoinMessage, RollMessage, longest=(4096, ROLL_BYTES_MAX), callers=Callers.MEMBERS, urgent=True)
     async def rpc_join(self, request: JoinMessage, caller: str) -> RollMessage:
         """The roll, once it is called; a refusal for who brings nothing that this round could use."""
         statement = self._read(request.statement)

@@ -223,6 +223,7 @@ class _Method(Generic[Request, Answer]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or f"{owner.__name__}.{name}"
         BOUNDS[self.name] = self.bounds
+        METHODS.setdefault(self.name, self)
 
     def override(self, handler: Callable[[Any, Request, str], Answer]) -> Self:
         """The same method, of a class that inherits it, with another ``handler``."""
@@ -236,6 +237,10 @@ class _Method(Generic[Request, Answer]):
     def __get__(self, service: object, owner: type) -> Callable[[Request, str], Answer]: ...
     def __get__(self, service: object | None, owner: type) -> Self | Callable[[Request, str], Answer]:
         return self if service is None else partial(self.handler, service)
+
+
+# All that were declared, by their names on the wire.
+METHODS: dict[str, _Method[Any, Any]] = {}
 
 
 class Method(_Method[Request, Awaitable[Reply]]):
