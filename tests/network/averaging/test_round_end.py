@@ -57,7 +57,7 @@ async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     async with stations(1, manifest) as [peer]:
         averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL), Anybody())
         await averager.open()
-        rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
+        rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), lambda: peer.p2p.counts)  # type: ignore[arg-type]
         yield rounds, averager
 
 
