@@ -25,7 +25,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import Offer, RoundContext
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, part_sizes

@@ -41,7 +41,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.network.members.identity import owner_tag
 from dupt_swarm.network.members.validator import build_validator, peers_key, published
-from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.settings import NodeSettings

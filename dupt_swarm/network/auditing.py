@@ -6,12 +6,11 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-from hivemind.p2p import PeerID
-
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.pulling import ASKED_MAX, meet, states_held
 from dupt_swarm.network.states.replaying import fetch_inputs
 from dupt_swarm.network.states.store import StateStore
@@ -131,10 +130,9 @@ def _without_votes(entry: LogEntry) -> LogEntry:
     return entry.model_copy(update={"votes": ()})
 
 
-async def _log_of(connection: Connection, peer: str) -> list[LogEntry]:
+async def _log_of(connection: Connection, peer: str) -> tuple[LogEntry, ...]:
     """What a peer tells of past rounds; nothing if it does not answer."""
     try:
-        return await connection.exchange.log_of(PeerID.from_base58(peer))
-    except Exception:
-        # It may fail in any way that libp2p knows.
-        return []
+        return await connection.exchange.log_of(peer)
+    except CallError:
+        return ()

@@ -7,7 +7,7 @@ import random
 from collections import defaultdict
 from functools import partial
 
-from hivemind.p2p import P2P, PeerID
+from hivemind.p2p import P2P
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import Host, background
@@ -15,6 +15,7 @@ from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import find_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
 from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.commands import Pull
@@ -102,7 +103,6 @@ def _recorded(peer: Peer) -> tuple[str, dict[str, int]]:
 async def _hello(connection: Connection, peer_id: str) -> tuple[str, dict[str, int]]:
     """What a peer says that it gives; nothing if it does not answer."""
     try:
-        return peer_id, (await connection.exchange.hello(PeerID.from_base58(peer_id))).rounds
-    except Exception:
-        # It may fail in any way that libp2p knows.
+        return peer_id, (await connection.exchange.hello(peer_id)).rounds
+    except CallError:
         return peer_id, {}

@@ -59,7 +59,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     numel = store.current.anchor.numel()
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
-        connection.bandwidth.check(manifest, numel, others)
+        p2p.bandwidth.check(manifest, numel, others)
     averager = await _open_averager(connection, host, numel, offences)
     log = _open_log(connection, store)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
@@ -73,7 +73,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         store=store,
         memory=memory,
         judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
-        rounds=Rounds(manifest, store, membership, averager, log, p2p.traffic.read),
+        rounds=Rounds(manifest, store, membership, averager, log, lambda: p2p.counts),
         log=log,
         sync=StateSync(store, membership, replaying, host.tell, initial),
         neighbours=neighbours,
@@ -125,7 +125,6 @@ async def _open_averager(connection: Connection, host: Host, numel: int, offence
         key=load_identity(connection.settings.identity_path),
         numel=numel,
         blobs=connection.exchange,
-        bandwidth=connection.bandwidth,
         callable=connection.started.reach != "client",
     )
     averager = SwarmAverager(context, membership, host.tell, offences.expose)

@@ -134,7 +134,7 @@ class Assembly:
         self._blob = Blob(index, tuple(map(empty or _empty, index.sizes)))
         self.missing = set(range(len(index.chunk_sha256)))
 
-    def put(self, number: int, data: bytes) -> None:
+    def put(self, number: int, data: bytes | memoryview) -> None:
         """Store chunk ``number``.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -75,7 +76,7 @@ def parse_log(data: bytes) -> list[LogEntry]:
     return entries
 
 
-def log_bytes(entries: list[LogEntry]) -> bytes:
+def log_bytes(entries: Sequence[LogEntry]) -> bytes:
     """``entries`` as they travel: the last ones, as many as are allowed."""
     parts: list[bytes] = []
     left = LOG_BYTES_MAX - 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 
 import msgpack
 import pytest
@@ -13,9 +14,8 @@ from hivemind.proto import averaging_pb2, dht_pb2
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.network.members.validator import peers_key
-from dupt_swarm.network.p2p.frames import RefusedError
-from dupt_swarm.network.p2p.lengths import CHUNK_BYTES_MAX
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.p2p.rpc import ANSWERED, CallError, Raw, Refusal, rpc_stream
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.replica.blob import Blob
 from tests.support.averages import open_averaging
 from tests.support.signed_records import publish
@@ -190,16 +190,17 @@ def test_an_answer_that_is_announced_too_long(stations, manifest) -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
 
             async def announce(_info, reader, writer) -> None:
-                length = CHUNK_BYTES_MAX + 1
+                length = Exchange.rpc_chunks.bounds.reply + len(ANSWERED) + 1
                 writer.write(P2P.MESSAGE_MARKER + length.to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER))
                 await reader.read()
                 writer.close()
 
             await p2p.add_binary_stream_handler("Exchange.rpc_chunks", announce)
-            exchange = Exchange(peer.p2p)
-            with pytest.raises(RefusedError, match="a message of 1,048,641 bytes"):
-                async for _ in exchange._ask_chunks(p2p.peer_id, Blob.build({}, [b"x"]).digest, [0]):
+            wanted = ChunksMessage(digest=Blob.build({}, [b"x"]).digest, numbers=(0,))
+            with pytest.raises(CallError, match="a message of 1,048,642 bytes") as error:
+                async for _ in peer.p2p.stream(p2p.peer_id, Exchange.rpc_chunks, wanted):
                     pass
+            assert error.value.refusal is Refusal.TOO_LONG
 
     run(scenario)
 
@@ -223,6 +224,15 @@ def test_a_stream_that_nobody_reads_to_its_end(stations, manifest) -> None:
     run(scenario)
 
 
+class Agreeing:
+    """A service that has one reply."""
+
+    @rpc_stream(Raw, longest=(100, 100))
+    async def rpc_answer(self, _request: Raw, _caller: str) -> AsyncGenerator[bytes, None]:
+        """The reply."""
+        yield b"yes"
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.001, 0.3], ids=["at once", "soon", "late"])
 def test_a_caller_that_says_late_that_it_sends_no_more(stations, manifest, pause: float) -> None:
     """It gets the replies all the same: the stream stays open for its last word."""
@@ -231,21 +241,19 @@ def test_a_caller_that_says_late_that_it_sends_no_more(stations, manifest, pause
     async def scenario() -> None:
         async with stations(2, manifest) as [peer, caller]:
 
-            async def answer(_request, _context):
-                yield BytesValue(value=b"yes")
-
             async def ask() -> bool:
-                _, reader, writer = await caller.p2p.call_binary_stream_handler(peer.p2p.peer_id, "answer")
+                name = Agreeing.rpc_answer.name
+                _, reader, writer = await caller.p2p.call_binary_stream_handler(peer.p2p.peer_id, name)
                 await P2P.send_protobuf(BytesValue(value=b"?"), writer)
                 await asyncio.sleep(pause)
                 await P2P.send_protobuf(P2P.END_OF_STREAM, writer)
                 await asyncio.sleep(pause)
                 with contextlib.closing(writer):
                     reply, _ = await P2P.receive_protobuf(BytesValue, reader)
-                return reply.value == b"yes"
+                return reply.value == ANSWERED + b"yes"
 
             peer.p2p.limits.members = {str(caller.p2p.peer_id)}  # a stranger may not open so many
-            await peer.p2p.add_protobuf_handler("answer", answer, BytesValue, stream_output=True)
+            await peer.p2p.serve(Agreeing())
             answered = await asyncio.gather(*(ask() for _ in range(calls)), return_exceptions=True)
             assert answered == calls * [True]
 

@@ -6,9 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgpack
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.storage import DictionaryDHTValue
-from hivemind.p2p import P2PHandlerError
 from hivemind.utils import get_dht_time
 from hivemind.utils.timed_storage import ValueWithExpiration
 
@@ -18,12 +16,13 @@ from dupt_swarm.network.members.gossip import REPLY_BYTES, Gossip
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p import hivemind_dht
-from dupt_swarm.network.p2p.lengths import METHODS
 from dupt_swarm.network.p2p.limits import STRANGER
+from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
 from dupt_swarm.node.record import RecordUpdate
 from tests.support.signed_records import fresh_key, id_of, signed_record, store_record
-from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.stranger import call_raw, stranger_beside
 
+RECORDS, NOTHING_KNOWN = Gossip.rpc_records.name, msgpack.packb([[], []])
 FIRST = 0  # the peer that all others were told of
 
 
@@ -146,9 +145,9 @@ def test_who_is_up_to_date_is_told_nothing(stations, make_manifest, identities) 
                 await member.publish()
             for member in members:
                 await member.refresh()
-            before = peers[1].p2p.traffic.read().received
+            before = peers[1].p2p.counts.received
             await gossips[1].ask(members[FIRST].peer_id)
-            assert peers[1].p2p.traffic.read().received - before < 100
+            assert peers[1].p2p.counts.received - before < 100
 
     run(scenario)
 
@@ -199,12 +198,12 @@ def test_asking_for_records_all_the_time(stations, make_manifest, identities) ->
             gossiping(stations, manifest, identities, 1) as ([peer], _, _),
             stranger_beside(peer.address) as p2p,
         ):
-            stub, answered = Gossip.get_stub(p2p, peer_id_in(peer.address)), 0
-            with pytest.raises(P2PHandlerError, match="too many calls"):
-                while answered < 200:
-                    await stub.rpc_records(BytesValue(value=msgpack.packb([[], []])))
-                    answered += 1
-            assert STRANGER.calls_at_once // METHODS["rpc_records"].calls <= answered < 100
+            answered, reply = 0, ANSWERED
+            while reply[:1] == ANSWERED and answered < 200:
+                reply = await call_raw(p2p, peer.address, RECORDS, NOTHING_KNOWN)
+                answered += reply[:1] == ANSWERED
+            assert reply[0] == Refusal.LATER and b"too many calls" in reply
+            assert STRANGER.calls_at_once // Gossip.rpc_records.bounds.calls <= answered < 100
 
     run(scenario)
 
@@ -246,11 +245,10 @@ def test_malformed_requests(stations, make_manifest, identities, kind: str) -> N
             stranger_beside(peer.address) as p2p,
         ):
             await member.publish()
-            stub = Gossip.get_stub(p2p, peer_id_in(peer.address))
-            with pytest.raises(P2PHandlerError):
-                await stub.rpc_records(BytesValue(value=REQUESTS[kind]))
-            answer = await stub.rpc_records(BytesValue(value=msgpack.packb([[], []])))
-            assert [row[0] for row in msgpack.unpackb(answer.value)] == [member._tag]
+            refusal = await call_raw(p2p, peer.address, RECORDS, REQUESTS[kind])
+            assert refusal[0] == Refusal.MALFORMED
+            answer = await call_raw(p2p, peer.address, RECORDS, NOTHING_KNOWN)
+            assert [row[0] for row in msgpack.unpackb(answer.removeprefix(ANSWERED))] == [member._tag]
 
     run(scenario)
 
@@ -272,13 +270,13 @@ def test_forged_records_are_not_passed_on(stations, make_manifest, identities) -
             gossiping(stations, manifest, identities, 1) as ([peer], [member], _),
             stranger_beside(peer.address) as p2p,
         ):
-            stub = Gossip.get_stub(p2p, peer_id_in(peer.address))
             for row in forged:
-                await stub.rpc_records(BytesValue(value=msgpack.packb([[row], []])))
+                answer = await call_raw(p2p, peer.address, RECORDS, msgpack.packb([[row], []]))
+                assert answer[:1] == ANSWERED
             assert await seen_by(member) == set()
             assert member.view.refused == {"signature": 3, "time": 1}
-            answer = await stub.rpc_records(BytesValue(value=msgpack.packb([[[tag, value, expires]], []])))
-            assert len(answer.value) <= REPLY_BYTES
+            answer = await call_raw(p2p, peer.address, RECORDS, msgpack.packb([[[tag, value, expires]], []]))
+            assert len(answer) <= len(ANSWERED) + REPLY_BYTES
             assert await seen_by(member) == {id_of(key)}
 
     run(scenario)

@@ -10,9 +10,10 @@ import psutil
 import pytest
 from hivemind.p2p import P2P
 
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.p2p.rpc import ANSWERED
+from dupt_swarm.network.states.hello import Hello
 from tests.support.chaos.swarm import MANIFEST, PeerProcess, end
-from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.stranger import call_raw, peer_id_in, stranger_beside
 
 SENT_BYTES = 700 << 20
 PIECE = bytes(1 << 20)
@@ -93,7 +94,8 @@ def test_seven_hundred_megabytes_of_a_message_without_end(tmp_path: Path) -> Non
                     await send_on(p2p, address, *BEGINNINGS[kind], memory.look)
                     memory.look()
         async with stranger_beside(address) as other:
-            hello = await Exchange(other).hello(peer_id_in(address))
+            reply = await call_raw(other, address, "Exchange.rpc_hello")
+        hello = Hello.read(reply.removeprefix(ANSWERED))
         assert hello.swarm_id == MANIFEST.swarm_id
         assert (peer.node, peer.daemon) == processes
         assert max(memory.growth) < GROWTH_BYTES_MAX, [size >> 20 for size in memory.growth]

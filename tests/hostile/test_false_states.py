@@ -8,6 +8,7 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.state import ReplicaState
@@ -47,7 +48,7 @@ class Liars(Publishing):
         self._claimed = claimed
 
     async def attack(self) -> None:
-        async with stranger_beside(*self.addresses, identity=self._identity) as p2p:
+        async with stranger_beside(*self.addresses, identity=self._identity, kind=GuardedP2P) as p2p:
             exchange = Exchange(p2p)
             exchange.publish(
                 Hello("0", self.manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]

@@ -23,7 +23,15 @@ from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.p2p import daemon, guard, limits
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.hivemind_internals import memory_of
-from dupt_swarm.network.p2p.lengths import METHODS, Lengths
+from dupt_swarm.network.p2p.rpc import (
+    BOUNDS,
+    FRAME_BYTES_MAX,
+    Bounds,
+    CallError,
+    Raw,
+    Refusal,
+    rpc,
+)
 from dupt_swarm.network.states import upload_slots
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
@@ -42,9 +50,9 @@ def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-async def served(peer, **who: Any) -> Exchange:
-    """``peer`` gives a blob to those who ask; ``who`` are members."""
-    exchange = Exchange(peer.p2p, **who)
+async def served(peer) -> Exchange:
+    """``peer`` gives a blob to those who ask."""
+    exchange = Exchange(peer.p2p)
     exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB])
     await exchange.start()
     return exchange
@@ -290,21 +298,28 @@ def test_a_daemon_that_takes_all_memory(stations, monkeypatch) -> None:
     run(scenario)
 
 
-def test_an_answer_that_takes_too_long(stations, monkeypatch) -> None:
+class Thinking:
+    """A service that never comes to an end."""
+
+    @rpc(Raw, Raw, longest=(16, 16), seconds=0.2)
+    async def rpc_think(self, request: Raw, _caller: str) -> Raw:
+        """No answer."""
+        await asyncio.Event().wait()
+        return request
+
+
+def test_an_answer_that_takes_too_long(stations) -> None:
     """A call that a handler does not answer in time fails, and gives its place back."""
-    monkeypatch.setattr(guard, "CALL_SECONDS", 0.2)
 
     async def scenario() -> None:
         async with stations(2) as [peer, other]:
             await connect(other.p2p, [peer.address])
 
-            async def think(_request, _context):
-                await asyncio.Event().wait()
-
-            await peer.p2p.add_protobuf_handler("think", think, BytesValue)
+            await peer.p2p.serve(Thinking())
             for count in (1, 2):
-                with pytest.raises(P2PHandlerError, match="took too long"):
-                    await other.p2p.call_protobuf_handler(peer.p2p.peer_id, "think", BytesValue(), BytesValue)
+                with pytest.raises(CallError, match="took too long") as error:
+                    await other.p2p.call(peer.peer_id, Thinking.rpc_think, Raw(), 10.0)
+                assert error.value.refusal is Refusal.TOO_SLOW
                 assert peer.p2p.refused == {"slow": count}
 
     run(scenario)
@@ -334,7 +349,7 @@ def test_joiners_that_are_slow(stations, monkeypatch) -> None:
 
     async def scenario() -> None:
         async with stations(2) as [peer, other]:
-            exchange = await served(peer, is_member=lambda _: False)
+            exchange = await served(peer)
             exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, LARGE])
             async with contextlib.AsyncExitStack() as slow:
                 for _ in range(SLOTS):
@@ -349,8 +364,8 @@ def test_joiners_that_are_slow(stations, monkeypatch) -> None:
 
 def test_a_download_that_drips(stations, monkeypatch) -> None:
     """Who reads each chunk just in time has its stream, and a slot, for so long and no longer."""
-    lengths = dataclasses.replace(METHODS["rpc_chunks"], seconds=1.5)
-    monkeypatch.setitem(METHODS, "rpc_chunks", lengths)
+    bounds = dataclasses.replace(Exchange.rpc_chunks.bounds, seconds=1.5)
+    monkeypatch.setitem(BOUNDS, Exchange.rpc_chunks.name, bounds)
 
     async def scenario() -> None:
         async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
@@ -370,7 +385,7 @@ def test_a_download_that_drips(stations, monkeypatch) -> None:
 
 def test_parts_of_a_contribution_that_drip(stations, monkeypatch) -> None:
     """A stream of many requests ends too, however regularly they come."""
-    monkeypatch.setitem(METHODS, "rpc_drip", Lengths(seconds=1.0))
+    monkeypatch.setitem(BOUNDS, "X.rpc_drip", Bounds(FRAME_BYTES_MAX, FRAME_BYTES_MAX, seconds=1.0))
 
     async def scenario() -> None:
         async with stations(1) as [peer], stranger_beside(peer.address) as p2p:

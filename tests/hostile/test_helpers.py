@@ -5,14 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
-from hivemind.p2p import P2P
+from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.network.p2p.daemon import start_daemon
+from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.reach.reachability import Verdict, probe
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.settings import NodeSettings
-from tests.support.stranger import stranger_beside
+from tests.support.stranger import answer_raw, stranger_beside
 
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
 VICTIM = "8.8.8.8"
@@ -26,12 +26,12 @@ async def answer_always(p2p: P2P, reason: str) -> str:
         its address.
     """
 
-    async def answer(request: StringValue, _context) -> StringValue:
-        wanted = json.loads(request.value)
+    async def answer(data: bytes, _caller: PeerID) -> bytes:
+        wanted = json.loads(data)["addresses"]
         answer = {"observed": VICTIM, "reasons": dict.fromkeys(wanted, reason), "relays": []}
-        return StringValue(value=json.dumps(answer))
+        return ANSWERED + json.dumps(answer).encode()
 
-    await p2p.add_protobuf_handler("DialBack.rpc_dial_back", answer, StringValue)
+    await answer_raw(p2p, "DialBack.rpc_dial_back", answer)
     return str((await p2p.get_visible_maddrs())[0])
 
 

@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import torch
-from google.protobuf.wrappers_pb2 import BytesValue, StringValue
-from hivemind.p2p import P2P
+from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm import Swarm
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.network.joining.handshake import get_tokenizer, introduce
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.settings import NodeSettings
 from tests.support.saved_models import small_tokenizer
-from tests.support.stranger import stranger_beside
+from tests.support.stranger import answer_raw, stranger_beside
 from tests.support.tiny import settings, tiny_manifest
 
 TOKENIZER = small_tokenizer().to_bytes()
@@ -67,10 +67,10 @@ LIES: dict[str, Answer] = {
 async def lie(p2p: P2P, answer: Answer) -> str:
     """Let ``p2p`` say this to whoever asks who it is; its address."""
 
-    async def hello(_request: StringValue, _context) -> BytesValue:
-        return BytesValue(value=await answer())
+    async def hello(_request: bytes, _caller: PeerID) -> bytes:
+        return ANSWERED + await answer()
 
-    await p2p.add_protobuf_handler("Exchange.rpc_hello", hello, StringValue)
+    await answer_raw(p2p, "Exchange.rpc_hello", hello)
     return str((await p2p.get_visible_maddrs())[0])
 
 
@@ -80,7 +80,8 @@ def run(scenario) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch) -> None:
-    monkeypatch.setattr("dupt_swarm.network.states.exchange.HELLO_SECONDS", 1.0)
+    method = Exchange.rpc_hello
+    monkeypatch.setattr(method, "bounds", dataclasses.replace(method.bounds, seconds=1.0))
 
 
 @pytest.mark.parametrize("kind", LIES)

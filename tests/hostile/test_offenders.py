@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from google.protobuf.wrappers_pb2 import BytesValue
 
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.accusing import Message
+from dupt_swarm.network.averaging.accusing import ProofsMessage
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.p2p.rpc import ANSWERED
 from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import small_tokenizer
-from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.stranger import call_raw, stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
@@ -39,8 +39,9 @@ def has_exposed_one(peer: Swarm) -> bool:
 async def bring(address: str, proof: bytes) -> None:
     """As a stranger, to the peer at this address."""
     async with stranger_beside(address) as p2p:
-        request = BytesValue(value=Message(proofs=(proof,)).pack())
-        await p2p.call_protobuf_handler(peer_id_in(address), "Accusing.rpc_proofs", request, BytesValue)
+        request = ProofsMessage(proofs=(proof,)).pack()
+        reply = await call_raw(p2p, address, "Accusing.rpc_proofs", request)
+        assert reply[:1] == ANSWERED
 
 
 @pytest.mark.usefixtures("nothing_left", "quick_daemons")

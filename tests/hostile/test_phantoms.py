@@ -51,8 +51,8 @@ class Oracle:
     async def open(self) -> None:
         await self.blobs.start()
         await self.averager.open()
-        traffic = self.peer.p2p.traffic.read
-        self.rounds = Rounds(self.manifest, self.store, self.member, self.averager, RoundLog(1, 0), traffic)
+        log, p2p = RoundLog(1, 0), self.peer.p2p
+        self.rounds = Rounds(self.manifest, self.store, self.member, self.averager, log, lambda: p2p.counts)
 
     async def publish(self) -> None:
         name = self.store.name

@@ -9,19 +9,18 @@ from typing import Any
 import msgpack
 import pytest
 import torch
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext
-from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
+from hivemind.p2p import P2P, PeerID
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
+from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
 from dupt_swarm.replica.contribution import Claim
 from tests.network.averaging.test_roll_call import state_drawn
 from tests.support.averages import DIGEST, Received, open_averaging, start_round
-from tests.support.stranger import nested_extensions, peer_id_in, stranger_beside
+from tests.support.stranger import answer_raw, call_raw, nested_extensions, stranger_beside
 
 NUMEL = 1000
 
@@ -82,9 +81,8 @@ def test_a_member_that_sends_nonsense(stations, manifest, identities) -> None:
             averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
             for request in requests_of(manifest.swarm_id, key, other).values():
                 for peer in peers:
-                    stub = RollCall.get_stub(p2p, peer_id_in(peer.address), namespace=manifest.swarm_id)
-                    with pytest.raises(P2PHandlerError):
-                        await stub.rpc_join(BytesValue(value=request))
+                    reply = await call_raw(p2p, peer.address, RollCall.rpc_join.name, request)
+                    assert reply[0] == Refusal.MALFORMED
             parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
             assert_averaged(await asyncio.gather(*start_round(averagers, parts, [10, 10])))
 
@@ -101,7 +99,7 @@ def rolls_of(
         return Statement.make(swarm_id, Claim(7, state, tokens, who), "", by)
 
     def roll(*statements: Statement, by: RSAPrivateKey = key) -> bytes:
-        return RollMessage.of(Roll.call(mine, by, statements)).model_dump_json().encode()
+        return RollMessage.of(Roll.call(mine, by, statements)).pack()
 
     return {
         "too heavy": lambda yours_truly: roll(yours_truly, stated(mine, key, 10**12)),
@@ -150,9 +148,9 @@ async def answer_joins(
 ) -> None:
     """Be a coordinator."""
 
-    async def join(request: BytesValue, context: P2PContext) -> BytesValue:
-        asked.append(str(context.remote_id))
-        statement = base64.b64decode(json.loads(request.value)["statement"])
-        return BytesValue(value=answer(Statement.read(statement, swarm_id)))
+    async def join(data: bytes, caller: PeerID) -> bytes:
+        asked.append(str(caller))
+        statement = base64.b64decode(json.loads(data)["statement"])
+        return ANSWERED + answer(Statement.read(statement, swarm_id))
 
-    await p2p.add_protobuf_handler(f"{swarm_id}::RollCall.rpc_join", join, BytesValue)
+    await answer_raw(p2p, RollCall.rpc_join.name, join)

@@ -19,7 +19,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.joining.entry import enter_dht
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.validator import build_validator
-from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import LOOPBACK
 from tests.support.unpacked import use_unpacked

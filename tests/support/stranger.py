@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,14 @@ def peer_id_in(address: str) -> PeerID:
 
 
 @asynccontextmanager
-async def stranger_beside(*addresses: str, identity: Path | None = None) -> AsyncIterator[P2P]:
-    """A plain daemon connected to the peers at ``addresses``; without ``identity`` no RSA key is its own."""
-    p2p = await P2P.create(initial_peers=list(addresses), identity_path=identity and str(identity))
+async def stranger_beside(
+    *addresses: str, identity: Path | None = None, kind: type[P2P] = P2P
+) -> AsyncIterator[P2P]:
+    """A plain daemon connected to the peers at ``addresses``; without ``identity`` no RSA key is its own.
+
+    It is one of ours if ``kind`` says so.
+    """
+    p2p = await kind.create(initial_peers=list(addresses), identity_path=identity and str(identity))
     try:
         yield p2p
     finally:
@@ -102,3 +107,17 @@ async def store_until(
     stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))
     reply = await stub.rpc_store(request, timeout=30)
     return list(reply.store_ok)
+
+
+async def call_raw(p2p: P2P, address: str, method: str, data: bytes = b"") -> bytes:
+    """What the peer at ``address`` answers when its ``method`` is called with these bytes, by plain hivemind.
+
+    It begins with one byte, 0 or a `Refusal`; see `network.p2p.rpc`.
+    """
+    answer: bytes = await p2p._client.call_unary_handler(peer_id_in(address), method, data)
+    return answer
+
+
+async def answer_raw(p2p: P2P, method: str, answer: Callable[[bytes, PeerID], Awaitable[bytes]]) -> None:
+    """From now on ``p2p`` answers calls of ``method`` with these bytes, as they are."""
+    await p2p._client.add_unary_handler(method, answer)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from hivemind.p2p import P2P
-
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.admission import OPEN, Admission
 from dupt_swarm.network.admission.by_invitation import ByInvitation
 from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.network.p2p.guard import OPEN, Admission, GuardedP2P
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.settings import NodeSettings
 
 
-def build_admission(p2p: P2P, settings: NodeSettings, manifest: Manifest) -> Admission:
+def build_admission(p2p: GuardedP2P, settings: NodeSettings, manifest: Manifest) -> Admission:
     """How the peer of this daemon comes to the swarm, and lets others come.
 
     Whether its invitation counts is for others to say: `check_invited` tells beforehand, as far as it can.

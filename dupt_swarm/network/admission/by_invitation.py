@@ -10,44 +10,66 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 import msgpack
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, P2PHandlerError, PeerID, ServicerBase
+from hivemind.p2p import P2PHandlerError, PeerID
 
-from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import AdmissionError, FileError
-from dupt_swarm.network.admission.admission import Admission, Reply
 from dupt_swarm.network.admission.guests import Guests
-from dupt_swarm.network.p2p.frames import RefusedError
-from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.network.p2p.guard import Admission, Answer, GuardedP2P
 from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX
 
-# What strangers may call: who joins does not know yet whether this swarm wants invitations.
-OPEN_METHODS = ("rpc_hello", "rpc_present")
-# In whatever is said to a caller that is not admitted: it then shows its credential, if it has one.
-NOT_INVITED = "not invited"
-PRESENTED_BYTES_MAX = METHODS["rpc_present"].request
 PRESENT_SECONDS = 10.0
 PASS_ON_SECONDS = 2.0  # one peer is told again what everybody should know
-_REASON = re.compile(rf"{NOT_INVITED}: (?P<reason>[\w ,.-]{{1,200}})")
 
 logger = logging.getLogger(__name__)
 
 
-class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
+@dataclass(frozen=True)
+class Presented:
+    """What peers show each other; nothing in it is checked.
+
+    Attributes:
+        credential: as of `organiser.invitation`.
+        digest: of all revocations that the peer knows.
+        revoked: statements that the other may lack, as of `revocations.pack`.
+    """
+
+    credential: str
+    digest: bytes
+    revoked: bytes
+
+    @classmethod
+    def read(cls, data: bytes) -> Presented:
+        """Read what another peer shows.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        match unpack(data):
+            case [str() as credential, bytes() as digest, bytes() as revoked] if (
+                len(credential) <= TEXT_CHARS_MAX and len(revoked) <= revocations.BYTES_MAX
+            ):
+                return cls(credential, digest, revoked)
+        raise ValueError("no credential")
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return bytes(msgpack.packb([self.credential, self.digest, self.revoked]))
+
+
+class ByInvitation(Admission):
     """Refuses who has not shown a valid credential, and calls on nobody else."""
 
-    def __init__(self, p2p: P2P, guests: Guests, credential: str, revoked: Path | None = None) -> None:
+    def __init__(self, p2p: GuardedP2P, guests: Guests, credential: str, revoked: Path | None = None) -> None:
         """
         Args:
             p2p: the own daemon.
@@ -65,74 +87,66 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         guests.admit(self._own_id, credential)
         self._follow_file()
 
-    def objection(self, peer_id: str, method: str = "") -> str:
+    def objection(self, peer_id: str) -> str:
         """As inherited."""
-        if _is_open(method) or peer_id == self._own_id:  # whatever others think of us, we go on
-            return ""
-        objection = self._guests.objection(peer_id)
-        return f"{NOT_INVITED}: {objection}" if objection else ""
+        # Whatever others think of us, we go on.
+        return "" if peer_id == self._own_id else self._guests.objection(peer_id)
 
     def admit(self, peer_id: str, credential: str) -> str:
         """As inherited."""
         return "" if peer_id == self._own_id else self._guests.admit(peer_id, credential)
 
-    async def call(self, peer: PeerID, method: str, attempt: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def call(self, peer: PeerID, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         """As inherited; the peer is shown our credential first, and shows its own.
 
         Raises:
-            P2PHandlerError: one of us does not admit the other.
+            CallError: one of us does not admit the other.
         """
-        if _is_open(method):
-            return await attempt()
         await self._approach(peer)
         try:
             return await attempt()
         except P2PHandlerError as error:
-            if NOT_INVITED not in str(error):
+            # hivemind's own methods do not say why they refuse.
+            if isinstance(error, CallError) and error.refusal is not Refusal.NOT_INVITED:
                 raise
         self._greeted.discard(peer)  # it was started anew
         await self._approach(peer)
         return await attempt()
 
-    async def watch(self, peer: PeerID, replies: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """As inherited; if it refuses us, the next call shows our credential again."""
-        try:
-            async with aclosing(replies):
-                async for reply in replies:
-                    yield reply
-        except P2PHandlerError as error:
-            if NOT_INVITED in str(error):
-                self._greeted.discard(peer)
-            raise
+    def refused_by(self, peer: PeerID) -> None:
+        """As inherited; the next call shows our credential again."""
+        self._greeted.discard(peer)
 
     async def start(self) -> None:
         """As inherited."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self)
 
-    async def rpc_present(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        """Take the caller's credential and revocations, and give ours.
-
-        Raises:
-            RefusedError: it is not admitted.
-            ValueError: the request is malformed.
-        """
-        shown = Presented.read(request.value)
-        if objection := self._guests.admit(str(context.remote_id), shown.credential):
-            raise self._refusal(f"{NOT_INVITED}: {objection}")
-        self._take(shown.revoked)
+    # A credential, and whatever has been revoked.
+    @rpc(
+        *(Presented, Presented),
+        longest=(75_000, 75_000),
+        callers=Callers.ANYBODY,
+        seconds=PRESENT_SECONDS,
+        calls=5,
+    )
+    async def rpc_present(self, request: Presented, caller: str) -> Presented:
+        """Take the caller's credential and revocations, and give ours."""
+        if objection := self._guests.admit(caller, request.credential):
+            raise self._refusal(objection)
+        self._take(request.revoked)
         known = self._guests.revoked
-        differ = shown.digest != revocations.digest(known)
-        return BytesValue(value=self._presented(revocations.pack(known) if differ else b""))
+        differ = request.digest != revocations.digest(known)
+        return self._presented(revocations.pack(known) if differ else b"")
 
     async def introduce(self, peer_ids: Sequence[str]) -> None:
         """As inherited."""
         approaching = (self._approach(PeerID.from_base58(each)) for each in peer_ids)
         outcomes = await asyncio.gather(*approaching, return_exceptions=True)
-        refusals = [str(each) for each in outcomes if each is not None and NOT_INVITED in str(each)]
+        refusals = [each for each in outcomes if _is_not_invited(each)]
         if refusals and len(refusals) == len(outcomes):
-            reason = reason_in(refusals[0])
             raise AdmissionError(
-                f"the swarm does not admit this peer: {reason}; ask its organiser for another invitation",
+                f"the swarm does not admit this peer: {refusals[0]}; "
+                "ask its organiser for another invitation",
                 setting="invitation",
             )
 
@@ -175,33 +189,30 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
     async def _show(self, peer: PeerID, revoked: bytes) -> Presented:
         """Show our credential with these revocations, and admit ``peer`` by its own."""
         try:
-            async with asyncio.timeout(PRESENT_SECONDS):
-                request = BytesValue(value=self._presented(revoked))
-                reply = await self.get_stub(self._p2p, peer).rpc_present(request)
-        except P2PHandlerError as error:
-            self._note_refusal(peer, str(error))
+            shown = await self._p2p.call(peer, ByInvitation.rpc_present, self._presented(revoked))
+        except CallError as error:
+            self._note_refusal(peer, error)
             raise
-        shown = Presented.read(reply.value)
         self._see_admitted(peer, self._guests.admit(str(peer), shown.credential))
         return shown
 
-    def _note_refusal(self, peer: PeerID, message: str) -> None:
+    def _note_refusal(self, peer: PeerID, error: CallError) -> None:
         """Say once in the log why others do not admit this peer any more: it goes on alone."""
-        reason = reason_in(message)
-        if NOT_INVITED in message and reason != self._refused_for:
-            logger.warning("%s does not admit this peer: %s", peer, reason)
-            self._refused_for = reason
+        if _is_not_invited(error) and error.detail != self._refused_for:
+            logger.warning("%s does not admit this peer: %s", peer, error.detail)
+            self._refused_for = error.detail
 
     def _see_admitted(self, peer: PeerID, objection: str) -> None:
         if objection:
-            raise self._refusal(f"{peer} is no peer of this swarm: {objection}")
+            self._p2p.refused["invitation"] += 1
+            raise CallError(Refusal.NOT_ALLOWED, f"{peer} is no peer of this swarm: {objection}")
 
-    def _refusal(self, message: str) -> RefusedError:
+    def _refusal(self, message: str) -> CallError:
         self._p2p.refused["invitation"] += 1
-        return RefusedError(message)
+        return CallError(Refusal.NOT_INVITED, message)
 
-    def _presented(self, revoked: bytes) -> bytes:
-        return Presented(self.credential, revocations.digest(self._guests.revoked), revoked).to_bytes()
+    def _presented(self, revoked: bytes) -> Presented:
+        return Presented(self.credential, revocations.digest(self._guests.revoked), revoked)
 
     def _take(self, revoked: bytes) -> None:
         """Revocations that another peer knows of."""
@@ -238,46 +249,5 @@ class ByInvitation(ServicerBase, Admission):  # type: ignore[misc]
         self._news.set()
 
 
-@dataclass(frozen=True)
-class Presented:
-    """What peers show each other; nothing in it is checked.
-
-    Attributes:
-        credential: as of `organiser.invitation`.
-        digest: of all revocations that the peer knows.
-        revoked: statements that the other may lack, as of `revocations.pack`.
-    """
-
-    credential: str
-    digest: bytes
-    revoked: bytes
-
-    @classmethod
-    def read(cls, data: bytes) -> Presented:
-        """Read it as it was sent.
-
-        Raises:
-            ValueError: it is malformed.
-        """
-        if len(data) > PRESENTED_BYTES_MAX:
-            raise ValueError("a credential is too long")
-        match unpack(data):
-            case [str() as credential, bytes() as digest, bytes() as revoked] if (
-                len(credential) <= TEXT_CHARS_MAX and len(revoked) <= revocations.BYTES_MAX
-            ):
-                return cls(credential, digest, revoked)
-        raise ValueError("no credential")
-
-    def to_bytes(self) -> bytes:
-        """As it is sent."""
-        return bytes(msgpack.packb([self.credential, self.digest, self.revoked]))
-
-
-def reason_in(message: str) -> str:
-    """Why a peer says that it does not admit this one; hivemind puts its own words around it."""
-    found = _REASON.search(message)
-    return found["reason"] if found else one_line(message)
-
-
-def _is_open(method: str) -> bool:
-    return method.rpartition(".")[2] in OPEN_METHODS
+def _is_not_invited(outcome: object) -> bool:
+    return isinstance(outcome, CallError) and outcome.refusal is Refusal.NOT_INVITED

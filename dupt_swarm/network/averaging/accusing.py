@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.members.short_names import NAME_BYTES
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.rpc import rpc
 
 ANSWER_SECONDS = 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
@@ -24,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Message:
+class ProofsMessage:
     """What two peers tell each other, in a request as in an answer.
 
     Attributes:
@@ -42,7 +41,7 @@ class Message:
         return bytes(msgpack.packb([self.known, self.wanted, self.proofs]))
 
     @classmethod
-    def read(cls, data: bytes) -> Message:
+    def read(cls, data: bytes) -> ProofsMessage:
         """Read another peer's; a proof in it that is malformed spoils no others.
 
         Raises:
@@ -56,53 +55,42 @@ class Message:
         return cls(known, wanted, tuple(each if isinstance(each, bytes) else b"" for each in proofs))
 
 
-class Accusing(ServicerBase):  # type: ignore[misc]
+class Accusing:
     """Tells others against whom this peer has proofs, and gives and takes those that one of the two lacks.
 
     Names come first, so that nothing is sent twice. Who asks brings as well as takes: it may be the only one
     that saw both votes, and one that nobody can call.
     """
 
-    def __init__(self, p2p: P2P, swarm_id: str, offences: Offences) -> None:
+    def __init__(self, p2p: GuardedP2P, swarm_id: str, offences: Offences) -> None:
         self._p2p, self._swarm_id, self._offences = p2p, swarm_id, offences
 
     async def start(self) -> None:
         """Begin to answer other peers."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self)
 
-    async def rpc_proofs(self, request: BytesValue, _context: P2PContext) -> BytesValue:
-        """Take the proofs that the caller brings, and give those that it wants.
-
-        Raises:
-            ValueError: the request is malformed.
-        """
-        told = Message.read(request.value)
-        self._take(told.proofs)
-        return BytesValue(value=self._answer_to(told).pack())
+    # 256 names; 16 proofs, whose signatures are checked
+    @rpc(ProofsMessage, ProofsMessage, longest=(80_000, 80_000), seconds=ANSWER_SECONDS, calls=10)
+    async def rpc_proofs(self, request: ProofsMessage, caller: str) -> ProofsMessage:
+        """Take the proofs that the caller brings, and give those that it wants."""
+        del caller
+        self._take(request.proofs)
+        return self._answer_to(request)
 
     async def ask(self, peer_id: str) -> None:
         """Bring ``peer_id`` and this peer to know the same.
 
         Raises:
-            Exception: it does not answer, or with nonsense; libp2p has many types of its own.
+            CallError: it does not answer, or with nonsense.
         """
-        async with asyncio.timeout(ANSWER_SECONDS):
-            mine = self._answer_to(await self._call(peer_id, Message(known=tuple(self._offences.names))))
-            if mine.wanted or mine.proofs:
-                self._take((await self._call(peer_id, mine)).proofs)
+        greeting = ProofsMessage(known=tuple(self._offences.names))
+        mine = self._answer_to(await self._p2p.call(peer_id, Accusing.rpc_proofs, greeting))
+        if mine.wanted or mine.proofs:
+            self._take((await self._p2p.call(peer_id, Accusing.rpc_proofs, mine)).proofs)
 
-    async def _call(self, peer_id: str, message: Message) -> Message:
-        stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
-        reply = await stub.rpc_proofs(BytesValue(value=message.pack()))
-        try:
-            return Message.read(reply.value)
-        except ValueError:
-            self._p2p.refused["form"] += 1
-            raise
-
-    def _answer_to(self, told: Message) -> Message:
+    def _answer_to(self, told: ProofsMessage) -> ProofsMessage:
         offences = self._offences
-        return Message(
+        return ProofsMessage(
             known=tuple(offences.names),
             wanted=tuple(offences.wanted(told.known)[:PROOFS_MAX]),
             proofs=tuple(proof.data for proof in offences.find(told.wanted)[:PROOFS_MAX]),

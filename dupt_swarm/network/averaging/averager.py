@@ -35,6 +35,7 @@ class SwarmAverager:
     ) -> None:
         """``tell`` is called when a group is there, before anything is sent; for ``expose`` see `Polls`."""
         self._me, self._tell, self._expose = context.me, tell, expose
+        self._limits = context.p2p.limits
         self._exchange = EXCHANGES[context.manifest.rounds.exchange](context)
         self._companions, self._rolls = companions, RollCall(context, companions)
         self._polls = Polls(context, lambda: companions.electorate, expose)
@@ -102,6 +103,7 @@ class SwarmAverager:
             self.searching = False
 
     async def _average_in(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
+        self._limits.mates = frozenset(roll.members)
         self._polls.begin(roll)
         self._tell(GroupFormed(roll.tokens, roll.mates_of(self._me)))
         average = await self._exchange.average(roll, offer)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dupt_swarm.network.averaging.reports import Acceptance, Answer, Decision, Places, Report
 from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.network.p2p.rpc import Message
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Signed
 
-MESSAGE_BYTES_MAX = 1 << 19  # who holds what, of 256 members, and what more than half of them have signed
+# Two sets of places and a signature; who holds what, of 256 members, and what half of them have signed.
+REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 12, 1 << 18
 
-Place = Annotated[int, Field(ge=0, lt=MEMBERS_MAX)]
-PlaceList = Annotated[list[Place], Field(max_length=MEMBERS_MAX)]
+PlaceBits = Annotated[str, Field(pattern=f"^[0-9a-f]{{1,{MEMBERS_MAX // 4}}}$")]
+"""A set of places: a number whose bit p says whether p is in it, hexadecimal."""
 GroupId = Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class AcceptanceMessage(_Message):
+class AcceptanceMessage(Message):
     """An `Acceptance`."""
 
     ballot: Count
-    choice: PlaceList
-    after: tuple[Count, PlaceList] | None = Field(default=None, strict=False)
+    choice: PlaceBits
+    after: tuple[Count, PlaceBits] | None = Field(default=None, strict=False)
     signed: Signed
 
     @classmethod
@@ -35,8 +34,8 @@ class AcceptanceMessage(_Message):
         after = acceptance.after
         return cls(
             ballot=acceptance.ballot,
-            choice=list(acceptance.choice),
-            after=None if after is None else (after[0], list(after[1])),
+            choice=_bits(acceptance.choice),
+            after=None if after is None else (after[0], _bits(after[1])),
             signed=as_text(acceptance.signed),
         )
 
@@ -50,12 +49,12 @@ class AcceptanceMessage(_Message):
         return Acceptance(self.ballot, _places(self.choice, size), after, from_text(self.signed))
 
 
-class DecisionMessage(_Message):
+class DecisionMessage(Message):
     """A `Decision`: the list, and who has signed that it has accepted it."""
 
     ballot: Count
-    choice: PlaceList
-    accepted: PlaceList
+    choice: PlaceBits
+    accepted: PlaceBits
     signed: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)]
 
     @classmethod
@@ -63,8 +62,8 @@ class DecisionMessage(_Message):
         """The message of ``decision``."""
         return cls(
             ballot=decision.ballot,
-            choice=list(decision.choice),
-            accepted=list(decision.accepted),
+            choice=_bits(decision.choice),
+            accepted=_bits(decision.accepted),
             signed=list(map(as_text, decision.signed)),
         )
 
@@ -78,19 +77,19 @@ class DecisionMessage(_Message):
         return Decision(self.ballot, _places(self.choice, size), _places(self.accepted, size), signed)
 
 
-class ReportMessage(_Message):
+class ReportMessage(Message):
     """A `Report` in a group."""
 
     group: GroupId
     ballot: Count
-    held: PlaceList
+    held: PlaceBits
     accepted: AcceptanceMessage | None = None
 
     @classmethod
     def of(cls, group: str, report: Report) -> ReportMessage:
         """The message of ``report``."""
         accepted = None if report.accepted is None else AcceptanceMessage.of(report.accepted)
-        return cls(group=group, ballot=report.ballot, held=sorted(report.held), accepted=accepted)
+        return cls(group=group, ballot=report.ballot, held=_bits(report.held), accepted=accepted)
 
     def report(self, size: int) -> Report:
         """What it says, to a group of ``size``; the signature is not checked.
@@ -102,12 +101,14 @@ class ReportMessage(_Message):
         return Report(self.ballot, frozenset(_places(self.held, size)), accepted)
 
 
-class AnswerMessage(_Message):
+class AnswerMessage(Message):
     """An `Answer`."""
 
+    elements_max: ClassVar[int] = 2 * MEMBERS_MAX + 64
+
     ballot: Count
-    proposal: PlaceList | None = None
-    holders: Annotated[list[PlaceList], Field(max_length=MEMBERS_MAX)]
+    proposal: PlaceBits | None = None
+    holders: Annotated[list[PlaceBits], Field(max_length=MEMBERS_MAX)]
     decision: DecisionMessage | None = None
 
     @classmethod
@@ -115,8 +116,8 @@ class AnswerMessage(_Message):
         """The message of ``answer``."""
         return cls(
             ballot=answer.ballot,
-            proposal=None if answer.proposal is None else list(answer.proposal),
-            holders=[sorted(who) for who in answer.holders],
+            proposal=None if answer.proposal is None else _bits(answer.proposal),
+            holders=list(map(_bits, answer.holders)),
             decision=None if answer.decision is None else DecisionMessage.of(answer.decision),
         )
 
@@ -134,8 +135,12 @@ class AnswerMessage(_Message):
         return Answer(self.ballot, proposal, decision, holders)
 
 
-def _places(places: list[int], size: int) -> Places:
-    chosen = tuple(sorted(set(places)))
-    if chosen and chosen[-1] >= size:
+def _bits(places: Iterable[int]) -> str:
+    return f"{sum(1 << place for place in set(places)):x}"
+
+
+def _places(bits: str, size: int) -> Places:
+    number = int(bits, 16)
+    if number >> size:
         raise ValueError("a member that there is not")
-    return chosen
+    return tuple(place for place in range(size) if number >> place & 1)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from hivemind.p2p import PeerID
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.blob import Assembly, Blob
@@ -91,8 +92,7 @@ class Collection:
                 # It has another form than its maker has signed for, so no honest member will hold it.
                 logger.warning("a contribution is unusable: %s", error)
                 self._hopeless.add(place)
-            except Exception as error:
-                # A donor may fail in any way that libp2p knows; the next time there may be others.
+            except NodeError as error:  # the next time there may be other donors
                 self._failures[place] += 1
                 logger.debug("a contribution could not be fetched: %r", error)
             finally:

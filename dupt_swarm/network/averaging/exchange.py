@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.blob import Blob
@@ -95,16 +94,14 @@ class RoundContext:
         key: the peer's identity.
         numel: values of the vector that is averaged.
         blobs: serves and fetches blobs; None: there are none.
-        bandwidth: of the link.
         callable: whether others can call this peer.
     """
 
     manifest: Manifest
-    p2p: P2P
+    p2p: GuardedP2P
     key: RSAPrivateKey
     numel: int
     blobs: Exchange | None = None
-    bandwidth: Bandwidth = field(default_factory=Bandwidth)
     callable: bool = True
 
     @property

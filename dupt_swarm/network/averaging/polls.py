@@ -11,11 +11,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import Subject
@@ -24,6 +22,7 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import NO_STATE, BallotBox, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
 
 COLLECTORS = 3  # are asked at once
@@ -35,22 +34,22 @@ BOXES_MAX = 4  # members that are late may still ask about the rounds before
 logger = logging.getLogger(__name__)
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class VoteMessage(_Message):
+class VoteMessage(Message):
     """A member's vote, and the ids of those that it knows."""
+
+    elements_max: ClassVar[int] = 2 * MEMBERS_MAX + 8
 
     roll: Annotated[str, Field(pattern="^[0-9a-f]{2,80}$")]
     vote: Signed
-    known: Annotated[list[Digest], Field(max_length=2 * MEMBERS_MAX)] = []
+    known: Annotated[tuple[Digest, ...], Field(max_length=2 * MEMBERS_MAX)] = ()
 
 
-class VotesMessage(_Message):
+class VotesMessage(Message):
     """Votes that the member did not know."""
 
-    votes: Annotated[list[Signed], Field(max_length=2 * MEMBERS_MAX)] = []
+    elements_max: ClassVar[int] = 2 * MEMBERS_MAX + 8
+
+    votes: Annotated[tuple[Signed, ...], Field(max_length=2 * MEMBERS_MAX)] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class PollResult:
     others: tuple[str, ...] = ()
 
 
-class Polls(ServicerBase):  # type: ignore[misc]
+class Polls:
     """Collects votes, and asks others for theirs."""
 
     def __init__(
@@ -84,7 +83,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
             electorate: asked again and again, as who is there may change.
             expose: gets the proof against each peer that votes for two states, once.
         """
-        self._p2p: P2P = context.p2p
+        self._p2p = context.p2p
         self._context, self._electorate, self._expose = context, electorate, expose
         self._boxes: dict[str, BallotBox] = {}
         self._news = asyncio.Event()  # set once, at the next vote; another one takes its place then
@@ -92,7 +91,7 @@ class Polls(ServicerBase):  # type: ignore[misc]
     async def open(self) -> None:
         """Begin to collect."""
         if self._context.callable:
-            await self.add_p2p_handlers(self._p2p, namespace=self._context.manifest.swarm_id)
+            await self._p2p.serve(self, self._is_member)
 
     def begin(self, roll: Roll) -> None:
         """Take the votes of its members from now on, who may have computed the state before we have."""
@@ -145,21 +144,27 @@ class Polls(ServicerBase):  # type: ignore[misc]
         box.add(Vote.sign(subject, after, self._context.me, self._context.key))
         return box.certificate(after, self._electorate())
 
-    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
+    @rpc(VoteMessage, VotesMessage, longest=(80_000, 800_000), callers=Callers.MEMBERS, urgent=True)
+    async def rpc_vote(self, request: VoteMessage, caller: str) -> VotesMessage:
         """The votes that a member of one of our groups does not know, as soon as there is one."""
-        message = VoteMessage.model_validate_json(request.value)
-        box = self._boxes[message.roll]
-        if str(context.remote_id) not in box.members:
-            raise ValueError("a vote of nobody in the group")
-        vote = Vote.read(from_text(message.vote))
+        box = self._boxes.get(request.roll)
+        if box is None:
+            raise CallError(Refusal.NOT_HELD, "no such group is known here")
+        if caller not in box.members:
+            raise CallError(Refusal.NOT_ALLOWED, "a vote of nobody in the group")
+        vote = Vote.read(from_text(request.vote))
         self._take(box, [vote])
-        known = {*message.known, vote.id}
+        known = {*request.known, vote.id}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 while box.all.keys() <= known:
                     await self._news.wait()
         votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
-        return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
+        return VotesMessage(votes=tuple(votes))
+
+    def _is_member(self, peer_id: str) -> bool:
+        """Of one of our groups."""
+        return any(peer_id in box.members for box in self._boxes.values())
 
     def _cast(self, box: BallotBox, digest: str) -> Vote:
         """Our vote, which is in the box from now on."""
@@ -180,20 +185,18 @@ class Polls(ServicerBase):  # type: ignore[misc]
             try:
                 while await self._ask(peer, box, mine):
                     pass
-            except Exception as error:
-                # It may fail in any way that libp2p knows, or have no box yet.
-                logger.debug("%s tells no votes: %r", peer, error)
+            except (CallError, ValueError) as error:  # it may have no box yet
+                logger.debug("%s tells no votes: %s", peer, error)
             waiting.put_nowait(peer)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _ask(self, peer: str, box: BallotBox, mine: Vote) -> bool:
         """Tell a peer our vote, and hear others; whether there was something new."""
-        stub = self.get_stub(self._p2p, PeerID.from_base58(peer), namespace=self._context.manifest.swarm_id)
-        message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=sorted(box.all))
-        reply = await stub.rpc_vote(BytesValue(value=message.model_dump_json().encode()))
-        votes = VotesMessage.model_validate_json(reply.value).votes
+        message = VoteMessage(roll=box.subject.roll, vote=as_text(mine.data), known=tuple(sorted(box.all)))
+        votes = (await self._p2p.call(peer, Polls.rpc_vote, message)).votes
         known = {vote.data for vote in box.all.values()}
-        return self._take(box, [Vote.read(data) for data in map(from_text, votes) if data not in known])
+        new = [data for data in map(from_text, votes) if data not in known]
+        return self._take(box, await asyncio.to_thread(lambda: list(map(Vote.read, new))))
 
     def _take(self, box: BallotBox, votes: Sequence[Vote]) -> bool:
         """Put them into the box; whether it did not have one of them."""

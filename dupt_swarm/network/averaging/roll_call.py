@@ -11,11 +11,9 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext, PeerID, ServicerBase
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dupt_swarm.network.averaging.coordinators import Coordinators, State
 from dupt_swarm.network.averaging.exchange import RoundContext
@@ -25,6 +23,7 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
@@ -33,6 +32,7 @@ from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 GATHERINGS_MAX = 8
 ENDED_KEPT = 8
 RETRY_SECONDS = 0.1
+ROLL_BYTES_MAX = 1 << 20  # with 256 statements
 # Of one coordinator that was in a group with us: a connection may break, or be made just now. Of all others
 # one is enough, as a record may name the address of a bystander.
 FAILURES_MAX = 3
@@ -44,28 +44,26 @@ SILENCE_SECONDS_MIN = 1.0  # a call takes its time on a busy machine
 logger = logging.getLogger(__name__)
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class JoinMessage(_Message):
+class JoinMessage(Message):
     """What a member brings."""
 
     statement: Signed
 
 
-class RollMessage(_Message):
+class RollMessage(Message):
     """The roll, and the statements on it; both empty: not yet."""
 
+    elements_max: ClassVar[int] = MEMBERS_MAX + 8
+
     roll: Signed = ""
-    statements: Annotated[list[Signed], Field(max_length=MEMBERS_MAX)] = []
+    statements: Annotated[tuple[Signed, ...], Field(max_length=MEMBERS_MAX)] = ()
 
     @classmethod
     def of(cls, roll: Roll | None) -> RollMessage:
         """The message of ``roll``."""
         if roll is None:
             return cls()
-        return cls(roll=as_text(roll.data), statements=[as_text(each.data) for each in roll.statements])
+        return cls(roll=as_text(roll.data), statements=tuple(as_text(each.data) for each in roll.statements))
 
 
 class Companions(Protocol):
@@ -96,7 +94,7 @@ class Companions(Protocol):
         """Whether others can call this peer, as far as is known."""
 
 
-class RollCall(ServicerBase):  # type: ignore[misc]
+class RollCall:
     """Finds groups, and coordinates those that fall to this peer."""
 
     def __init__(self, context: RoundContext, companions: Companions) -> None:
@@ -113,19 +111,19 @@ class RollCall(ServicerBase):  # type: ignore[misc]
     async def open(self) -> None:
         """Begin to coordinate."""
         if self._context.callable:
-            await self.add_p2p_handlers(self._context.p2p, namespace=self._manifest.swarm_id)
+            await self._context.p2p.serve(self, self._companions.admits)
             await self._coordinators.open()
 
     def ended(self, state: State) -> None:
         """The round that began with ``state`` has ended here: nobody is to end it again."""
         self._ended.append(state)
 
-    async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        """The roll, once it is called; an error for who brings nothing that this round could use."""
-        if not self._companions.admits(str(context.remote_id)):
-            raise ValueError("you came too often and brought nothing; later you may come again")
-        statement = self._read(JoinMessage.model_validate_json(request.value).statement)
-        if statement.maker != str(context.remote_id):
+    # Members are those who may be in a group: nobody who came too often and brought nothing.
+    @rpc(JoinMessage, RollMessage, longest=(4096, ROLL_BYTES_MAX), callers=Callers.MEMBERS, urgent=True)
+    async def rpc_join(self, request: JoinMessage, caller: str) -> RollMessage:
+        """The roll, once it is called; a refusal for who brings nothing that this round could use."""
+        statement = self._read(request.statement)
+        if statement.maker != caller:
             raise ValueError("a member brings the statement of another")
         state, (round, digest) = _state_of(statement), self._companions.at
         if state[1] == digest and state[0] != round:
@@ -133,9 +131,8 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         gathering = self._gathering(state)
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
         if state in self._ended and not on_roll:
-            raise ValueError("this round has ended")
-        roll = await gathering.answer(statement)
-        return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
+            raise CallError(Refusal.NOT_HELD, "this round has ended")
+        return RollMessage.of(await gathering.answer(statement))
 
     async def assemble(self, statement: Statement, companions: Collection[str]) -> Roll | None:
         """The roll with ``statement`` on it; None: nobody else has come in time.
@@ -192,28 +189,26 @@ class RollCall(ServicerBase):  # type: ignore[misc]
         """The roll that the coordinator has called, if it has; if it does not do its duty, we give it up."""
         asked, waited = loop_time(), search.waited_for(coordinator)
         try:
-            async with asyncio.timeout(self._silence):
-                roll = await self._call(coordinator, statement)
+            roll = await self._call(coordinator, statement)
             if roll is not None:
                 _check_roll(roll, coordinator, statement)
                 return roll
             if waited > STALL_RATIO * self._patience:
                 raise ValueError("it has not called the roll in time")
-        except (ValueError, TimeoutError) as error:
-            logger.warning("%s does not coordinate: %r", coordinator, error)
-            search.give_up(coordinator)
-        except Exception as error:
-            # It may fail in any way that libp2p knows.
-            logger.info("%s cannot be asked for the roll: %r", coordinator, error)
-            search.failed(coordinator, FAILURES_MAX if coordinator in self._companions.mates else 1)
+        except (ValueError, CallError) as error:
+            if isinstance(error, CallError) and error.refusal not in (Refusal.NO_ANSWER, Refusal.NONSENSE):
+                logger.info("%s cannot be asked for the roll: %s", coordinator, error)
+                search.failed(coordinator, FAILURES_MAX if coordinator in self._companions.mates else 1)
+            else:
+                logger.warning("%s does not coordinate: %s", coordinator, error)
+                search.give_up(coordinator)
         await asyncio.sleep(asked + RETRY_SECONDS - loop_time())
         return None
 
     async def _call(self, coordinator: str, statement: Statement) -> Roll | None:
-        peer_id, message = PeerID.from_base58(coordinator), JoinMessage(statement=as_text(statement.data))
-        stub = self.get_stub(self._context.p2p, peer_id, namespace=self._manifest.swarm_id)
-        reply = await stub.rpc_join(BytesValue(value=message.model_dump_json().encode()))
-        return self._read_roll(reply.value)
+        message = JoinMessage(statement=as_text(statement.data))
+        reply = await self._context.p2p.call(coordinator, RollCall.rpc_join, message, self._silence)
+        return await asyncio.to_thread(self._read_roll, reply)  # it has many signatures
 
     def _present(self, state: State) -> set[str]:
         return {each.peer_id for each in self._companions.expected_at(state[1])}
@@ -249,8 +244,7 @@ class RollCall(ServicerBase):  # type: ignore[misc]
             raise ValueError(f"a member has the weight {statement.claim.tokens}; the most is {limit:g}")
         return statement
 
-    def _read_roll(self, data: bytes) -> Roll | None:
-        message = RollMessage.model_validate_json(data)
+    def _read_roll(self, message: RollMessage) -> Roll | None:
         if not message.roll:
             return None
         statements = [self._read(each) for each in message.statements]

@@ -18,6 +18,7 @@ from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.reports import Answer, Decision, Report
+from dupt_swarm.network.p2p.rpc import CallError
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 COMPARE_SECONDS = 2.0  # for one that is asked for its list when the round has failed
@@ -166,10 +167,9 @@ class Session:
             async with asyncio.timeout(seconds):
                 message = await ask(peer, ReportMessage.of(self.group.group_id, self.agreement.report()))
             answer = message.answer(len(self.group.members))
-            if answer.decision is not None:
-                self.group.check_decision(answer.decision)
-        except Exception as error:
-            # A member may fail in any way that libp2p knows.
+            if answer.decision is not None:  # it has many signatures
+                await asyncio.to_thread(self.group.check_decision, answer.decision)
+        except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s did not answer: %r", peer, error)
             return None
         return answer

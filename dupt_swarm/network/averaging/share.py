@@ -13,10 +13,13 @@ from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
-from dupt_swarm.network.averaging.ballots import MESSAGE_BYTES_MAX, AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.ballots import (
+    ANSWER_BYTES_MAX,
+    REPORT_BYTES_MAX,
+    AnswerMessage,
+    ReportMessage,
+)
 from dupt_swarm.network.averaging.collecting import Collection, RoundShelf
 from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.group import SharingGroup
@@ -25,6 +28,8 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.signed import as_text
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import check_size
@@ -37,16 +42,16 @@ SESSIONS_MAX = 4
 COMPARED_MAX = 4  # members that are asked for their lists, at once
 
 
-class Agreements(ServicerBase):  # type: ignore[misc]
+class Agreements:
     """Lets the members of our groups ask where their agreement stands."""
 
-    def __init__(self, p2p: P2P) -> None:
+    def __init__(self, p2p: GuardedP2P) -> None:
         self._p2p = p2p
         self._sessions: dict[str, Session] = {}
 
     async def start(self) -> None:
         """Begin to answer."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self, self._is_member)
 
     def add(self, session: Session) -> None:
         """Answer to the members of this group from now on."""
@@ -58,25 +63,30 @@ class Agreements(ServicerBase):  # type: ignore[misc]
         """That of the group of ``roll``, while it is kept."""
         return self._sessions.get(roll.id)
 
-    async def rpc_agree(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        """The answer to a member's report; an error for anybody else."""
-        if len(request.value) > MESSAGE_BYTES_MAX:
-            raise ValueError("a report is too long")
-        message = ReportMessage.model_validate_json(request.value)
-        answer = await self._sessions[message.group].answer(str(context.remote_id), message)
-        return BytesValue(value=answer.model_dump_json().encode())
+    @rpc(
+        *(ReportMessage, AnswerMessage),
+        longest=(REPORT_BYTES_MAX, ANSWER_BYTES_MAX),
+        callers=Callers.MEMBERS,
+        urgent=True,
+    )
+    async def rpc_agree(self, request: ReportMessage, caller: str) -> AnswerMessage:
+        """The answer to a member's report."""
+        session = self._sessions.get(request.group)
+        if session is None:
+            raise CallError(Refusal.NOT_HELD, "no such group is known here")
+        return await session.answer(caller, request)
 
     async def ask(self, peer: str, message: ReportMessage) -> AnswerMessage:
         """Report to a peer.
 
         Raises:
-            Exception: it does not answer, or nonsense.
+            CallError: it does not answer, or nonsense.
         """
-        stub = self.get_stub(self._p2p, PeerID.from_base58(peer))
-        reply = await stub.rpc_agree(BytesValue(value=message.model_dump_json().encode()))
-        if len(reply.value) > MESSAGE_BYTES_MAX:
-            raise ValueError("an answer is too long")
-        return AnswerMessage.model_validate_json(reply.value)
+        return await self._p2p.call(peer, Agreements.rpc_agree, message)
+
+    def _is_member(self, peer_id: str) -> bool:
+        """Of one of our groups."""
+        return any(peer_id in session.group.members for session in self._sessions.values())
 
 
 class Share:

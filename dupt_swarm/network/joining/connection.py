@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hivemind.dht.node import DHTNode
-from hivemind.p2p import P2P
 
 from dupt_swarm.errors import AdmissionError
 from dupt_swarm.manifest import Manifest
@@ -22,6 +21,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.daemon import daemon_failure
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.reach.reachability import Started, start_reachable
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
@@ -40,7 +40,6 @@ class Connection:
         settings: of this peer.
         book: peers met before.
         started: the libp2p daemon.
-        bandwidth: what this peer may send and receive.
         exchange: serves and fetches blobs.
         handshake: what the initial peers told.
         dht: a node of hivemind's DHT.
@@ -51,7 +50,6 @@ class Connection:
     settings: NodeSettings
     book: AddressBook
     started: Started
-    bandwidth: Bandwidth
     exchange: Exchange
     handshake: Handshake
     dht: DHTNode
@@ -59,7 +57,7 @@ class Connection:
     gossip: Gossip
 
     @property
-    def p2p(self) -> P2P:
+    def p2p(self) -> GuardedP2P:
         """hivemind's side of the daemon."""
         return self.started.p2p
 
@@ -91,8 +89,8 @@ async def connect_to_swarm(
     p2p.limits.members = book.peer_ids  # until records say who is one
     stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
-    bandwidth = Bandwidth.of(settings)
-    exchange = Exchange(p2p, bandwidth, p2p.limits.is_member)
+    p2p.bandwidth = Bandwidth.of(settings)
+    exchange = Exchange(p2p)
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
@@ -112,10 +110,12 @@ async def connect_to_swarm(
         await gossip.start()
     await gossip.begin()
     await stack.enter_async_context(background(gossip.ask_forever()))
-    return Connection(settings, book, started, bandwidth, exchange, handshake, dht, membership, gossip)
+    return Connection(settings, book, started, exchange, handshake, dht, membership, gossip)
 
 
-async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, alone: bool) -> Handshake:
+async def _come_in(
+    p2p: GuardedP2P, settings: NodeSettings, handshake: Handshake, *, alone: bool
+) -> Handshake:
     """Show our invitation to those who answered, if the swarm admits by invitation.
 
     Returns:
@@ -140,7 +140,7 @@ async def _come_in(p2p: P2P, settings: NodeSettings, handshake: Handshake, *, al
         return replace(handshake, hellos={})
 
 
-def _admitted(p2p: P2P, handshake: Handshake) -> dict[str, Hello]:
+def _admitted(p2p: GuardedP2P, handshake: Handshake) -> dict[str, Hello]:
     objections = {peer_id: p2p.admission.objection(peer_id) for peer_id in handshake.hellos}
     if objections and all(objections.values()):
         peer_id, objection = next(iter(objections.items()))
@@ -152,7 +152,7 @@ def _admitted(p2p: P2P, handshake: Handshake) -> dict[str, Hello]:
     return {peer_id: hello for peer_id, hello in handshake.hellos.items() if not objections[peer_id]}
 
 
-async def _guard_daemon(p2p: P2P, host: Host) -> None:
+async def _guard_daemon(p2p: GuardedP2P, host: Host) -> None:
     logger.error("the libp2p daemon is of no use any more (%s)", await daemon_failure(p2p))
     host.give_up()
 

@@ -16,7 +16,9 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import DuptError, ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
-from dupt_swarm.network.p2p.daemon import connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN
@@ -177,10 +179,10 @@ async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hell
     async def greet(address: str) -> tuple[str, Hello] | Exception:
         peer_id = Address.of_peer(address).peer_id
         try:
-            hello = await exchange.hello(PeerID.from_base58(peer_id))
+            hello = await exchange.hello(peer_id)
             Manifest.from_bytes(hello.manifest.encode())
             return peer_id, hello
-        except Exception as error:
+        except (CallError, ManifestError) as error:
             # Another program may listen there, a liar, or a peer that has only just started.
             return error
 
@@ -191,7 +193,7 @@ async def _greet(exchange: Exchange, addresses: Sequence[str]) -> dict[str, Hell
     for error in outcomes:
         if isinstance(error, ManifestError):  # of another version, maybe: it says what to do
             raise error
-    told = [f"no dupt_swarm peer that is ready ({str(each) or type(each).__name__})" for each in outcomes]
+    told = [f"no dupt_swarm peer that is ready ({each})" for each in outcomes]
     raise UnreachableError(dict(zip(addresses, told, strict=True)))
 
 

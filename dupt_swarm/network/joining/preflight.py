@@ -10,15 +10,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from hivemind.p2p import P2P, PeerID
+from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.members.looking import with_identity
-from dupt_swarm.network.p2p.daemon import check_port_free, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.dialback import dial_back
 from dupt_swarm.network.reach.reachability import own_addresses
+from dupt_swarm.network.reach.starting import check_port_free, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.addresses import Address, tcp_ports
 from dupt_swarm.node.messages import Answer, Checkup
@@ -47,7 +50,7 @@ async def preflight(settings: NodeSettings, run_dir: Path) -> Checkup:
 
 
 async def _look_around(
-    p2p: P2P, settings: NodeSettings, ports: dict[str, str], free: Sequence[str]
+    p2p: GuardedP2P, settings: NodeSettings, ports: dict[str, str], free: Sequence[str]
 ) -> Checkup:
     """What the initial peers say, and whether they can dial the ports that are ``free``."""
     exchange = Exchange(p2p)
@@ -67,7 +70,7 @@ def _port_problem(address: str) -> str:
     return ""
 
 
-async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
+async def _call(p2p: GuardedP2P, exchange: Exchange, address: str) -> Answer:
     """What the peer at ``address`` says, or why it says nothing."""
     try:
         await connect(p2p, [address])
@@ -77,9 +80,9 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
     called = time.time()
     try:
         hello = await exchange.hello(peer)
-    except Exception as error:
+    except CallError as error:
         # Another program may listen there, or a peer that has only just started.
-        return Answer(f"no dupt_swarm peer that is ready ({str(error) or type(error).__name__})")
+        return Answer(f"no dupt_swarm peer that is ready ({error})")
     answered = time.time()
     # It read its clock somewhere between question and answer; only a value outside that interval is wrong.
     ahead = max(hello.clock - answered, 0.0) + min(hello.clock - called, 0.0) if hello.clock else None
@@ -87,7 +90,7 @@ async def _call(p2p: P2P, exchange: Exchange, address: str) -> Answer:
 
 
 async def _introduce(
-    p2p: P2P, settings: NodeSettings, answers: Mapping[str, Answer], ready: Sequence[str]
+    p2p: GuardedP2P, settings: NodeSettings, answers: Mapping[str, Answer], ready: Sequence[str]
 ) -> str | None:
     """Show our invitation to those who answer; why they do not admit us, None if their swarm wants none."""
     with contextlib.suppress(ManifestError):  # which is told elsewhere
@@ -104,12 +107,12 @@ async def _introduce(
     return None
 
 
-async def _have_us_dialled(p2p: P2P, peers: Sequence[str]) -> dict[str, str]:
+async def _have_us_dialled(p2p: GuardedP2P, peers: Sequence[str]) -> dict[str, str]:
     """Why the first of ``peers`` that does so could not dial each of our TCP ports."""
     listening = await own_addresses(p2p)
     # At the IP that the other side sees.
     ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(listening)]
     for address in peers:
-        with contextlib.suppress(ValueError, TimeoutError):  # an older program, or one asked too often
+        with contextlib.suppress(CallError):  # an older program, or one asked too often
             return await dial_back(p2p, PeerID.from_base58(Address.of_peer(address).peer_id), ways)
     return {}

@@ -10,28 +10,72 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import msgpack
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 
 from dupt_swarm.network.members.identity import is_owner_tag
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.short_names import short_name
 from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX, ENTRY_TYPES, VALUE_BYTES_MAX, Row
-from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.rpc import rpc
 
 GOSSIP_SECONDS = 4.0
 ANSWER_SECONDS = 5.0
 FIRST_SECONDS, MET_MAX = 1.0, 4  # at the start
 # Others are told only what they know so much less freshly: the DHT tells it as well, and all the time.
 STALE_SECONDS = 5.0
-REPLY_BYTES = METHODS["rpc_records"].reply - 64
+REPLY_BYTES = 1 << 16
 
 
-class Gossip(ServicerBase):  # type: ignore[misc]
+@dataclass(frozen=True)
+class Known:
+    """What an asking peer tells: its own record, and until when those are valid that it knows."""
+
+    own: tuple[Row, ...]
+    ends: dict[bytes, float]
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return bytes(msgpack.packb([self.own, list(self.ends.items())]))
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's; nothing in it is checked but its form.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        own, ends = read_request(data)
+        return cls(tuple(own), ends)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Records that the asking peer lacks; nothing in it is checked."""
+
+    rows: tuple[Row, ...]
+    malformed: int = 0
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return bytes(msgpack.packb(self.rows))
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        rows, malformed = read_rows(unpack(data), most=ENTRIES_MAX)
+        return cls(tuple(rows), malformed)
+
+
+class Gossip:
     """Tells others the records that they lack, and asks one or two peers for what this one lacks.
 
     Of those asked one is a peer that was met, and one any of those that are known: invented peers are many.
@@ -39,7 +83,7 @@ class Gossip(ServicerBase):  # type: ignore[misc]
 
     def __init__(
         self,
-        p2p: P2P,
+        p2p: GuardedP2P,
         records: Replicas,
         met: Callable[[], Collection[str]],
         known: Callable[[], Collection[str]],
@@ -49,17 +93,15 @@ class Gossip(ServicerBase):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Begin to answer other peers."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self)
 
-    async def rpc_records(self, request: BytesValue, _context: P2PContext) -> BytesValue:
-        """Take the caller's own record, and give those that it does not know or knows from long ago.
-
-        Raises:
-            ValueError: the request is malformed.
-        """
-        own, told = read_request(request.value)
-        self._records.merge(own)
-        return BytesValue(value=_packed(self._news_to(told)))
+    # Members ask once or twice in four seconds.
+    @rpc(Known, Told, longest=(32_000, REPLY_BYTES), seconds=ANSWER_SECONDS, calls=50)
+    async def rpc_records(self, request: Known, caller: str) -> Told:
+        """Take the caller's own record, and give those that it does not know or knows from long ago."""
+        del caller
+        self._records.merge(request.own)
+        return Told(tuple(_fitting(self._news_to(request.ends))))
 
     async def begin(self) -> None:
         """Ask those that were met already, but for a moment only: then this peer knows whom they know."""
@@ -94,20 +136,13 @@ class Gossip(ServicerBase):  # type: ignore[misc]
         """Tell ``peer_id`` our own record, and take what it tells.
 
         Raises:
-            Exception: it does not answer, or with nonsense; libp2p has many types of its own.
+            CallError: it does not answer, or with nonsense.
         """
-        known = [[short_name(row.subkey), row.expires] for row in self._records.rows]
-        request = msgpack.packb([self._records.own, known])
-        async with asyncio.timeout(ANSWER_SECONDS):
-            stub = self.get_stub(self._p2p, PeerID.from_base58(peer_id))
-            reply = await stub.rpc_records(BytesValue(value=request))
-        try:
-            rows, malformed = read_rows(unpack(reply.value), most=ENTRIES_MAX)
-        except ValueError:
-            self._p2p.refused["form"] += 1
-            raise
-        self._p2p.refused.update(+Counter(form=malformed))
-        self._records.merge(rows)
+        ends = {short_name(row.subkey): row.expires for row in self._records.rows}
+        request = Known(tuple(self._records.own), ends)
+        told = await self._p2p.call(peer_id, Gossip.rpc_records, request)
+        self._p2p.refused.update(+Counter(form=told.malformed))
+        self._records.merge(told.rows)
 
     def _news_to(self, told: dict[bytes, float]) -> Iterator[Row]:
         rows = self._records.rows
@@ -125,15 +160,14 @@ async def ask_regularly(
             await asyncio.gather(*map(ask, await partners()), return_exceptions=True)
 
 
-def _packed(rows: Iterable[Row]) -> bytes:
+def _fitting(rows: Iterable[Row]) -> Iterator[Row]:
     """As many of ``rows`` as an answer has room for; no more are looked for."""
-    room, some = REPLY_BYTES, []
+    room = REPLY_BYTES - 64
     for row in rows:
         room -= len(row.subkey) + len(row.value) + 32
         if room < 0:
-            break
-        some.append(list(row))
-    return bytes(msgpack.packb(some))
+            return
+        yield row
 
 
 def read_request(data: bytes) -> tuple[list[Row], dict[bytes, float]]:

@@ -8,6 +8,7 @@ import random
 
 from dupt_swarm.network.members.dialling import Dialler
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.daemon import NOBODY_LISTENS
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import Peer, View
 
@@ -60,7 +61,7 @@ class FailureDetector:
         except TimeoutError:
             return False
         tried = [(way, reason) for way, reason in outcomes if reason is not None]
-        if not all("refused" in reason for _, reason in tried):
+        if not all(reason == NOBODY_LISTENS for _, reason in tried):
             return False
         return any(self._dialler.is_proved(way) for way, _ in tried) or 0 < len(tried) == len(ways)
 

@@ -12,7 +12,6 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.admission import Admission
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.electorate import Electorate
@@ -20,6 +19,7 @@ from dupt_swarm.network.members.identity import owner_tag, peer_id_of
 from dupt_swarm.network.members.outdated import Outdated
 from dupt_swarm.network.members.replicas import Replicas
 from dupt_swarm.network.members.validator import parse_record, peers_key, published
+from dupt_swarm.network.p2p.guard import Admission
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View

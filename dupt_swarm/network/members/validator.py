@@ -20,9 +20,9 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.admission import OPEN, Admission
 from dupt_swarm.network.members.identity import is_owner_tag, peer_id_of
 from dupt_swarm.network.p2p.dht_messages import KEY_BYTES, SUBKEY_BYTES_MAX
+from dupt_swarm.network.p2p.guard import OPEN, Admission
 from dupt_swarm.network.p2p.plain_msgpack import unpack
 from dupt_swarm.node.record import PeerRecord
 

@@ -10,10 +10,13 @@ from typing import Any
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.replica.codec import build_codec, encoded_size
 from dupt_swarm.settings import NodeSettings
 
 BURST_SECONDS = 1.0
+# What is so short does not wait behind what is long, as far as it stays in this part of the rate.
+SHORT_BYTES, SHORT_RATIO = 16 << 10, 0.5
 GIVE_WAY_SECONDS = 0.05
 # A round's messages must fit into this part of its time limit, so that a slow moment does not fail it.
 ROUND_RATIO = 0.5
@@ -36,7 +39,16 @@ class TokenBucket:
         self.rate = rate
         self._clock, self._sleep = clock, sleep
         self._left, self._filled = (rate or 0.0) * BURST_SECONDS, clock()
+        self._short = Budget(clock())
         self._lines = {False: asyncio.Lock(), True: asyncio.Lock()}
+
+    @property
+    def debt_seconds(self) -> float:
+        """How long what has passed already uses up all that may pass."""
+        if self.rate is None:
+            return 0.0
+        self._refill(self.rate)
+        return max(0.0, -self._left / self.rate)
 
     async def take(self, amount: int, *, urgent: bool = False) -> None:
         """Wait until ``amount`` bytes may pass; ``urgent`` bytes (those of a round) take priority."""
@@ -48,19 +60,31 @@ class TokenBucket:
                 await self._sleep(seconds)
             self._left -= amount
 
+    async def take_short(self, amount: int, *, urgent: bool = False) -> None:
+        """As `take`, of a message that is short: what is long waits for it, and not the other way round."""
+        if self.rate is not None and self.debt_seconds > 0:
+            part = SHORT_RATIO * self.rate
+            if self._short.take_if_left(amount, part, part * BURST_SECONDS, self._clock()):
+                self._left -= amount
+                return
+        await self.take(amount, urgent=urgent)
+
     def give_back(self, amount: int) -> None:
         """Return ``amount`` bytes that were not sent after all."""
         self._left += amount
 
     def _seconds_to_wait(self, urgent: bool) -> float:
         assert self.rate is not None
-        now = self._clock()
-        self._left = min(self._left + self.rate * (now - self._filled), self.rate * BURST_SECONDS)
-        self._filled = now
+        self._refill(self.rate)
         if self._left <= 0:
             # Never so short that the clock might not advance.
             return max(-self._left / self.rate, 1e-3)
         return GIVE_WAY_SECONDS if not urgent and self._lines[True].locked() else 0.0
+
+    def _refill(self, rate: float) -> None:
+        now = self._clock()
+        self._left = min(self._left + rate * (now - self._filled), rate * BURST_SECONDS)
+        self._filled = now
 
 
 class Bandwidth:

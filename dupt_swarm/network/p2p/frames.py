@@ -6,21 +6,19 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hivemind.p2p import P2P, P2PHandlerError
+from hivemind.p2p import P2P
+
+from dupt_swarm.network.p2p.rpc import CallError
 
 READ_BYTES = 1 << 16
 READS_PER_FRAME = 3  # a mark, the length, and what it says
-
-
-class RefusedError(P2PHandlerError):  # type: ignore[misc]
-    """Another peer sent what no honest peer sends. hivemind takes it for a failed call, and goes on."""
 
 
 class FrameReader:
     """The reader of a stream, which refuses a frame that is announced too long before it reads it."""
 
     def __init__(self, reader: asyncio.StreamReader, check: Callable[[int], None]) -> None:
-        """``check`` raises `RefusedError` before so many bytes are read."""
+        """``check`` raises `CallError` before so many bytes are read."""
         self._reader, self._check = reader, check
         self._one_at_a_time = asyncio.Lock()
         self._refused = False
@@ -28,7 +26,7 @@ class FrameReader:
 
     @contextmanager
     def impatient(
-        self, frames: int, seconds: float, whole: float, late: Callable[[str], RefusedError]
+        self, frames: int, seconds: float, whole: float, late: Callable[[str], CallError]
     ) -> Iterator[None]:
         """The first ``frames`` must come in time, and the block end within ``whole`` seconds.
 
@@ -59,12 +57,12 @@ class FrameReader:
         """As of `asyncio.StreamReader`.
 
         Raises:
-            RefusedError: more than a frame may have, or too late.
+            CallError: more than a frame may have, or too late.
         """
         if count > P2P.HEADER_LEN:
             try:
                 self._check(count)
-            except RefusedError:
+            except CallError:
                 self._refused = True
                 raise
         async with self._one_at_a_time:

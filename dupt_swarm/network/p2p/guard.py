@@ -1,53 +1,139 @@
-"""The door: what strangers send is measured and looked through before hivemind parses it."""
+"""The gate: every call passes it, ours and those of hivemind's DHT, as a caller and as who is called.
+
+Of a call of somebody else it looks, in this order: whether the caller is admitted, and has asked for too
+much; at the length; who may call the method; how many elements the request has. Then it is parsed and
+handled, and the reply is charged to the caller's account and to our upload.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from hivemind.p2p import P2P, PeerID
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2P, P2PContext, P2PHandlerError, PeerID
 from hivemind.proto import dht_pb2
 from hivemind.proto.p2pd_pb2 import RPCError
 
-from dupt_swarm.network.admission.admission import OPEN, Admission
+from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, join_stored, split_store
-from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen, RefusedError
-from dupt_swarm.network.p2p.hivemind_internals import open_stream
-from dupt_swarm.network.p2p.lengths import lengths_of
+from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen
+from dupt_swarm.network.p2p.hivemind_internals import add_raw_handler, call_raw_handler, open_stream
 from dupt_swarm.network.p2p.limits import Kind, LimitError, PeerLimits
-from dupt_swarm.network.p2p.traffic import MeteredP2P
+from dupt_swarm.network.p2p.rpc import (
+    ANSWERED,
+    LONG_BYTES,
+    Bounds,
+    CallError,
+    Callers,
+    Method,
+    Packed,
+    Refusal,
+    Reply,
+    Request,
+    StreamMethod,
+    bounds_of,
+    methods_of,
+)
 from dupt_swarm.node.messages import Traffic
 
 DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
 LINGER_SECONDS = 2.0
-# How long a call may take, and the one request of a stream; and the first part of a contribution, which waits
-# for upload: as long as a manifest may allow.
-CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 300.0
+# How long the one request of a stream may take; and the first part of a contribution, which waits for
+# upload: as long as a manifest may allow.
+REQUEST_SECONDS, FIRST_SECONDS = 15.0, 300.0
+# A caller that reads one part of a stream's replies more slowly than this is dropped.
+SEND_SECONDS = 30.0
+# While our upload is so far behind, strangers get nothing that is long.
+UPLOAD_DEBT_SECONDS = 5.0
 ENTRY_BYTES = 4096  # of a request to store are looked through for the price of a call
 TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Answer = TypeVar("Answer")
+Read = TypeVar("Read", bound=Packed)
+
+logger = logging.getLogger(__name__)
 
 
-class GuardedP2P(MeteredP2P):
+class Admission:
+    """What the gate asks of every kind of admission. This one is an open swarm's: everybody is admitted.
+
+    Attributes:
+        credential: this peer's, for its record; empty where none is needed.
+    """
+
+    credential = ""
+
+    def objection(self, peer_id: str) -> str:
+        """Why this peer may not call, or have a record; empty if it may."""
+        del peer_id
+        return ""
+
+    def admit(self, peer_id: str, credential: str) -> str:
+        """Take note of what a peer shows; why it is not admitted, empty if it is."""
+        del peer_id, credential
+        return ""
+
+    async def call(self, peer: PeerID, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call a method of ``peer`` by ``attempt``, after what has to come before."""
+        del peer
+        return await attempt()
+
+    def refused_by(self, peer: PeerID) -> None:
+        """A stream of ``peer`` has failed, perhaps because it does not know us any more."""
+
+    async def start(self) -> None:
+        """Begin to answer other peers."""
+
+    async def introduce(self, peer_ids: Sequence[str]) -> None:
+        """Come to know the first peers.
+
+        Raises:
+            AdmissionError: they do not admit this one.
+        """
+
+    async def keep_forever(self) -> None:
+        """Pass on what others have to know."""
+
+
+OPEN = Admission()
+
+
+def nobody(peer_id: str) -> bool:
+    """Of a service without members."""
+    del peer_id
+    return False
+
+
+class GuardedP2P(P2P):  # type: ignore[misc]
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
-
-    Messages are limited in length, and those of the DHT are mended by `dht_messages`. How much a peer may ask
-    is in `limits`, and who may ask at all in `admission`.
 
     The caller of a stream hangs up first: when a handler closes its end, p2pd closes the stream for reading
     and then for writing, and between the two its other half may wake up, find the stream closed, and reset
     it; the caller then loses what it has not read. So a stream lingers, and callers stop reading when they
     have what they want.
 
+    What libp2p adds to messages (headers, encryption, relaying for others) is the daemon's business, and
+    neither counted nor limited.
+
     Attributes:
         admission: who may call, and whom this peer calls on; everybody until the manifest is known.
+        bandwidth: what this peer may send and receive.
         limits: of what each peer may ask.
         refused: how much of what others sent was refused, by reason; see `REFUSED_MESSAGES`.
     """
@@ -55,79 +141,202 @@ class GuardedP2P(MeteredP2P):
     def __init__(self) -> None:
         super().__init__()
         self.admission: Admission = OPEN
+        self.bandwidth = Bandwidth()
         self.limits = PeerLimits()
         self.refused: Counter[str] = Counter()
+        self._sent = self._received = 0
         self._turned_away = 0  # at this moment
+        self._methods: dict[str, StreamMethod[Any]] = {}  # streams of ours, by name
         self._single_requests: set[str] = set()  # names of streams with one request, and many replies
 
     @property
     def counts(self) -> Traffic:
-        """What has passed so far, and what was refused."""
-        return replace(self.traffic.read(), refused=dict(self.refused))
+        """The bytes that have passed so far, and what was refused."""
+        return Traffic(self._received, self._sent, refused=dict(self.refused))
+
+    # Our own methods
+
+    async def serve(self, service: object, members: Callable[[str], bool] = nobody) -> None:
+        """Let others call the methods that ``service`` declares; ``members`` are those for members."""
+        for method in methods_of(type(service)):
+            if isinstance(method, Method):
+                await self._serve_calls(method, method.__get__(service, type(service)), members)
+            else:
+                await self._serve_streams(method, method.__get__(service, type(service)))
+
+    async def call(
+        self, peer: PeerID | str, method: Method[Request, Reply], request: Request, seconds: float = 0.0
+    ) -> Reply:
+        """Call a method of ``peer``.
+
+        Args:
+            peer: its id.
+            method: as it is declared in its class.
+            request: what to tell it.
+            seconds: to wait for the answer; 0: as the method says.
+
+        Raises:
+            CallError: whatever went wrong.
+        """
+        seconds = seconds or method.bounds.seconds
+        with _as_call_error(seconds):
+            peer_id, data = _id_of(peer), request.pack()
+
+            async def attempt() -> bytes:
+                reply = await self._ask(peer_id, method.name, method.bounds, data)
+                if reply[:1] != ANSWERED:
+                    raise CallError.read(reply)
+                return reply
+
+            async with asyncio.timeout(seconds):
+                if method.bounds.callers is Callers.ANYBODY:
+                    reply = await attempt()
+                else:
+                    reply = await self.admission.call(peer_id, attempt)
+        try:
+            return await _read(method.reply, reply[len(ANSWERED) :])
+        except ValueError as error:
+            self.refused["form"] += 1
+            raise CallError(Refusal.NONSENSE, str(error)) from None
+
+    async def stream(
+        self, peer: PeerID | str, method: StreamMethod[Request], request: Request
+    ) -> AsyncGenerator[memoryview, None]:
+        """The replies of ``peer``, each within as long as its caller waits: that is its own business.
+
+        Raises:
+            CallError: whatever went wrong.
+        """
+        peer_id = _id_of(peer)
+        with _as_call_error(method.bounds.seconds):
+            message = BytesValue(value=request.pack())
+            replies = await self.iterate_protobuf_handler(peer_id, method.name, message, BytesValue)
+        async with aclosing(replies):
+            while True:
+                with _as_call_error(method.bounds.seconds):
+                    reply = await anext(replies, None)
+                if reply is None:
+                    return
+                if reply.value[:1] != ANSWERED:
+                    error = CallError.read(reply.value)
+                    if error.refusal is Refusal.NOT_INVITED:
+                        self.admission.refused_by(peer_id)
+                    raise error
+                yield memoryview(reply.value)[len(ANSWERED) :]
+
+    async def _serve_calls(
+        self,
+        method: Method[Request, Reply],
+        handler: Callable[[Request, str], Awaitable[Reply]],
+        members: Callable[[str], bool],
+    ) -> None:
+        async def answer(data: bytes, caller: PeerID) -> bytes:
+            return ANSWERED + (await handler(await _read(method.request, data), str(caller))).pack()
+
+        async def answer_or_refuse(data: bytes, caller: PeerID) -> bytes:
+            try:
+                return await self._pass(method.name, data, caller, answer, members)
+            except CallError as error:
+                return error.pack()
+
+        await add_raw_handler(self, method.name, answer_or_refuse)
+
+    async def _serve_streams(
+        self, method: StreamMethod[Request], handler: Callable[[Request, str], AsyncGenerator[Any, None]]
+    ) -> None:
+        async def answer(message: Any, context: P2PContext) -> AsyncIterator[Any]:
+            try:
+                with self._refusing():
+                    request = await _read(method.request, message.value)
+                async with aclosing(handler(request, str(context.remote_id))) as replies:
+                    async for reply in replies:
+                        yield BytesValue(value=b"".join((ANSWERED, reply)))
+            except CallError as error:
+                yield BytesValue(value=error.pack())
+            except Exception:
+                logger.exception("%s failed", method.name)
+                yield BytesValue(value=CallError(Refusal.FAILED).pack())
+
+        self._methods[method.name] = method
+        await self.add_protobuf_handler(method.name, answer, BytesValue, stream_output=True)
+
+    # What hivemind serves and calls
 
     async def add_protobuf_handler(
         self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
     ) -> None:
-        """As inherited."""
-        longest, calls = lengths_of(name).request, lengths_of(name).calls
+        """As inherited.
+
+        Raises:
+            LookupError: nobody has declared the method.
+        """
+        bounds_of(name)
+        if not kind.get("stream_input") and not kind.get("stream_output"):
+
+            async def answer(data: bytes, caller: PeerID) -> bytes:
+                message = input_protobuf_type.FromString(data)
+                check_dht_message(message, caller.to_bytes(), self.refused)
+                context = P2PContext(handle_name=name, local_id=self.peer_id, remote_id=caller)
+                reply: bytes = (await self._store_or(handler, message, context)).SerializeToString()
+                return reply
+
+            await add_raw_handler(self, name, lambda data, caller: self._pass(name, data, caller, answer))
+            return
 
         def streams(requests: Any, context: Any) -> Any:
-            return _then_drain(handler(requests, context), requests)
+            return _then_drain(self._paid(handler(requests, context), context.remote_id, name), requests)
 
         def replies(request: Any, context: Any) -> Any:
-            self._check(request, context.remote_id, longest)
-            return handler(request, context)
+            return self._paid(handler(request, context), context.remote_id, name)
 
-        async def answer(request: Any, context: Any) -> Any:
-            with self._admitted(context.remote_id, "call", name):
-                self._count(context.remote_id, calls=calls - 1, size=request.ByteSize())
-                self._check(request, context.remote_id, longest)
-                async with self._time_limit():
-                    return await self._store_or(handler, request, context)
-
-        if kind.get("stream_output") and not kind.get("stream_input"):
+        if not kind.get("stream_input"):
             self._single_requests.add(name)
-        guarded = streams if kind.get("stream_input") else replies if kind.get("stream_output") else answer
+        guarded = streams if kind.get("stream_input") else replies
         await super().add_protobuf_handler(name, guarded, input_protobuf_type, **kind)
 
     async def call_protobuf_handler(
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
     ) -> Any:
-        """As inherited."""
-        call = partial(super().call_protobuf_handler, peer_id, name, input, output_protobuf_type)
-        reply = await self.admission.call(peer_id, name, call)
-        self._check(reply, peer_id, lengths_of(name).reply)
+        """As inherited; of calls that are no streams."""
+        ask = partial(self._ask, peer_id, name, bounds_of(name), input.SerializeToString())
+        reply = output_protobuf_type.FromString(await self.admission.call(peer_id, ask))
+        with self._refusing():
+            check_dht_message(reply, peer_id.to_bytes(), self.refused)
         return reply
 
     async def iterate_protobuf_handler(
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
     ) -> AsyncGenerator[Any, None]:
-        """As inherited."""
-        replies = await super().iterate_protobuf_handler(peer_id, name, input, output_protobuf_type)
-        return self.admission.watch(peer_id, replies)
+        """As inherited; what is sent keeps to the upload."""
+        bounds = bounds_of(name)
+        requests = self._paced(input if isinstance(input, AsyncIterable) else _only(input), bounds)
+        replies = await super().iterate_protobuf_handler(peer_id, name, requests, output_protobuf_type)
+        return self._watched(replies, peer_id)
 
     async def add_binary_stream_handler(
         self, name: str, handler: StreamHandler, balanced: bool = False
     ) -> None:
         """As inherited."""
-        longest, whole = lengths_of(name).request, lengths_of(name).seconds
+        bounds = bounds_of(name)
         # Who sends one request says at once that it sends no more.
         frames_due, seconds = (2, REQUEST_SECONDS) if name in self._single_requests else (1, FIRST_SECONDS)
 
         async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             def check(count: int) -> None:
-                self._check_length(count, longest)
+                self._received += count
+                self._check_length(count, bounds.request)
                 self._count(info.peer_id, size=count)
 
             frames = FrameReader(reader, check)
             # Cancelled when the node ends, of which Python 3.11's streams would complain in the log.
             with suppress(asyncio.CancelledError), closing(writer), ExitStack() as admitted:
                 try:
-                    admitted.enter_context(self._admitted(info.peer_id, "stream", name))
-                except RefusedError as error:
-                    await self._turn_away(error, frames, writer)
+                    admitted.enter_context(self._admitted(info.peer_id, "stream", bounds))
+                except CallError as error:
+                    await self._turn_away(self._refusal_message(name, error), frames, writer)
                     return
-                with frames.impatient(frames_due, seconds, whole, partial(self._refusal, "slow")):
+                late = partial(self._refusal, "slow", Refusal.TOO_SLOW)
+                with frames.impatient(frames_due, seconds, bounds.seconds, late):
                     await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
                 with suppress(TimeoutError, ConnectionError):
                     async with asyncio.timeout(LINGER_SECONDS):
@@ -139,68 +348,157 @@ class GuardedP2P(MeteredP2P):
         self, peer_id: PeerID, handler_name: str
     ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
         """As inherited."""
+        longest = bounds_of(handler_name).reply + len(ANSWERED)
         opening = partial(open_stream, self, peer_id, handler_name)
-        info, reader, writer = await self.admission.call(peer_id, handler_name, opening)
-        longest = lengths_of(handler_name).reply
-        return info, FrameReader(reader, lambda count: self._check_length(count, longest)), writer
+        info, reader, writer = await self.admission.call(peer_id, opening)
+
+        def check(count: int) -> None:
+            self._received += count
+            self._check_length(count, longest)
+
+        return info, FrameReader(reader, check), writer
+
+    # The way of a call
+
+    async def _pass(
+        self,
+        name: str,
+        data: bytes,
+        caller: PeerID,
+        answer: Callable[[bytes, PeerID], Awaitable[bytes]],
+        members: Callable[[str], bool] = nobody,
+    ) -> bytes:
+        """Let a call in, have it answered, and charge for the answer.
+
+        Raises:
+            CallError: it is refused, or could not be answered.
+        """
+        bounds, peer = bounds_of(name), str(caller)
+        self._received += len(data)
+        with self._admitted(caller, "call", bounds):
+            self._check_length(len(data), bounds.request)
+            self._count(caller, calls=bounds.calls - 1, size=len(data))
+            if bounds.callers is Callers.MEMBERS and not members(peer):
+                raise CallError(Refusal.NOT_ALLOWED, "only members of the round may call this")
+            self._check_upload(peer, bounds)
+            try:
+                async with self._time_limit(bounds.seconds):
+                    with self._refusing():
+                        reply = await answer(data, caller)
+                    await self._pay(caller, len(reply), bounds)
+            except CallError:
+                raise
+            except Exception as error:
+                logger.exception("%s failed", name)
+                raise CallError(Refusal.FAILED) from error
+            return reply
+
+    async def _ask(self, peer: PeerID, name: str, bounds: Bounds, data: bytes) -> bytes:
+        """Call a method of another peer; its reply as it came, no longer than it may be."""
+        await self._send(len(data), bounds)
+        reply: bytes = await call_raw_handler(self, peer, name, data)
+        self._received += len(reply)
+        self._check_length(len(reply), bounds.reply + len(ANSWERED))
+        return reply
+
+    async def _pay(self, peer: PeerID, size: int, bounds: Bounds) -> None:
+        """Charge what is about to be sent to who asked for it, and to our upload."""
+        self.limits.charge(str(peer), size)
+        await self._send(size, bounds, urgent=bounds.urgent or str(peer) in self.limits.mates)
+
+    async def _send(self, size: int, bounds: Bounds, *, urgent: bool = False) -> None:
+        upload = self.bandwidth.upload
+        take = upload.take_short if size <= SHORT_BYTES else upload.take
+        await take(size, urgent=urgent or bounds.urgent)
+        self._sent += size
+
+    async def _paid(
+        self, replies: AsyncGenerator[Any, None], peer: PeerID, name: str
+    ) -> AsyncGenerator[Any, None]:
+        """The ``replies`` of a stream, each paid for; of ours, each is read by the caller in time."""
+        bounds, seconds = bounds_of(name), SEND_SECONDS if name in self._methods else None
+        async with aclosing(replies):
+            async for reply in replies:
+                await self._pay(peer, reply.ByteSize(), bounds)
+                with _leaving_in(seconds):
+                    yield reply
+
+    async def _paced(self, requests: AsyncIterable[Any], bounds: Bounds) -> AsyncGenerator[Any, None]:
+        """The ``requests`` of a stream, no faster than our upload allows."""
+        async for request in requests:
+            await self._send(request.ByteSize(), bounds)
+            yield request
+
+    async def _watched(self, replies: AsyncGenerator[Any, None], peer: PeerID) -> AsyncGenerator[Any, None]:
+        """The ``replies`` of a stream; if it fails at the other end, it may be that that was started anew."""
+        async with aclosing(replies):
+            try:
+                async for reply in replies:
+                    yield reply
+            except P2PHandlerError:
+                self.admission.refused_by(peer)
+                raise
 
     async def _store_or(self, handler: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
         if not isinstance(request, dht_pb2.StoreRequest):
             return await handler(request, context)
         looks_like = len(request.keys) + request.ByteSize() // ENTRY_BYTES
         self._count(context.remote_id, calls=looks_like)  # before it is looked through, which takes time
-        with self._refusing():
-            groups = split_store(request, self.refused)
+        groups = split_store(request, self.refused)
         self._count(context.remote_id, calls=max(0, len(request.keys) - looks_like))
         response = await handler(request, context)
         join_stored(response, groups)
         return response
 
-    async def _turn_away(
-        self, error: RefusedError, frames: FrameReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def _refusal_message(self, name: str, error: CallError) -> Any:
+        """What a stream is answered that is not let in."""
+        return BytesValue(value=error.pack()) if name in self._methods else RPCError(message=str(error))
+
+    async def _turn_away(self, answer: Any, frames: FrameReader, writer: asyncio.StreamWriter) -> None:
         """Say why; the first few may read it before the stream is closed, see above."""
         self._turned_away += 1
         try:
             with suppress(OSError):  # it may have hung up, or takes too long
                 async with asyncio.timeout(LINGER_SECONDS):
-                    await P2P.send_protobuf(RPCError(message=str(error)), writer)
+                    await P2P.send_protobuf(answer, writer)
                     if self._turned_away <= TURNED_AWAY_MAX:
                         await frames.until_hung_up()
         finally:
             self._turned_away -= 1
 
-    def _check(self, message: Any, sender: PeerID, longest: int) -> None:
-        self._check_length(message.ByteSize(), longest)
-        with self._refusing():
-            check_dht_message(message, sender.to_bytes(), self.refused)
-
     def _check_length(self, count: int, longest: int) -> None:
         if count > longest:
-            raise self._refusal("size", f"a message of {count:,} bytes")
+            raise self._refusal("size", Refusal.TOO_LONG, f"a message of {count:,} bytes")
+
+    def _check_upload(self, peer: str, bounds: Bounds) -> None:
+        """Nothing long for strangers while what was sent already has used up our upload for a while."""
+        if bounds.reply <= SHORT_BYTES or self.limits.is_member(peer):
+            return
+        if self.bandwidth.upload.debt_seconds > UPLOAD_DEBT_SECONDS:
+            raise self._refusal("rate", Refusal.LATER, "this peer's upload is used up; try again later")
 
     def _count(self, peer: PeerID, *, calls: int = 0, size: int = 0) -> None:
         with self._refusing():
             self.limits.count(str(peer), calls=calls, size=size)
 
     @contextmanager
-    def _admitted(self, peer: PeerID, kind: Kind, method: str) -> Iterator[None]:
+    def _admitted(self, peer: PeerID, kind: Kind, bounds: Bounds) -> Iterator[None]:
         with ExitStack() as stack:
             with self._refusing():
                 stack.enter_context(self.limits.open(str(peer), kind))
-            if objection := self.admission.objection(str(peer), method):
-                raise self._refusal("invitation", objection)
+            if bounds.callers is not Callers.ANYBODY and (objection := self.admission.objection(str(peer))):
+                raise self._refusal("invitation", Refusal.NOT_INVITED, objection)
             yield
 
     @asynccontextmanager
-    async def _time_limit(self) -> AsyncIterator[None]:
+    async def _time_limit(self, seconds: float) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(CALL_SECONDS) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 yield
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise self._refusal("slow", "the call took too long") from error
+            raise self._refusal("slow", Refusal.TOO_SLOW, "the call took too long") from error
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -208,13 +506,59 @@ class GuardedP2P(MeteredP2P):
         try:
             yield
         except LimitError as error:
-            raise self._refusal(error.reason, str(error)) from error
+            raise self._refusal(error.reason, Refusal.LATER, str(error)) from error
         except ValueError as error:
-            raise self._refusal("form", str(error)) from error
+            raise self._refusal("form", Refusal.MALFORMED, str(error)) from None
 
-    def _refusal(self, reason: str, message: str) -> RefusedError:
+    def _refusal(self, reason: str, refusal: Refusal, detail: str) -> CallError:
         self.refused[reason] += 1
-        return RefusedError(message)
+        return CallError(refusal, detail)
+
+
+async def _read(kind: type[Read], data: bytes) -> Read:
+    """A request or a reply; a long one in a thread.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    return await asyncio.to_thread(kind.read, data) if len(data) > LONG_BYTES else kind.read(data)
+
+
+def _id_of(peer: PeerID | str) -> PeerID:
+    return PeerID.from_base58(peer) if isinstance(peer, str) else peer
+
+
+@contextmanager
+def _as_call_error(seconds: float) -> Iterator[None]:
+    """Whatever fails here, in any way that libp2p knows, is a `CallError`."""
+    try:
+        yield
+    except CallError:
+        raise
+    except TimeoutError as error:
+        raise CallError(Refusal.NO_ANSWER, f"no answer within {seconds:g} s") from error
+    except Exception as error:
+        raise CallError(Refusal.UNREACHABLE, str(error) or repr(error)) from error
+
+
+@contextmanager
+def _leaving_in(seconds: float | None) -> Iterator[None]:
+    """Cancel the task that runs this block if it does not leave the block in time; None: it has time.
+
+    Unlike `asyncio.timeout` it may enclose a ``yield``: libp2p's handler then waits for the receiver.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(seconds, task.cancel) if seconds else None
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+async def _only(message: Any) -> AsyncGenerator[Any, None]:
+    yield message
 
 
 async def _then_drain(

@@ -6,7 +6,7 @@ They are listed in `hivemind_table`, with what we rely on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,17 @@ def memory_of(p2p: P2P) -> int:
 async def connect_to(p2p: P2P, peer_id: PeerID, routes: Sequence[Any]) -> None:
     """Let the daemon dial ``peer_id`` at the multiaddrs ``routes``."""
     await p2p._client.connect(peer_id, routes)
+
+
+async def add_raw_handler(p2p: P2P, name: str, handler: Callable[[bytes, PeerID], Awaitable[bytes]]) -> None:
+    """Answer calls of ``name``, which are no streams; upstream parses them before anybody measures."""
+    await p2p._client.add_unary_handler(name, handler)
+
+
+async def call_raw_handler(p2p: P2P, peer_id: PeerID, name: str, data: bytes) -> bytes:
+    """Call a method of ``peer_id``, and return its answer unparsed, likewise."""
+    reply: bytes = await p2p._client.call_unary_handler(peer_id, name, data)
+    return reply
 
 
 async def open_stream(

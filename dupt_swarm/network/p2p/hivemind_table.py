@@ -44,6 +44,12 @@ ControlClient._handler_tasks
 ControlClient._pending_calls
     p2p/p2p_daemon_bindings/control.py:172 ControlClient._read_from_persistent_conn 7388e48bacf6
     the answers that it awaits; the reader dies of one whose call was just cancelled, so ours hides those
+ControlClient.add_unary_handler
+    p2p/p2p_daemon_bindings/control.py:255 ControlClient.add_unary_handler f6e499ca44af
+    answers calls with bytes; `P2P._add_protobuf_unary_handler` parses them before they are measured
+ControlClient.call_unary_handler
+    p2p/p2p_daemon_bindings/control.py:286 ControlClient.call_unary_handler f2704627a5ed
+    calls with bytes, likewise
 P2P.receive_raw_data
     p2p/p2p_daemon.py:376 P2P.receive_raw_data 353ef452baab
     reads a frame with `readexactly(length)`, where `FrameReader` refuses a long one

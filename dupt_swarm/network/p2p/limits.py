@@ -15,8 +15,6 @@ ACCOUNTS_MAX = 1024
 # Entries in one request to store, each of which is a call: what is allowed at once has room for several such.
 STORED_MAX = 512
 
-LATER = "try again later"  # in whatever is said to one that asks too much
-
 Kind = Literal["call", "stream"]
 
 
@@ -35,7 +33,7 @@ class Allowance:
     Attributes:
         calls: per second; a call to store counts once for each entry, and opening a stream is one.
         calls_at_once: after a pause.
-        bytes: received per second.
+        bytes: received from it and answered to it, per second.
         bytes_at_once: after a pause.
         open_calls: being answered at a time.
         open_streams: at a time.
@@ -52,8 +50,8 @@ class Allowance:
 # A member of a swarm of 64 makes some 10 calls a second, and 200 within a second as a round ends; a joiner
 # opens a stream for each one to four chunks of the state, as fast as its link is.
 MEMBER = Allowance(200, 8 * STORED_MAX, 1 << 30, 2 << 30, 64, 64)
-STRANGER = Allowance(200, 4 * STORED_MAX, 64 << 20, 256 << 20, 32, 8)
-STRANGERS = Allowance(1000, 16 * STORED_MAX, 256 << 20, 1 << 30, 192, 192)
+STRANGER = Allowance(200, 4 * STORED_MAX, 128 << 20, 512 << 20, 32, 8)
+STRANGERS = Allowance(1000, 16 * STORED_MAX, 512 << 20, 2 << 30, 192, 192)
 
 
 @dataclass
@@ -65,9 +63,19 @@ class Budget:
 
     def take(self, amount: float, rate: float, at_once: float, now: float) -> bool:
         """Whether so much is left; otherwise all that is left is used, as what is refused has cost us too."""
-        wanted = max(0.0, self.used - rate * (now - self.filled)) + amount
-        self.filled, self.used = now, min(wanted, at_once)
+        self._refill(rate, now)
+        wanted = self.used + amount
+        self.used = max(self.used, min(wanted, at_once))
         return wanted <= at_once
+
+    def charge(self, amount: float, rate: float, now: float) -> None:
+        """Use so much, also if it is more than is left: nothing is left then until that is made good."""
+        self._refill(rate, now)
+        self.used += amount
+
+    def _refill(self, rate: float, now: float) -> None:
+        self.used = max(0.0, self.used - rate * (now - self.filled))
+        self.filled = now
 
     def take_if_left(self, amount: float, rate: float, at_once: float, now: float) -> bool:
         """As `take`, but what is refused costs nothing: of what this peer itself wants to do."""
@@ -101,6 +109,7 @@ class PeerLimits:
     Attributes:
         members: ids of the peers whose records are known.
         invited: ids of those whom an organiser has invited, where somebody does: they count as members.
+        mates: ids of those with whom a round is being ended: what they get goes first.
         subkeys: under which they store in the DHT: what they store there comes before that of others.
     """
 
@@ -108,6 +117,7 @@ class PeerLimits:
         """``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
         self.invited: Container[str] = frozenset()
+        self.mates: Container[str] = frozenset()
         self.subkeys: Collection[bytes] = frozenset()
         self._clock = clock
         self._strangers = self._new()
@@ -125,9 +135,9 @@ class PeerLimits:
         for account, allowance, whose in accounts:
             most = allowance.open_calls if kind == "call" else allowance.open_streams
             if account.open[kind] >= most:
-                raise LimitError(whose or "open", f"more than {most} at once are open; {LATER}")
+                raise LimitError(whose or "open", f"more than {most} at once are open; try again later")
             if whose and account.open[kind] >= most // 2 and own.open[kind]:
-                raise LimitError(whose, f"many at once are open, and one of them is yours; {LATER}")
+                raise LimitError(whose, "many at once are open, and one of them is yours; try again later")
         self.count(peer, calls=1)
         for account, _, _ in accounts:
             account.open[kind] += 1
@@ -146,9 +156,15 @@ class PeerLimits:
         now = self._clock()
         for account, allowance, whose in self._accounts_of(peer):
             if not account.calls.take(calls, allowance.calls, allowance.calls_at_once, now):
-                raise LimitError(whose or "rate", f"too many calls; {LATER}")
+                raise LimitError(whose or "rate", "too many calls; try again later")
             if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
-                raise LimitError(whose or "rate", f"too many bytes; {LATER}")
+                raise LimitError(whose or "rate", "too many bytes; try again later")
+
+    def charge(self, peer: str, size: int) -> None:
+        """So many bytes are sent to ``peer``, which has asked for them."""
+        now = self._clock()
+        for account, allowance, _ in self._accounts_of(peer):
+            account.bytes.charge(size, allowance.bytes, now)
 
     def admit(self, members: Iterable[str], subkeys: Iterable[bytes]) -> None:
         """From now on these are the members."""

@@ -1,4 +1,4 @@
-"""msgpack from strangers: plain values of limited depth, and no extension types.
+"""msgpack from strangers: plain values, and no extension types.
 
 hivemind's own reader calls itself for extension types within extension types, until the stack is used up.
 """
@@ -9,36 +9,25 @@ from itertools import pairwise
 
 import msgpack
 
-DEPTH_MAX = 8
 # A list takes some ninety times as much memory as the byte that says that it begins.
 BYTES_MAX = 1 << 18
 SHORT_LIST = 0x90  # begins a list of less than 16, with its length
-PLAIN = (type(None), bool, int, float, str, bytes, list, dict)
 
 
 def unpack(data: bytes) -> object:
     """The value that ``data`` stands for.
 
     Raises:
-        ValueError: not msgpack, an extension type, lists and dictionaries nested deeper than `DEPTH_MAX`, or
-            longer than whatever is read here may be.
+        ValueError: not msgpack, an extension type, nested deeper than msgpack reads, or longer than whatever
+            is read here may be.
     """
     if len(data) > BYTES_MAX:
         raise ValueError(f"msgpack of {len(data):,} bytes")
-    value = msgpack.unpackb(data)
-    level = [value]
-    for _ in range(DEPTH_MAX):
-        if not all(type(each) in PLAIN for each in level):
-            raise ValueError("msgpack with an extension type")
-        level = [
-            inner
-            for each in level
-            if isinstance(each, list | dict)
-            for inner in (each if isinstance(each, list) else each.values())
-        ]
-        if not level:
-            return value
-    raise ValueError(f"msgpack nested more than {DEPTH_MAX} deep")
+    return msgpack.unpackb(data, ext_hook=_refuse)
+
+
+def _refuse(code: int, data: bytes) -> object:
+    raise ValueError(f"msgpack with an extension type of {len(data):,} bytes, {code}")
 
 
 def unpack_flat(data: bytes) -> object:

@@ -14,12 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Annotated
 
-from google.protobuf.wrappers_pb2 import StringValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+from hivemind.p2p import PeerID
+from pydantic import Field
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.plain_json import load
+from dupt_swarm.network.p2p.rpc import CallError, Message, Refusal, check_elements, rpc
 from dupt_swarm.node.addresses import Address
 
 ASK_SECONDS = 15.0
@@ -28,10 +31,19 @@ ADDRESSES_MAX = 8
 ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
 TEXT_BYTES_MAX = 1000
+ELEMENTS_MAX = 1024  # marks in reasons count too
 # The greeting with which libp2p answers every connection.
 GREETING = b"\x13/multistream/1.0.0\n"
 CALLS_SECONDS = 60.0
 CALLS_PER_HOST, CALLS = 6, 60  # in a window
+
+
+class DialMessage(Message):
+    """Where somebody wants to be dialled."""
+
+    addresses: Annotated[
+        list[Annotated[str, Field(max_length=ADDRESS_CHARS_MAX)]], Field(max_length=ADDRESSES_MAX)
+    ]
 
 
 @dataclass(frozen=True)
@@ -48,15 +60,20 @@ class Answer:
     reasons: dict[str, str]
     relays: tuple[str, ...] = ()
 
+    def pack(self) -> bytes:
+        """As it travels."""
+        return json.dumps(asdict(self)).encode()
+
     @classmethod
-    def parse(cls, text: str) -> Answer:
+    def read(cls, data: bytes) -> Answer:
         """Read another peer's answer.
 
         Raises:
             ValueError: it is not one.
         """
+        check_elements(data, ELEMENTS_MAX)
         try:
-            tree = load(text)
+            tree = load(data)
             observed, reasons, relays = tree["observed"], tree["reasons"], tree["relays"]
             if len(reasons) > ADDRESSES_MAX or len(relays) > RELAYS_MAX:
                 raise ValueError("it is too long")
@@ -69,45 +86,37 @@ class Answer:
             raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
 
 
-async def ask_to_dial(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> Answer:
+async def ask_to_dial(p2p: GuardedP2P, peer: PeerID, addresses: Sequence[str]) -> Answer:
     """Ask ``peer`` to dial ``addresses`` of ours; in ``/ip4/0.0.0.0/…`` it puts the IP that it sees.
 
     Raises:
-        ValueError: it cannot do so, or was asked too often.
-        TimeoutError: it does not answer.
+        CallError: it cannot do so, was asked too often, or does not answer.
     """
-    stub = DialBack.get_stub(p2p, peer)
-    request = StringValue(value=json.dumps(list(addresses[:ADDRESSES_MAX])))
-    try:
-        async with asyncio.timeout(ASK_SECONDS):
-            reply = await stub.rpc_dial_back(request)
-    except TimeoutError:
-        raise
-    except Exception as error:
-        # libp2p's errors and those of the other peer come in many types
-        raise ValueError(f"{peer} does not dial back ({str(error) or type(error).__name__})") from error
-    answer = Answer.parse(reply.value)
+    message = DialMessage(addresses=list(addresses[:ADDRESSES_MAX]))
+    answer = await p2p.call(peer, DialBack.rpc_dial_back, message)
     # What we did not ask for is not our address, whatever it says.
     return replace(
         answer, reasons={address: answer.reasons.get(address, "not checked") for address in addresses}
     )
 
 
-async def dial_back(p2p: P2P, peer: PeerID, addresses: Sequence[str]) -> dict[str, str]:
+async def dial_back(p2p: GuardedP2P, peer: PeerID, addresses: Sequence[str]) -> dict[str, str]:
     """Why ``peer`` cannot call us at each of ``addresses``; an empty reason if it can.
 
     Raises:
-        ValueError: it cannot do so, or was asked too often.
-        TimeoutError: it does not answer.
+        CallError: as `ask_to_dial`.
     """
     return (await ask_to_dial(p2p, peer, addresses)).reasons
 
 
-class DialBack(ServicerBase):  # type: ignore[misc]
+class DialBack:
     """Dials peers back when they ask for it."""
 
     def __init__(
-        self, p2p: P2P, relays: Callable[[], Sequence[str]], clock: Callable[[], float] = time.monotonic
+        self,
+        p2p: GuardedP2P,
+        relays: Callable[[], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``relays`` gives addresses to tell those that nobody can dial; ``clock`` is in seconds."""
         self._p2p, self._relays, self._clock = p2p, relays, clock
@@ -115,31 +124,23 @@ class DialBack(ServicerBase):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Begin to answer other peers."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self)
 
-    async def rpc_dial_back(self, request: StringValue, context: P2PContext) -> StringValue:
-        """An `Answer` as JSON.
-
-        Raises:
-            ValueError: not a list of addresses, or asked too often.
-        """
-        wanted = load(request.value)
-        if not isinstance(wanted, list) or len(wanted) > ADDRESSES_MAX:
-            raise ValueError(f"not a list of at most {ADDRESSES_MAX} addresses")
-        addresses = [each for each in wanted if isinstance(each, str) and len(each) <= ADDRESS_CHARS_MAX]
-        observed = await self._observed(context.remote_id)
-        self._count(observed[0] if observed else str(context.remote_id))
-        reasons = await asyncio.gather(*(_reason(address, observed) for address in addresses))
-        answer = Answer(
+    @rpc(DialMessage, Answer, longest=(4096, 16_000), seconds=ASK_SECONDS)
+    async def rpc_dial_back(self, request: DialMessage, caller: str) -> Answer:
+        """What comes of dialling the caller, unless it has asked too often."""
+        observed = await self._observed(caller)
+        self._count(observed[0] if observed else caller)
+        reasons = await asyncio.gather(*(_reason(address, observed) for address in request.addresses))
+        return Answer(
             observed[0] if observed else "",
-            dict(zip(addresses, reasons, strict=True)),
+            dict(zip(request.addresses, reasons, strict=True)),
             tuple(self._relays())[:RELAYS_MAX],
         )
-        return StringValue(value=json.dumps(asdict(answer)))
 
-    async def _observed(self, peer: PeerID) -> list[str]:
-        """The IP addresses that ``peer`` is connected from, without those of relays."""
-        infos = [info for info in await self._p2p.list_peers() if info.peer_id == peer]
+    async def _observed(self, peer_id: str) -> list[str]:
+        """The IP addresses that a peer is connected from, without those of relays."""
+        infos = [info for info in await self._p2p.list_peers() if str(info.peer_id) == peer_id]
         ways = [Address.parse(str(way)) for info in infos for way in info.addrs]
         return [str(way.host) for way in ways if way.host is not None and not way.relayed]
 
@@ -148,7 +149,7 @@ class DialBack(ServicerBase):  # type: ignore[misc]
         while self._calls and now - self._calls[0][0] > CALLS_SECONDS:
             self._calls.popleft()
         if len(self._calls) >= CALLS or sum(each == host for _, each in self._calls) >= CALLS_PER_HOST:
-            raise ValueError(f"asked too often; try again in {CALLS_SECONDS:.0f} s")
+            raise CallError(Refusal.LATER, f"asked too often; try again in {CALLS_SECONDS:.0f} s")
         self._calls.append((now, host))
 
 

@@ -12,13 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from hivemind.p2p import P2P, PeerID
+from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, dial, start_daemon
+from dupt_swarm.network.p2p.daemon import connect, dial
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
 from dupt_swarm.node.record import Reach, RecordUpdate
 from dupt_swarm.settings import NodeSettings
@@ -44,7 +46,7 @@ class Started:
         reach: how others can call it.
     """
 
-    p2p: P2P
+    p2p: GuardedP2P
     dialled: bool
     reach: Reach
 
@@ -103,7 +105,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
             return await _found_hidden(p2p)
 
 
-async def probe(p2p: P2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
+async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
     """Find out how others can call the peer whose first daemon is ``p2p``.
 
     Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
@@ -160,7 +162,7 @@ async def open_up(started: Started, member: Membership) -> None:
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 
-async def _start_public(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> P2P:
+async def _start_public(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> GuardedP2P:
     """As `start_relay`, of a peer that relays for nobody."""
     return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
 
@@ -177,14 +179,14 @@ async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
     return await _found_hidden(p2p)
 
 
-async def _found_hidden(p2p: P2P) -> Started:
+async def _found_hidden(p2p: GuardedP2P) -> Started:
     reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
         logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
     return Started(p2p, False, reach)
 
 
-async def own_addresses(p2p: P2P) -> list[str]:
+async def own_addresses(p2p: GuardedP2P) -> list[str]:
     """The addresses at which this daemon claims to be reachable; there may be none, behind a router."""
     try:
         return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
@@ -192,13 +194,13 @@ async def own_addresses(p2p: P2P) -> list[str]:
         return []
 
 
-async def _connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
+async def _connect(p2p: GuardedP2P, addresses: Sequence[str]) -> list[str]:
     with contextlib.suppress(UnreachableError):  # callers that need an answer report it later
         return await connect(p2p, addresses) if addresses else []
     return []
 
 
-async def _connect_soon(p2p: P2P, addresses: Sequence[str]) -> list[str]:
+async def _connect_soon(p2p: GuardedP2P, addresses: Sequence[str]) -> list[str]:
     """Those at which somebody answers in a moment: it is only to be more sure."""
     dials = {asyncio.create_task(dial(p2p, address)): address for address in addresses}
     if not dials:
@@ -213,7 +215,7 @@ def _ids_of(addresses: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(Address.of_peer(text).peer_id for text in addresses))
 
 
-async def _ask(p2p: P2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
+async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
     """What those who answer say when asked to dial this peer back."""
     dialable = [
         address for address in map(Address.parse, own) if not address.loopback and not address.relayed

@@ -18,8 +18,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hivemind.p2p import P2P, PeerID
 
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, dial, start_daemon
+from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings
@@ -80,7 +82,7 @@ def known_relays(view: View) -> tuple[str, ...]:
     return tuple(relays[:TOLD_MAX])
 
 
-async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> P2P:
+async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> GuardedP2P:
     """Start a daemon that relays for others; ``settings`` have to name its ports.
 
     p2pd 0.5 makes two relay services: `EnableRelayV2` in its main thread with libp2p's defaults (128 KiB

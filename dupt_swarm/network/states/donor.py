@@ -4,48 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from hivemind.p2p import P2PHandlerError, PeerID
-
-from dupt_swarm.network.p2p.limits import LATER
+from hivemind.p2p import PeerID
 
 AVOID_SECONDS = 120.0
-# Said in so many words: a stream that ends without any may be that of a donor that failed.
-NOT_HELD = b"not held"
 
 Donors = Callable[[], Awaitable[Sequence[PeerID]]]
-
-
-class BusyError(Exception):
-    """The donor has no place for us now."""
-
-    def __init__(self) -> None:
-        super().__init__("it was busy")
-
-
-@contextmanager
-def busy_if_told_so() -> Iterator[None]:
-    """A donor that refuses us for what is asked of it at this moment has not failed.
-
-    Raises:
-        BusyError: instead of the error that says so.
-    """
-    try:
-        yield
-    except P2PHandlerError as error:
-        if LATER in str(error):
-            raise BusyError from error
-        raise
-
-
-class NotHeldError(ValueError):
-    """The donor does not hold the blob; the swarm may have moved on."""
-
-    def __init__(self) -> None:
-        super().__init__("the donor does not hold this blob any more")
 
 
 @dataclass(eq=False)

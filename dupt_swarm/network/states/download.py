@@ -14,8 +14,9 @@ from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states.chunk_queue import ChunkQueue
-from dupt_swarm.network.states.donor import Backoff, BusyError, Donor, Donors, NotHeldError, reason_of
+from dupt_swarm.network.states.donor import Backoff, Donor, Donors, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.speed import Speed
@@ -32,7 +33,7 @@ AHEAD_SECONDS = 5.0
 FIRST_CHUNKS = 4
 DONORS_MAX = 16
 
-Ask = Callable[[PeerID, list[int]], AsyncGenerator[bytes, None]]
+Ask = Callable[[PeerID, list[int]], AsyncGenerator[memoryview, None]]
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,7 @@ class Download:
         """
         Args:
             assembly: what is to be filled; what it has already is not asked for.
-            ask: yields the chunks asked for, in that order, or an empty one if the donor is busy; raises
-                `NotHeldError` if it does not hold the blob.
+            ask: yields the chunks asked for, in that order; raises `CallError`.
             avoided: donors to ask last; those that fail are added.
             bucket: what we may receive.
             tell: hears how far it is, several times a second.
@@ -149,12 +149,11 @@ class Download:
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(LANES):
                     lanes.create_task(self._lane(donor))
-        except* NotHeldError as group:
-            donor.reason = reason_of(group.exceptions[0])
-        except* Exception as group:
-            # A donor may fail in any way that libp2p knows.
-            donor.reason = reason_of(group.exceptions[0])
-            self._backoff.add(donor.peer)
+        except* (CallError, ValueError, TimeoutError) as group:
+            error = group.exceptions[0]
+            donor.reason = reason_of(error)
+            if not isinstance(error, CallError) or error.refusal is not Refusal.NOT_HELD:
+                self._backoff.add(donor.peer)
         finally:
             donor.busy = False
             self._notify()
@@ -169,8 +168,10 @@ class Download:
                 await self._request(donor, numbers)
                 donor.busy = False
                 continue
-            except BusyError as error:
-                donor.busy, donor.reason = True, reason_of(error)
+            except CallError as error:
+                if error.refusal is not Refusal.LATER:
+                    raise
+                donor.busy, donor.reason = True, "it was busy"
             finally:
                 self._queue.give_back(donor, numbers)
                 self._notify()
@@ -198,14 +199,12 @@ class Download:
                         data = await anext(replies, None)
                     if data is None:
                         raise ValueError("the donor stopped sending")
-                    if not data:
-                        raise BusyError
                     expected -= len(data)
                     self._receive(donor, number, data)
         finally:
             self._bucket.give_back(max(0, expected))
 
-    def _receive(self, donor: Donor, number: int, data: bytes) -> None:
+    def _receive(self, donor: Donor, number: int, data: memoryview) -> None:
         if number not in self._assembly.missing:
             return  # another donor was asked for it too, and was faster
         self._assembly.put(number, data)

@@ -3,47 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import asdict
-from typing import AsyncIterator, Protocol  # noqa: UP035 (hivemind recognises streams by this one only)
+from dataclasses import dataclass, replace
+from typing import Annotated, Protocol, Self
 
-from google.protobuf.wrappers_pb2 import BytesValue, StringValue
-from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
+from hivemind.p2p import PeerID
+from pydantic import Field
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.p2p.bandwidth import Bandwidth
-from dupt_swarm.network.p2p.plain_json import load
-from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.donor import (
-    NOT_HELD,
-    Backoff,
-    BusyError,
-    Donors,
-    NotHeldError,
-    busy_if_told_so,
-    reason_of,
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import (
+    CallError,
+    Callers,
+    Message,
+    Raw,
+    Refusal,
+    check_elements,
+    rpc,
+    rpc_stream,
 )
+from dupt_swarm.network.states.blob_cache import BlobCache
+from dupt_swarm.network.states.donor import Backoff, Donors, reason_of
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
-from dupt_swarm.replica.log_entry import LogEntry, log_bytes, parse_log
+from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Count, Digest, LogEntry, log_bytes, parse_log
 from dupt_swarm.replica.state import KIND
 
-HELLO_SECONDS = 10.0
-INDEX_SECONDS = 10.0
-LOG_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 # After this long without an answer, the next donor is asked too.
 NEXT_DONOR_SECONDS = 1.0
-# A downloader that reads a chunk more slowly than this is dropped.
-SEND_SECONDS = 30.0
 REQUEST_CHUNKS_MAX = 64
+CHUNK_BYTES_MAX = (1 << 20) + 64
+NAME_BYTES_MAX = 128  # a digest
+NOT_HELD = "the donor does not hold this blob any more"
+# Honest ones have a few for each contribution to a round; an index has one for each chunk, 67 bytes long.
+LOG_ELEMENTS_MAX, INDEX_ELEMENTS_MAX = 1 << 15, 1 << 15
+
+
+class ChunksMessage(Message):
+    """Which chunks of a blob somebody wants."""
+
+    digest: Digest
+    numbers: Annotated[tuple[Count, ...], Field(max_length=REQUEST_CHUNKS_MAX)]
+
+
+@dataclass(frozen=True)
+class Log:
+    """The last rounds, as a peer tells of them."""
+
+    entries: tuple[LogEntry, ...]
+
+    def pack(self) -> bytes:
+        """As it travels: as many entries as are allowed."""
+        return log_bytes(self.entries)
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        check_elements(data, LOG_ELEMENTS_MAX)
+        return cls(tuple(parse_log(data)))
 
 
 class Shelf(Protocol):
@@ -57,36 +85,28 @@ class Shelf(Protocol):
         """All of them."""
 
 
-class Exchange(ServicerBase):  # type: ignore[misc]
+class Exchange:
     """Serves immutable blobs, so that serving never waits for training or the other way round.
 
     Attributes:
         attestation: the organiser's last word that we know, for those who ask who we are.
     """
 
-    def __init__(
-        self,
-        p2p: P2P,
-        bandwidth: Bandwidth | None = None,
-        is_member: Callable[[str], bool] = lambda _: True,
-    ) -> None:
-        """``is_member`` says of a peer id whether its record is known: strangers have fewer places."""
-        self._p2p, self._is_member = p2p, is_member
-        self._bandwidth = bandwidth or Bandwidth()
+    def __init__(self, p2p: GuardedP2P) -> None:
+        """``p2p`` has its bandwidth by now."""
+        self._p2p = p2p
         self._hello: Hello | None = None
         self.attestation = ""
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
         self._log: Callable[[str], list[LogEntry]] = lambda _: []
-        self._slots, self._small_slots = (
-            UploadSlots.within(self._bandwidth.upload.rate),
-            UploadSlots(SMALL_SLOTS),
-        )
+        self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
+        self._small_slots = UploadSlots(SMALL_SLOTS)
         self._backoff = Backoff()
 
     async def start(self) -> None:
         """Start serving other peers."""
-        await self.add_p2p_handlers(self._p2p)
+        await self._p2p.serve(self)
 
     def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
         """From now on serve ``blobs``, and for a while older ones that are being asked for."""
@@ -101,56 +121,64 @@ class Exchange(ServicerBase):  # type: ignore[misc]
         """From now on tell others the rounds that ``log`` gives: since the state of a digest, or all."""
         self._log = log
 
-    async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
-        """Our own hello; empty until we have one."""
+    @rpc(
+        *(Raw, Hello),
+        longest=(NAME_BYTES_MAX, 1 << 18),
+        callers=Callers.ANYBODY,
+        seconds=ANSWER_SECONDS,
+        calls=2,
+    )
+    async def rpc_hello(self, request: Raw, caller: str) -> Hello:
+        """Our own hello, once we have one."""
+        del request, caller
         if self._hello is None:
-            return BytesValue()
-        now = {
-            "time": str(time.time()),
-            "states": " ".join(self._states()),
-            "attestation": self.attestation,
-        }
-        return BytesValue(value=json.dumps(asdict(self._hello) | now).encode())
+            raise CallError(Refusal.NOT_HELD, "this peer is in no swarm yet")
+        return replace(
+            *(self._hello,),
+            time=str(time.time()),
+            states=" ".join(self._states()),
+            attestation=self.attestation,
+        )
 
-    async def rpc_index(self, request: StringValue, _context: P2PContext) -> BytesValue:
-        """The index of a blob, or nothing if we do not hold it."""
-        blob = self._find(request.value)
-        return BytesValue(value=blob.index.data if blob else b"")
+    @rpc(Raw, Raw, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
+    async def rpc_index(self, request: Raw, caller: str) -> Raw:
+        """The index of a blob."""
+        del caller
+        blob = self._find(request.data.decode())
+        if blob is None:
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        return Raw(blob.index.data)
 
-    async def rpc_log(self, request: StringValue, _context: P2PContext) -> BytesValue:
+    @rpc(Raw, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
+    async def rpc_log(self, request: Raw, caller: str) -> Log:
         """The log of rounds up to our state: from the state that is named on, or else all that we keep."""
-        return BytesValue(value=log_bytes(self._log(request.value)))
+        del caller
+        return Log(tuple(self._log(request.data.decode())))
 
-    async def rpc_chunks(self, request: BytesValue, context: P2PContext) -> AsyncIterator[BytesValue]:
+    # 64 chunks, at 75 KB/s
+    @rpc_stream(ChunksMessage, longest=(4096, CHUNK_BYTES_MAX), seconds=900.0)
+    async def rpc_chunks(self, request: ChunksMessage, caller: str) -> AsyncGenerator[memoryview, None]:
         """The chunks asked for, in the order asked for, each once.
 
-        Instead of them: `NOT_HELD`, or an empty message, as no chunk is: too many peers download from us at
-        this moment. Instead of the rest an empty one too, when it is the turn of another stranger.
+        Instead of them, or of the rest: `LATER`, if too many peers download from us at this moment, or it is
+        the turn of another stranger.
         """
-        wanted = load(request.value)
-        blob = self._find(wanted["digest"])
+        blob = self._find(request.digest)
         if blob is None:
-            yield BytesValue(value=NOT_HELD)
-            return
-        numbers = list(dict.fromkeys(wanted["numbers"]))
-        if len(numbers) > REQUEST_CHUNKS_MAX:
-            raise ValueError(f"ask for at most {REQUEST_CHUNKS_MAX} chunks at once")
-        urgent = blob.index.header.get("kind") == CONTRIBUTION  # a group waits for it
-        small = urgent or sum(blob.index.sizes) <= SMALL_BYTES
-        slots, peer = self._small_slots if small else self._slots, str(context.remote_id)
-        with slots.taken_by(peer, stranger=not self._is_member(peer)) as free:
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        numbers = list(dict.fromkeys(request.numbers))
+        if numbers and max(numbers) >= len(blob.index.chunk_sha256):
+            raise CallError(Refusal.MALFORMED, "no such chunk")
+        small = blob.index.header.get("kind") == CONTRIBUTION or sum(blob.index.sizes) <= SMALL_BYTES
+        slots = self._small_slots if small else self._slots
+        with slots.taken_by(caller, stranger=not self._p2p.limits.is_member(caller)) as free:
             if not free:
-                yield BytesValue()
-                return
+                raise CallError(Refusal.LATER, "no slot is free")
             for number in numbers:
-                if slots.is_turn_over(peer):
-                    yield BytesValue()
-                    return
-                chunk = bytes(blob.chunk(number))
-                await self._bandwidth.upload.take(len(chunk), urgent=urgent)
+                if slots.is_turn_over(caller):
+                    raise CallError(Refusal.LATER, "it is the turn of others")
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
-                with _time_limit(SEND_SECONDS):
-                    yield BytesValue(value=chunk)
+                yield blob.chunk(number)
 
     def _find(self, digest: str) -> Blob | None:
         found = (shelf.get(digest) for shelf in self._shelves)
@@ -162,25 +190,21 @@ class Exchange(ServicerBase):  # type: ignore[misc]
             if blob.index.header.get("kind") == KIND:
                 yield f"{blob.index.header['round']}:{blob.digest}"
 
-    async def hello(self, peer: PeerID) -> Hello:
+    async def hello(self, peer: PeerID | str) -> Hello:
         """Ask ``peer`` who it is.
 
         Raises:
-            ValueError: it is no peer of a swarm (yet).
+            CallError: it is no peer of a swarm (yet).
         """
-        async with asyncio.timeout(HELLO_SECONDS):
-            reply = await self.get_stub(self._p2p, peer).rpc_hello(StringValue())
-        return Hello.parse(reply.value)
+        return await self._p2p.call(peer, Exchange.rpc_hello, Raw())
 
-    async def log_of(self, peer: PeerID, since: str = "") -> list[LogEntry]:
+    async def log_of(self, peer: PeerID | str, since: str = "") -> tuple[LogEntry, ...]:
         """The log of rounds of ``peer``, from the state ``since`` on if it reaches back so far.
 
         Raises:
-            ValueError: it is malformed.
+            CallError: it does not tell.
         """
-        async with asyncio.timeout(LOG_SECONDS):
-            reply = await self.get_stub(self._p2p, peer).rpc_log(StringValue(value=since))
-        return parse_log(reply.value)
+        return (await self._p2p.call(peer, Exchange.rpc_log, Raw(since.encode()))).entries
 
     async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.
@@ -203,7 +227,7 @@ class Exchange(ServicerBase):  # type: ignore[misc]
                     if error is None:
                         return task.result()
                     problems.append(f"{donor}: {reason_of(error)}")
-                    if not isinstance(error, NotHeldError | BusyError):
+                    if not _is_harmless(error):
                         self._backoff.add(donor)
         finally:
             for task in asked:
@@ -224,46 +248,22 @@ class Exchange(ServicerBase):  # type: ignore[misc]
             NodeError: it could not be completed in time; what arrived stays in the assembly.
         """
 
-        def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[bytes, None]:
-            return self._ask_chunks(donor, assembly.index.digest, numbers)
+        def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
+            message = ChunksMessage(digest=assembly.index.digest, numbers=tuple(numbers))
+            return self._p2p.stream(donor, Exchange.rpc_chunks, message)
 
-        await Download(assembly, ask, self._backoff, self._bandwidth.download, tell).run(donors, seconds)
+        download = Download(assembly, ask, self._backoff, self._p2p.bandwidth.download, tell)
+        await download.run(donors, seconds)
         return assembly.finish()
 
     async def _ask_index(self, donor: PeerID, digest: str) -> Index:
-        stub = self.get_stub(self._p2p, donor)
-        with busy_if_told_so():
-            async with asyncio.timeout(INDEX_SECONDS):
-                reply = await stub.rpc_index(StringValue(value=digest))
-        if not reply.value:
-            raise NotHeldError
-        if len(reply.value) > INDEX_BYTES_MAX or hashlib.sha256(reply.value).hexdigest() != digest:
+        data = (await self._p2p.call(donor, Exchange.rpc_index, Raw(digest.encode()))).data
+        if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("the donor sent another blob")
-        return Index.parse(reply.value)
-
-    async def _ask_chunks(
-        self, donor: PeerID, digest: str, numbers: list[int]
-    ) -> AsyncGenerator[bytes, None]:
-        request = json.dumps({"digest": digest, "numbers": numbers}).encode()
-        with busy_if_told_so():
-            stream = await self.get_stub(self._p2p, donor).rpc_chunks(BytesValue(value=request))
-            async with contextlib.aclosing(stream) as replies:
-                async for reply in replies:
-                    if reply.value == NOT_HELD:
-                        raise NotHeldError
-                    yield reply.value
+        check_elements(data, INDEX_ELEMENTS_MAX)
+        return Index.parse(data)
 
 
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Cancel the task that runs this block if it does not leave the block in time.
-
-    Unlike `asyncio.timeout` it may enclose a ``yield``: libp2p's handler then waits for the receiver.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _is_harmless(error: BaseException) -> bool:
+    """Whether a donor that says so has not failed: it is busy, or the swarm has moved on."""
+    return isinstance(error, CallError) and error.refusal in (Refusal.LATER, Refusal.NOT_HELD)

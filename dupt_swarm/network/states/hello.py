@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.network.p2p.plain_json import load
+from dupt_swarm.network.p2p.rpc import check_elements
 
 STATES_MAX = 16  # read of those that a hello names
 VERSION_CHARS_MAX = 20
+ELEMENTS_MAX = 4096  # a manifest's marks count too, as it is one text in here
 _STATE = re.compile(r"(?P<round>[0-9]{1,18}):(?P<digest>[0-9a-f]{64})")
 
 
@@ -47,13 +50,18 @@ class Hello:
         found = map(_STATE.fullmatch, self.states.split()[:STATES_MAX])
         return {match["digest"]: int(match["round"]) for match in found if match}
 
+    def pack(self) -> bytes:
+        """As it travels."""
+        return json.dumps(asdict(self)).encode()
+
     @classmethod
-    def parse(cls, data: bytes) -> Hello:
-        """Read another peer's hello.
+    def read(cls, data: bytes) -> Hello:
+        """Read another peer's hello, also of another version.
 
         Raises:
             ValueError: it is not one.
         """
+        check_elements(data, ELEMENTS_MAX)
         try:
             tree = load(data)
             hello = cls(**{key: tree[key] for key in cls.__dataclass_fields__ if key in tree})

@@ -11,6 +11,7 @@ from hivemind.p2p import PeerID
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN, FETCH_SECONDS, DonorIds
@@ -77,13 +78,13 @@ class Replaying:
         """The rounds between the two states, as one of the donors tells."""
         for donor in donors[:ASKED_MAX]:
             try:
-                entries = await self.exchange.log_of(PeerID.from_base58(donor), state.digest)
-            except Exception as error:
-                logger.debug("%s gave no log of rounds: %r", donor, error)
+                entries = await self.exchange.log_of(donor, state.digest)
+            except CallError as error:
+                logger.debug("%s gave no log of rounds: %s", donor, error)
                 continue
             ends = [number for number, entry in enumerate(entries, 1) if entry.after == digest]
             if ends and entries[0].before == state.digest:
-                return entries[: ends[0]]
+                return list(entries[: ends[0]])
         return []
 
     def _pays(self, state: ReplicaState, entries: list[LogEntry]) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.vectors import SharedVectors
@@ -160,10 +161,9 @@ class StateStore:
             return [peer_id]
 
         try:
-            hello = await self._exchange.hello(PeerID.from_base58(peer_id))
-        except Exception as error:
-            # It may fail in any way that libp2p knows.
-            raise NodeError(f"{peer_id} does not say which state it holds: {error!r}") from error
+            hello = await self._exchange.hello(peer_id)
+        except CallError as error:
+            raise NodeError(f"{peer_id} does not say which state it holds: {error}") from error
         return await self.fetch(hello.state_digest, only)
 
     def _begin(self, index: Index) -> Assembly:

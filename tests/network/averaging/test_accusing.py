@@ -8,11 +8,9 @@ from typing import Any
 
 import msgpack
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext, P2PHandlerError
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, Message
+from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, ProofsMessage
 from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences, name_of
 from dupt_swarm.network.averaging.pledge import Subject
 from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
@@ -22,9 +20,10 @@ from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.lengths import METHODS
+from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
 from dupt_swarm.replica.voters import PROBATION_ROUNDS, Voters
 from tests.support.sharing_groups import STATE, member_keys
+from tests.support.stranger import call_raw
 
 ONE, OTHER = "1" * 64, "2" * 64
 
@@ -47,7 +46,7 @@ class Accuser:
 
     @property
     def received(self) -> int:
-        return int(self.member._node.p2p.traffic.read().received)
+        return int(self.member._node.p2p.counts.received)
 
     @property
     def refused(self) -> int:
@@ -181,16 +180,13 @@ class Inventing(Accusing):
 
     valid = b""
 
-    async def rpc_proofs(self, request: BytesValue, _context: P2PContext) -> BytesValue:
-        told = Message.read(request.value)
+    @Accusing.rpc_proofs.override
+    async def rpc_proofs(self, request: ProofsMessage, _caller: str) -> Any:
         names = [name_of(peer) for peer in self._offences._acquaintances.voters]
-        if not told.wanted:
-            return BytesValue(value=Message(known=tuple(names)).pack())
+        if not request.wanted:
+            return ProofsMessage(known=tuple(names))
         bad = [self.valid[:-1] + b"\0", b"", 5, bytes(PROOF_BYTES_MAX + 1), None]
-        return BytesValue(value=msgpack.packb([[], [], [*bad, self.valid]]))
-
-
-Inventing.__name__ = Accusing.__name__  # as on the wire
+        return Raw(msgpack.packb([[], [], [*bad, self.valid]]))
 
 
 def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
@@ -209,12 +205,9 @@ def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
 class Raving(Accusing):
     """Answers with no message at all."""
 
-    async def rpc_proofs(self, request: BytesValue, _context: P2PContext) -> BytesValue:
-        del request
-        return BytesValue(value=b"\xc0")
-
-
-Raving.__name__ = Accusing.__name__  # as on the wire
+    @Accusing.rpc_proofs.override
+    async def rpc_proofs(self, _request: ProofsMessage, _caller: str) -> Any:
+        return Raw(b"\xc0")
 
 
 def test_nonsense(stations, manifest, liars) -> None:
@@ -222,15 +215,16 @@ def test_nonsense(stations, manifest, liars) -> None:
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars, 2, Raving) as (first, second):
-            with pytest.raises(ValueError, match="not a message"):
+            with pytest.raises(CallError, match="not a message") as error:
                 await first.accusing.ask(second.peer_id)
+            assert error.value.refusal is Refusal.NONSENSE
             assert first.refused == 1
-            stub = Accusing.get_stub(second.member._node.p2p, first.member._node.peer_id)
             long = [b"x" * 8] * (KEPT_MAX + 1)
             malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
             for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
-                with pytest.raises(P2PHandlerError):
-                    await stub.rpc_proofs(BytesValue(value=msgpack.packb(tree)))
+                data = msgpack.packb(tree)
+                reply = await call_raw(second.member._node.p2p, first.peer_id, "Accusing.rpc_proofs", data)
+                assert reply[0] == Refusal.MALFORMED
 
     run(scenario)
 
@@ -251,7 +245,10 @@ def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -
 
 def test_a_full_message_fits() -> None:
     """The method's lengths have room for all that a message may have."""
-    full = Message((bytes(8),) * KEPT_MAX, (bytes(8),) * PROOFS_MAX, (bytes(PROOF_BYTES_MAX),) * PROOFS_MAX)
-    assert len(full.pack()) < METHODS["rpc_proofs"].reply - 64
-    assert METHODS["rpc_proofs"].request == METHODS["rpc_proofs"].reply
-    assert Message.read(full.pack()) == full
+    full = ProofsMessage(
+        (bytes(8),) * KEPT_MAX, (bytes(8),) * PROOFS_MAX, (bytes(PROOF_BYTES_MAX),) * PROOFS_MAX
+    )
+    bounds = Accusing.rpc_proofs.bounds
+    assert len(full.pack()) < bounds.reply - 64
+    assert bounds.request == bounds.reply
+    assert ProofsMessage.read(full.pack()) == full

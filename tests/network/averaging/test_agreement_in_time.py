@@ -10,6 +10,7 @@ from dupt_swarm.network.averaging import session as session_module
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.reports import Answer
 from dupt_swarm.network.averaging.session import Ask, Session
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from tests.support.sharing_groups import group_of, member_keys
 from tests.support.virtual_time import VirtualLoop
 
@@ -66,7 +67,7 @@ class Members:
                 own = self.group.members[self.places[me]]
                 answer = await self._sessions[other].answer(own, message)
             else:
-                raise ConnectionError
+                raise CallError(Refusal.UNREACHABLE)
             await asyncio.sleep(DELAY)
             return answer
 
@@ -93,7 +94,7 @@ def test_one_dies_and_one_stalls(loop, make_manifest) -> None:
     async def stalls(_: int, message: ReportMessage) -> AnswerMessage:
         if 14.0 <= loop.time() < 32.0:
             await asyncio.sleep(32.0 - loop.time())
-            raise ConnectionError
+            raise CallError(Refusal.UNREACHABLE)
         return await members._sessions[1].answer(members.group.members[members.places[2]], message)
 
     members.replies[1] = stalls

@@ -58,11 +58,10 @@ def nothing_heard() -> Iterator[None]:
 
 
 async def open_averagers(manifest, peers, bandwidths=(), clients=()) -> list[Averaging]:
-    given = dict(enumerate(bandwidths))
+    for peer, bandwidth in zip(peers, bandwidths, strict=False):
+        peer.p2p.bandwidth = bandwidth
     return [
-        await open_averaging(
-            manifest, peer, NUMEL, bandwidth=given.get(number, Bandwidth()), callable=number not in clients
-        )
+        await open_averaging(manifest, peer, NUMEL, callable=number not in clients)
         for number, peer in enumerate(peers)
     ]
 

@@ -36,10 +36,8 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
         limited = Bandwidth()
         limited.upload, limited.download = CountingBucket(RATE), CountingBucket(RATE)
         async with stations(2, manifest) as peers:
-            averagers = [
-                await open_averaging(manifest, peer, NUMEL, bandwidth=bandwidth)
-                for peer, bandwidth in zip(peers, (limited, Bandwidth()), strict=True)
-            ]
+            peers[0].p2p.bandwidth = limited
+            averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
             results = await asyncio.gather(*start_round(averagers, contributions, [10, 10]))
         assert [result.reason for result in results] == [None, None]
         for result in results:

@@ -1,29 +1,38 @@
 """Collecting votes between real nodes on loopback."""
 
 import asyncio
-import base64
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext
-from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.polls import BOXES_MAX, RETRY_SECONDS, PollResult, Polls, VotesMessage
+from dupt_swarm.network.averaging.polls import (
+    BOXES_MAX,
+    RETRY_SECONDS,
+    PollResult,
+    Polls,
+    VoteMessage,
+    VotesMessage,
+)
 from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.signed import as_text
+from dupt_swarm.network.p2p.rpc import Refusal
 from dupt_swarm.replica.contribution import Claim
 from tests.support.sharing_groups import STATE
-from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.stranger import call_raw, stranger_beside
 
 ONE, OTHER = "1" * 64, "2" * 64
+MALFORMED_VOTES: list[dict[str, Any]] = [
+    *({"roll": "?"}, {"vote": "?"}, {"vote": "abcd"}, {"vote": 1}, {"known": ["?"]}, {"known": None}),
+    *({"more": 1}, {"known": [ONE] * 1000}),
+]
 SECONDS = 6.0
 
 
@@ -220,8 +229,8 @@ def test_alone(stations, manifest) -> None:
     run(scenario)
 
 
-def test_strangers_and_nonsense(stations, manifest, identities) -> None:
-    """Who is in no group of ours is answered with an error, and so is a vote that is none."""
+def test_strangers(stations, manifest, identities) -> None:
+    """Who is in no group of ours is turned away before what it says is read, be it a vote or nonsense."""
     key = load_identity(identities[3])
 
     async def scenario() -> None:
@@ -232,12 +241,38 @@ def test_strangers_and_nonsense(stations, manifest, identities) -> None:
             group = Group(manifest, peers)
             await group.open()
             group.polls[0].begin(group.roll)
-            vote = Vote.sign(group.subject, OTHER, str(p2p.peer_id), key)
-            good = {"roll": group.roll.id, "vote": base64.b64encode(vote.data).decode(), "known": []}
-            stub = Polls.get_stub(p2p, peer_id_in(peers[0].address), namespace=manifest.swarm_id)
-            for change in ({}, {"roll": "ab" * 20}, {"vote": "?"}, {"known": ["?"]}, {"more": 1}):
-                with pytest.raises(P2PHandlerError):
-                    await stub.rpc_vote(BytesValue(value=json.dumps(good | change).encode()))
+            vote = as_text(Vote.sign(group.subject, OTHER, str(p2p.peer_id), key).data)
+            for data in (VoteMessage(roll=group.roll.id, vote=vote).pack(), b"?"):
+                reply = await call_raw(p2p, peers[0].address, "Polls.rpc_vote", data)
+                assert reply[0] == Refusal.NOT_ALLOWED
+            assert peers[0].p2p.refused == {}
+            assert len(group.polls[0]._boxes[group.roll.id].all) == 0
+            assert all(await group.certify(ONE, ONE))
+
+    run(scenario)
+
+
+def test_nonsense_of_a_member(stations, manifest) -> None:
+    """It is refused, and so is a vote in a group that is unknown, or not the member's; the others go on."""
+
+    async def scenario() -> None:
+        async with stations(3, manifest) as peers:
+            group, pair = Group(manifest, peers), Group(manifest, peers[:2])
+            await group.open()
+            for roll in (group.roll, pair.roll):
+                group.polls[0].begin(roll)
+            member = group.contexts[2]
+            vote = as_text(Vote.sign(group.subject, ONE, member.me, member.key).data)
+            good = {"roll": group.roll.id, "vote": vote, "known": []}
+            cases: list[tuple[dict[str, Any], Refusal]] = [
+                *(({"roll": "ab" * 20}, Refusal.NOT_HELD), ({"roll": pair.roll.id}, Refusal.NOT_ALLOWED)),
+                *((change, Refusal.MALFORMED) for change in MALFORMED_VOTES),
+            ]
+            for change, refusal in cases:
+                data = json.dumps(good | change).encode()
+                reply = await call_raw(peers[2].p2p, peers[0].address, "Polls.rpc_vote", data)
+                assert reply[0] == refusal, (change, reply)
+            assert peers[0].p2p.refused == {"form": len(MALFORMED_VOTES)}
             assert all(await group.certify(ONE, ONE))
 
     run(scenario)
@@ -246,16 +281,12 @@ def test_strangers_and_nonsense(stations, manifest, identities) -> None:
 class Lying(Polls):
     """Answers with votes of others that nobody has cast."""
 
-    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        del request, context
+    @Polls.rpc_vote.override
+    async def rpc_vote(self, _request: VoteMessage, _caller: str) -> VotesMessage:
         context = self._context
         [box] = self._boxes.values()
         forged = [Vote.sign(box.subject, OTHER, context.me, context.key).data[:-1] + b"\0"]
-        votes = [base64.b64encode(data).decode() for data in forged]
-        return BytesValue(value=VotesMessage(votes=votes).model_dump_json().encode())
-
-
-Lying.__name__ = Polls.__name__  # as on the wire
+        return VotesMessage(votes=tuple(map(as_text, forged)))
 
 
 def test_a_collector_that_lies(stations, manifest) -> None:
@@ -277,13 +308,10 @@ class Hushing(Polls):
 
     asked = 0
 
-    async def rpc_vote(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        del request, context
+    @Polls.rpc_vote.override
+    async def rpc_vote(self, _request: VoteMessage, _caller: str) -> VotesMessage:
         self.asked += 1
-        return BytesValue(value=VotesMessage().model_dump_json().encode())
-
-
-Hushing.__name__ = Polls.__name__  # as on the wire
+        return VotesMessage()
 
 
 def test_collectors_that_keep_votes_to_themselves(stations, manifest) -> None:
@@ -295,6 +323,8 @@ def test_collectors_that_keep_votes_to_themselves(stations, manifest) -> None:
             hushing = [Hushing(group.contexts[number], lambda: group.electorate) for number in (2, 3)]
             group.polls[2:] = hushing
             await group.open()
+            for each in hushing:
+                each.begin(group.roll)
             everybody = group.electorate
             group.electorate = Electorate(frozenset(peer.peer_id for peer in peers[:2]))
             assert [len(votes) for votes in await group.certify(ONE, ONE)] == [2, 2]
@@ -324,11 +354,8 @@ def test_who_votes_for_two_states_is_exposed(stations, manifest) -> None:
             await asyncio.sleep(0)
             for peer, after in zip(peers[:2], (ONE, OTHER), strict=True):
                 vote = Vote.sign(group.subject, after, liar.me, liar.key)
-                stub = Polls.get_stub(peers[2].p2p, peer_id_in(peer.address), namespace=manifest.swarm_id)
-                text = base64.b64encode(vote.data).decode()
-                await stub.rpc_vote(
-                    BytesValue(value=json.dumps({"roll": group.roll.id, "vote": text}).encode())
-                )
+                message = VoteMessage(roll=group.roll.id, vote=as_text(vote.data))
+                await peers[2].p2p.call(peer.peer_id, Polls.rpc_vote, message)
             assert [len(votes) >= 2 for votes in await voting] == [True, True]
             for number, other in ((0, 1), (1, 0)):
                 box, mine = group.polls[number]._boxes[group.roll.id], group.contexts[number]

@@ -1,15 +1,13 @@
 """Finding the group of a round between real nodes on loopback."""
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2P, P2PContext, PeerID
+from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import gathering as gathering_module
@@ -21,10 +19,11 @@ from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import Anybody
 from tests.support.sharing_groups import STATE, SWARM, member_keys
-from tests.support.stranger import stranger_beside
+from tests.support.stranger import call_raw, stranger_beside
 
 NOBODY = "QmNobodyNobodyNobodyNobodyNobodyNobodyNobodyNo"
 
@@ -185,20 +184,18 @@ def test_who_cannot_be_called_does_not_coordinate(stations, manifest) -> None:
 class Silent(RollCall):
     """Never answers."""
 
-    async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        del context
-        return await asyncio.Event().wait() and request
+    @RollCall.rpc_join.override
+    async def rpc_join(self, _request: JoinMessage, _caller: str) -> RollMessage:
+        await asyncio.Event().wait()
+        return RollMessage()
 
 
 class Stalling(RollCall):
     """Answers at once that it is not time yet, for ever."""
 
-    async def rpc_join(self, request: BytesValue, context: P2PContext) -> BytesValue:
-        del request, context
-        return BytesValue(value=RollMessage.of(None).model_dump_json().encode())
-
-
-Silent.__name__ = Stalling.__name__ = RollCall.__name__  # as on the wire
+    @RollCall.rpc_join.override
+    async def rpc_join(self, _request: JoinMessage, _caller: str) -> RollMessage:
+        return RollMessage()
 
 
 @pytest.mark.parametrize("lazy", [None, Silent, Stalling], ids=["dead", "silent", "stalling"])
@@ -457,15 +454,14 @@ def test_states_that_strangers_invent(stations, make_manifest, identities) -> No
     """However many there are, the gathering of those who look for one another stays."""
     manifest = make_manifest(rounds={"matchmaking_seconds": 4})
 
-    async def flood(p2p: P2P, victim: PeerID) -> None:
+    async def flood(p2p: P2P, victim: str) -> None:
         key, me = load_identity(identities[3]), str(p2p.peer_id)
-        stub = RollCall.get_stub(p2p, victim, namespace=manifest.swarm_id)
         for number in range(10_000):
             statement = Statement.make(manifest.swarm_id, Claim(3, f"f{number:063x}", 10, me), "", key)
-            request = JoinMessage(statement=base64.b64encode(statement.data).decode())
+            request = JoinMessage(statement=as_text(statement.data))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await stub.rpc_join(BytesValue(value=request.model_dump_json().encode()))
+                    await call_raw(p2p, victim, "RollCall.rpc_join", request.pack())
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers:
@@ -473,7 +469,7 @@ def test_states_that_strangers_invent(stations, make_manifest, identities) -> No
             state = state_drawn(ids, ids[0])
             async with (
                 stranger_beside(*(peer.address for peer in peers), identity=identities[3]) as p2p,
-                background(flood(p2p, peers[0].p2p.peer_id)),
+                background(flood(p2p, peers[0].address)),
             ):
                 early = asyncio.create_task(rolls[0].assemble(statement_of(rolls[0], state), ids[1:]))
                 while len(rolls[0]._gatherings) < GATHERINGS_MAX:

@@ -59,7 +59,7 @@ async def one_peer(manifest, store, stations, averager_type=SwarmAverager, traff
     async with stations(1, manifest) as [peer]:
         averager = averager_type(RoundContext(manifest, peer.p2p, peer.key, NUMEL), Anybody())
         await averager.open()
-        meter = traffic or peer.p2p.traffic.read
+        meter = traffic or (lambda: peer.p2p.counts)
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), meter)  # type: ignore[arg-type]
         yield rounds, averager
 

@@ -11,6 +11,7 @@ from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.session import Ask, Session
 from dupt_swarm.network.host import background
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from tests.support.sharing_groups import group_of, member_keys
 
 
@@ -38,7 +39,7 @@ def caller(sessions: dict[str, Session], me: str, dead: str) -> Ask:
 
     async def ask(peer: str, message: ReportMessage) -> AnswerMessage:
         if peer == dead:
-            raise ConnectionError("it is dead")
+            raise CallError(Refusal.UNREACHABLE, "it is dead")
         return await sessions[peer].answer(me, message)
 
     return ask
@@ -120,7 +121,7 @@ async def far_ahead(sessions: dict[str, Session], liar: str) -> None:
     for ballot in itertools.cycle(range(1, 30)):
         for peer in sessions:
             if peer != liar:
-                await report_to(sessions, liar, peer, ballot=ballot, held=[])
+                await report_to(sessions, liar, peer, ballot=ballot, held="0")
 
 
 async def nothing_held(sessions: dict[str, Session], liar: str) -> None:
@@ -128,7 +129,7 @@ async def nothing_held(sessions: dict[str, Session], liar: str) -> None:
     while True:
         for peer in sessions:
             if peer != liar:
-                await report_to(sessions, liar, peer, held=[], accepted=None)
+                await report_to(sessions, liar, peer, held="0", accepted=None)
 
 
 @pytest.mark.parametrize("lies", [far_ahead, nothing_held])

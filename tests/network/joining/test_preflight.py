@@ -1,17 +1,15 @@
 """A look around before joining, with real daemons."""
 
 import asyncio
-import json
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue, StringValue
-from hivemind.p2p import P2PContext
 
 from dupt_swarm.network.joining.preflight import preflight
+from dupt_swarm.network.p2p.rpc import Raw
 from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
@@ -53,11 +51,9 @@ class WrongClock(Exchange):
 
     told = ""
 
-    async def rpc_hello(self, _request: StringValue, _context: P2PContext) -> BytesValue:
-        return BytesValue(value=json.dumps(asdict(HELLO) | {"time": self.told}).encode())
-
-
-WrongClock.__name__ = "Exchange"  # the name under which libp2p finds the handlers
+    @Exchange.rpc_hello.override
+    async def rpc_hello(self, _request: Raw, _caller: str) -> Hello:
+        return replace(HELLO, time=self.told)
 
 
 @pytest.mark.parametrize(("wrong_by", "found"), [(3600, 3600), (-3600, -3600), (None, None)])

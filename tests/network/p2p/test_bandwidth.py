@@ -103,6 +103,21 @@ def test_rounds_go_before_downloads(clock) -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_short_passes_what_is_long(clock) -> None:
+    """It does not wait behind a message that is ten seconds long, but all bytes together keep to the rate."""
+
+    async def scenario() -> None:
+        bucket = TokenBucket(1000, clock, clock.sleep)
+        await bucket.take(11_000)
+        for _ in range(5):
+            await bucket.take_short(100)
+        assert clock.now == 100.0
+        await bucket.take_short(100)  # half of the rate is used up: this one waits like all
+        assert clock.now == pytest.approx(110.5, abs=0.1)
+
+    asyncio.run(scenario())
+
+
 def test_who_gives_up_takes_nothing(clock) -> None:
     """A download that is cancelled while it waits leaves its bytes to the others."""
 

@@ -8,13 +8,8 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from hivemind.proto import p2pd_pb2
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.daemon import (
-    ReachabilitySettings,
-    check_port_free,
-    connect,
-    daemon_failure,
-    start_daemon,
-)
+from dupt_swarm.network.p2p.daemon import connect, daemon_failure
+from dupt_swarm.network.reach.starting import ReachabilitySettings, check_port_free, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
 
@@ -129,7 +124,7 @@ def test_unreachable_peers(stations) -> None:
                 await connect(one.p2p, addresses)
             reasons = caught.value.reasons
             assert list(reasons) == addresses
-            assert reasons[nobody] == "connect: connection refused"
+            assert reasons[nobody] == "connection refused"
             assert "peer id mismatch" in reasons[impostor]
             assert reasons[one.address] == "this peer's own address"
             assert reasons[relayed] not in ("", "this peer's own address")
@@ -166,7 +161,7 @@ def test_a_stream_that_cannot_be_opened_leaves_no_socket(stations) -> None:
 
             connector.open_connection = recorded
             with pytest.raises(ControlFailure):
-                await station.p2p.call_binary_stream_handler(NOBODY, "anything")
+                await station.p2p.call_binary_stream_handler(NOBODY, "Exchange.rpc_chunks")
             [(_, writer)] = made
             assert writer.is_closing()
             await writer.wait_closed()

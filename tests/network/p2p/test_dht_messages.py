@@ -19,9 +19,9 @@ from dupt_swarm.network.p2p.dht_messages import (
     split_store,
 )
 from dupt_swarm.network.p2p.ids import place_of
-from dupt_swarm.network.p2p.lengths import UNARY_BYTES_MAX
 from dupt_swarm.network.p2p.limits import STORED_MAX
 from dupt_swarm.network.p2p.plain_msgpack import BYTES_MAX, unpack
+from dupt_swarm.network.p2p.rpc import UNARY_BYTES_MAX
 
 KEY = bytes(20)
 TRUE = msgpack.packb(True)

@@ -7,6 +7,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2PContext, ServicerBase
 
 from dupt_swarm.network.host import background
+from dupt_swarm.network.p2p.rpc import BOUNDS, Bounds
 
 
 class Busy(ServicerBase):
@@ -17,6 +18,9 @@ class Busy(ServicerBase):
     ) -> AsyncIterator[BytesValue]:
         del stream, context
         yield await asyncio.Event().wait() and BytesValue()
+
+
+BOUNDS["Busy.rpc_read"] = Bounds(4096, 4096)
 
 
 async def requests() -> AsyncIterator[BytesValue]:

@@ -1,34 +1,25 @@
 """The count of bytes exchanged with other peers, over real libp2p daemons."""
 
 import asyncio
-from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
-
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext, ServicerBase
 
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.rpc import Raw, rpc, rpc_stream
+
+FRAME = 3  # of a `BytesValue` that is longer than 127 bytes: a tag, and its length
+ANSWERED = 1
 
 
-class Echo(ServicerBase):
-    """Answers as often as is asked, in all the ways in which hivemind lets peers ask."""
+class Echo:
+    """Answers as often as is asked."""
 
-    async def rpc_once(self, request: BytesValue, _context: P2PContext) -> BytesValue:
-        return BytesValue(value=2 * request.value)
+    @rpc(Raw, Raw, longest=(4096, 4096))
+    async def rpc_once(self, request: Raw, _caller: str) -> Raw:
+        return Raw(2 * request.data)
 
-    async def rpc_many(self, request: BytesValue, _context: P2PContext) -> AsyncIterator[BytesValue]:
+    @rpc_stream(Raw, longest=(4096, 4096))
+    async def rpc_many(self, request: Raw, _caller: str):
         for _ in range(3):
-            yield request
-
-    async def rpc_both(
-        self, requests: AsyncIterator[BytesValue], _context: P2PContext
-    ) -> AsyncIterator[BytesValue]:
-        async for request in requests:
-            yield request
-
-
-async def twice(message: BytesValue) -> AsyncIterator[BytesValue]:
-    yield message
-    yield message
+            yield request.data
 
 
 def test_both_sides_count_the_same(stations) -> None:
@@ -36,18 +27,14 @@ def test_both_sides_count_the_same(stations) -> None:
 
     async def run() -> None:
         async with stations(2) as (server, client):
-            echo = Echo()
-            await echo.add_p2p_handlers(server.p2p)
+            await server.p2p.serve(Echo())
             await connect(client.p2p, [server.address])
-            stub = Echo.get_stub(client.p2p, server.p2p.peer_id)
-            message = BytesValue(value=b"x" * 1000)
-            size, double = message.ByteSize(), BytesValue(value=b"x" * 2000).ByteSize()
-            assert (await stub.rpc_once(message)).value == 2 * message.value
-            assert len([reply async for reply in await stub.rpc_many(message)]) == 3
-            assert len([reply async for reply in await stub.rpc_both(twice(message))]) == 2
+            message, peer = Raw(b"x" * 1000), server.p2p.peer_id
+            assert (await client.p2p.call(peer, Echo.rpc_once, message)).data == 2 * message.data
+            assert len([reply async for reply in client.p2p.stream(peer, Echo.rpc_many, message)]) == 3
 
-            sent, received = 4 * size, double + 5 * size
-            mine, theirs = client.p2p.traffic.read(), server.p2p.traffic.read()
+            sent, received = 1000 + FRAME + 1000, ANSWERED + 2000 + 3 * (FRAME + ANSWERED + 1000)
+            mine, theirs = client.p2p.counts, server.p2p.counts
             assert (mine.sent, mine.received) == (sent, received)
             assert (theirs.sent, theirs.received) == (received, sent)
 

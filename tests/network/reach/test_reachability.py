@@ -2,7 +2,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.network.p2p.daemon import start_daemon
 from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
@@ -15,6 +14,7 @@ from dupt_swarm.network.reach.reachability import (
     whereabouts,
     with_observed,
 )
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import LOOPBACK
 

@@ -5,7 +5,7 @@ import pytest
 from hivemind.p2p import P2P
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.daemon import ReachabilitySettings, connect, start_daemon
+from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.reach import reachability
 from dupt_swarm.network.reach.reachability import Verdict, own_addresses, start_reachable
 from dupt_swarm.network.reach.relays import (
@@ -17,6 +17,7 @@ from dupt_swarm.network.reach.relays import (
     limit_of,
     start_relay,
 )
+from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings

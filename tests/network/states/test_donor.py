@@ -2,21 +2,20 @@
 
 import asyncio
 import json
-from contextlib import ExitStack, aclosing
-from types import SimpleNamespace
+from contextlib import ExitStack
 
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
-from dupt_swarm.network.states.donor import NOT_HELD
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.upload_slots import SLOTS, SMALL_BYTES
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
+from tests.support.direct import Direct
 
 HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
 
@@ -46,16 +45,8 @@ class Neighbour(Exchange):
     """An exchange that reaches others of its kind directly, by name, without libp2p."""
 
     def __init__(self, name: str, others: dict[str, "Neighbour"], bandwidth: Bandwidth | None = None) -> None:
-        super().__init__(None, bandwidth)
-        self.name, self.others = name, others
+        super().__init__(Direct(name, others, bandwidth))  # type: ignore[arg-type]
         others[name] = self
-
-    async def _ask_chunks(self, donor, digest, numbers):
-        request = BytesValue(value=json.dumps({"digest": digest, "numbers": numbers}).encode())
-        context = SimpleNamespace(remote_id=self.name)
-        async with aclosing(self.others[donor].rpc_chunks(request, context)) as replies:  # type: ignore[type-var]
-            async for reply in replies:
-                yield reply.value
 
 
 def test_a_tokenizer_does_not_wait_for_states(blob) -> None:
@@ -108,37 +99,40 @@ def test_ten_joiners_at_once_share_one_donor(blob, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "chunks"),
+    "request_bytes",
     [
-        (b'{"digest": "%s", "numbers": [3, 0, 3, 3]}', 2),
-        (b'{"digest": "other", "numbers": [0]}', 0),
-        (b'{"digest": "%s", "numbers": [4]}', None),
-        (b'{"digest": "%s", "numbers": [-1]}', None),
-        (b'{"digest": "%s", "numbers": 3}', None),
-        (b'{"digest": "%s"}', None),
-        (
-            b'{"digest": "%s", "numbers": [' + b"1," * 9 + b",".join(b"%d" % n for n in range(65)) + b"]}",
-            None,
-        ),
-        (b"[" * 100_000, None),
-        (b"\xff", None),
+        b'{"digest": "%s", "numbers": [-1]}',
+        b'{"digest": "%s", "numbers": 3}',
+        b'{"digest": "%s"}',
+        b'{"digest": "other", "numbers": [0]}',
+        b'{"digest": "%s", "numbers": [' + b",".join(b"%d" % number for number in range(65)) + b"]}",
+        b"[" * 100_000,
+        b"\xff",
     ],
-    ids=range(9),
+    ids=range(7),
 )
-def test_hostile_requests(blob, request_bytes, chunks) -> None:
-    """A request gets each chunk once; one that makes no sense gets an error, and harms nothing."""
+def test_hostile_requests(blob, request_bytes) -> None:
+    """Bytes that are no request for chunks are a ValueError, and harm nothing."""
+    with pytest.raises(ValueError):
+        ChunksMessage.read(request_bytes.replace(b"%s", blob.digest.encode()))
+
+
+async def chunks(exchange: Exchange, wanted: Blob, *numbers: int) -> list[bytes]:
+    """What a joiner is given that asks for these."""
+    request = ChunksMessage(digest=wanted.digest, numbers=numbers)
+    return [bytes(chunk) async for chunk in exchange.rpc_chunks(request, "joiner")]
+
+
+def test_what_is_not_there(blob) -> None:
+    """A request gets each chunk once; one for what there is not is refused by the reason."""
 
     async def scenario() -> None:
-        exchange = Exchange(None)
+        exchange = Neighbour("donor", {})
         exchange.publish(HELLO, [blob])
-        request = BytesValue(value=request_bytes.replace(b"%s", blob.digest.encode()))
-        replies = exchange.rpc_chunks(request, SimpleNamespace(remote_id="joiner"))
-        if chunks is None:
-            with pytest.raises((ValueError, KeyError, IndexError, TypeError, RecursionError)):
-                [reply async for reply in replies]
-        else:
-            sent = [reply.value async for reply in replies]
-            assert sent == ([bytes(blob.chunk(number)) for number in (3, 0)] if chunks else [NOT_HELD])
+        assert await chunks(exchange, blob, 3, 0, 3, 3) == [bytes(blob.chunk(3)), bytes(blob.chunk(0))]
+        with pytest.raises(CallError) as caught:
+            await chunks(exchange, blob, 4)
+        assert caught.value.refusal is Refusal.MALFORMED
 
     run(scenario())
 
@@ -148,19 +142,15 @@ def test_publishing_replaces(blob) -> None:
     unwanted, other = Blob.build({}, [b"unwanted"]), Blob.build({}, [b"other"])
 
     async def scenario() -> None:
-        exchange = Exchange(None)
+        exchange = Neighbour("donor", {})
         exchange.publish(HELLO, [blob, unwanted])
-
-        async def chunks(wanted: Blob, numbers: list[int]) -> list[bytes]:
-            request = BytesValue(value=json.dumps({"digest": wanted.digest, "numbers": numbers}).encode())
-            replies = exchange.rpc_chunks(request, SimpleNamespace(remote_id="joiner"))
-            return [reply.value async for reply in replies]
-
-        assert await chunks(blob, [0]) == [bytes(blob.chunk(0))]
+        assert await chunks(exchange, blob, 0) == [bytes(blob.chunk(0))]
         exchange.publish(HELLO, [other])
-        assert await chunks(blob, [3]) == [bytes(blob.chunk(3))]
-        assert await chunks(other, [0]) == [b"other"]
-        assert await chunks(unwanted, [0]) == [NOT_HELD]
+        assert await chunks(exchange, blob, 3) == [bytes(blob.chunk(3))]
+        assert await chunks(exchange, other, 0) == [b"other"]
+        with pytest.raises(CallError) as caught:
+            await chunks(exchange, unwanted, 0)
+        assert caught.value.refusal is Refusal.NOT_HELD
 
     run(scenario())
 
@@ -184,10 +174,10 @@ def test_publishing_replaces(blob) -> None:
 )
 def test_junk_is_no_hello(data) -> None:
     """Bytes that are no hello are a ValueError."""
-    with pytest.raises(ValueError, match="not a hello of a dupt_swarm peer"):
-        Hello.parse(data)
+    with pytest.raises(ValueError, match=r"not a hello of a dupt_swarm peer|elements"):
+        Hello.read(data)
 
 
 def test_hello_ignores_what_it_does_not_know() -> None:
     """A hello of a later version, with more fields, is read."""
-    assert Hello.parse(json.dumps({**vars(HELLO), "more": 1}).encode()) == HELLO
+    assert Hello.read(json.dumps({**vars(HELLO), "more": 1}).encode()) == HELLO

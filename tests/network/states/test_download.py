@@ -9,8 +9,9 @@ import pytest
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff, NotHeldError
+from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
@@ -48,7 +49,7 @@ class Donors:
     async def known(self) -> list[str]:
         return list(self.manners)
 
-    async def ask(self, donor: str, numbers: list[int]) -> AsyncGenerator[bytes, None]:
+    async def ask(self, donor: str, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
         self.requests[donor] += 1
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
@@ -58,28 +59,24 @@ class Donors:
         finally:
             self.at_once -= 1
 
-    async def _answer(self, donor: str, numbers: list[int]) -> AsyncGenerator[bytes, None]:
+    async def _answer(self, donor: str, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
         manner = self.manners[donor]
         if manner == "forgets":
-            raise NotHeldError
+            raise CallError(Refusal.NOT_HELD, "the donor does not hold this blob any more")
         if manner == "fails":
-            raise OSError("connection refused")
-        if manner == "is busy once" and self.requests[donor] <= 2:
-            yield b""
-            return
-        if manner == "is busy":
-            yield b""
-            return
+            raise CallError(Refusal.UNREACHABLE, "connection refused")
+        if manner == "is busy" or (manner == "is busy once" and self.requests[donor] <= 2):
+            raise CallError(Refusal.LATER, "no slot is free")
         for number in numbers:
             await asyncio.sleep({"is silent": 3600, "is slow": 0.05}.get(manner, 0.003))
             if manner == "lies" and self.gave[donor]:
-                yield b"lies"
+                yield memoryview(b"lies")
             elif manner == "stops" and number != numbers[0]:
                 return
             elif manner == "slows down" and len(self.gave[donor]) >= 3:
                 await asyncio.sleep(3600)
             self.gave[donor].append(number)
-            yield bytes(self.blob.chunk(number))
+            yield self.blob.chunk(number)
 
 
 async def run(assembly: Assembly, donors: Donors, avoided: Backoff | None = None, **options) -> None:

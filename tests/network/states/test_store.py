@@ -1,56 +1,44 @@
 """How a peer fetches a state: only what it lacks, again after an interruption, and nothing oversized."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import aclosing
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import store as store_module
-from dupt_swarm.network.states.donor import NotHeldError
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica import blob as blob_module
-from dupt_swarm.replica.blob import Index
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.direct import Direct
 
 CHUNK = 256
 DONOR = PeerID(b"\x12\x20" + bytes(32))
 
 
-class Joiner(Exchange):
-    """An exchange whose only donor is in this process; it notes the chunks that it asks for."""
+class Noting(Direct):
+    """Notes the chunks that it asks for, and loses its connection when so many have come."""
 
     def __init__(self, donor: Exchange) -> None:
-        super().__init__(None)
-        self.donor = donor
+        super().__init__("joiner", {str(DONOR): donor})
         self.asked: list[int] = []
         self.gives_until = 10**9
 
-    async def _ask_index(self, _donor, digest):
-        blob = self.donor._cache.get(digest)
-        if blob is None:
-            raise NotHeldError
-        return Index.parse(blob.index.data)
-
-    async def _ask_chunks(self, _donor, digest, numbers):
-        self.asked += numbers
-        request = BytesValue(value=json.dumps({"digest": digest, "numbers": numbers}).encode())
-        context = SimpleNamespace(remote_id="joiner")
-        async with aclosing(self.donor.rpc_chunks(request, context)) as replies:  # type: ignore[type-var]
-            async for reply in replies:
+    async def stream(self, peer, method, request):
+        self.asked += request.numbers
+        async with aclosing(super().stream(peer, method, request)) as chunks:
+            async for chunk in chunks:
                 if self.gives_until <= 0:
-                    raise OSError("connection lost")
+                    raise CallError(Refusal.UNREACHABLE, "connection lost")
                 self.gives_until -= 1
-                yield reply.value
+                yield chunk
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +70,7 @@ async def donors() -> list[str]:
 
 
 async def give(state: ReplicaState) -> Exchange:
-    exchange = Exchange(None)
+    exchange = Exchange(Direct("donor", {}))  # type: ignore[arg-type]
     exchange.publish(None, [state.blob])  # type: ignore[arg-type]
     return exchange
 
@@ -91,8 +79,8 @@ def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def keeper_of(manifest: Manifest, joiner: Joiner, tell: Callable = lambda _: None) -> StateStore:
-    return StateStore(manifest, joiner, tell)
+def keeper_of(manifest: Manifest, joiner: Noting, tell: Callable = lambda _: None) -> StateStore:
+    return StateStore(manifest, Exchange(joiner), tell)  # type: ignore[arg-type]
 
 
 def test_a_joiner_fetches_everything(manifest) -> None:
@@ -101,7 +89,7 @@ def test_a_joiner_fetches_everything(manifest) -> None:
     told: list[Any] = []
 
     async def scenario() -> None:
-        joiner = Joiner(await give(state))
+        joiner = Noting(await give(state))
         fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, donors)
         assert fetched.digest == state.digest
         assert torch.equal(fetched.buffers["velocity"], state.buffers["velocity"])
@@ -117,7 +105,7 @@ def test_a_peer_that_differs_fetches_only_what_differs(manifest) -> None:
     mine, before = altered(theirs, 0, 100, 639), altered(theirs, 300)
 
     async def scenario() -> None:
-        joiner = Joiner(await give(theirs))
+        joiner = Noting(await give(theirs))
         store = keeper_of(manifest, joiner)
         store.replace(mine)
         fetched = await store.fetch(theirs.digest, donors)
@@ -139,7 +127,7 @@ def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
 
     async def scenario() -> None:
         donor = await give(state)
-        joiner = Joiner(donor)
+        joiner = Noting(donor)
         store = keeper_of(manifest, joiner)
         joiner.gives_until = 5
         with pytest.raises(NodeError, match="connection lost"):
@@ -165,11 +153,11 @@ def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
     large = state_of(1, numel=641)
 
     async def scenario() -> None:
-        joiner = Joiner(await give(large))
+        joiner = Noting(await give(large))
         with pytest.raises(NodeError, match="641 weights, and with this manifest at most 640 are accepted"):
             await keeper_of(manifest, joiner).fetch(large.digest, donors)
         assert joiner.asked == []
-        joiner = Joiner(await give(honest))
+        joiner = Noting(await give(honest))
         fetched = await keeper_of(manifest, joiner).fetch(honest.digest, donors)
         assert fetched.layout == honest.layout
 
@@ -180,7 +168,7 @@ def test_nobody_has_it(manifest) -> None:
     """Each donor is named with its reason."""
 
     async def scenario() -> None:
-        joiner = Joiner(await give(state_of(1)))
+        joiner = Noting(await give(state_of(1)))
         with pytest.raises(NodeError, match=f"{DONOR}: the donor does not hold this blob any more"):
             await keeper_of(manifest, joiner).fetch(state_of(2).digest, donors)
 
@@ -196,9 +184,9 @@ def test_a_swarm_begins_with_the_state_that_its_manifest_names(make_manifest) ->
 
     async def scenario() -> None:
         for state in (named, later):
-            fetched = await keeper_of(manifest, Joiner(await give(state))).fetch(state.digest, donors)
+            fetched = await keeper_of(manifest, Noting(await give(state))).fetch(state.digest, donors)
             assert fetched.digest == state.digest
-        joiner = Joiner(await give(other))
+        joiner = Noting(await give(other))
         with pytest.raises(NodeError, match="of round 0, and not the one that the manifest names"):
             await keeper_of(manifest, joiner).fetch(other.digest, donors)
         assert joiner.asked == []

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgpack
-from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
@@ -27,7 +26,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.validator import peers_key
 from tests.support.signed_records import fresh_key, store_record
-from tests.support.stranger import nested_extensions, peer_id_in, store_at, stranger_beside
+from tests.support.stranger import call_raw, nested_extensions, peer_id_in, store_at, stranger_beside
 
 KEYS, STREAMS, CALLS, ENTRIES = 6, 40, 40, 500
 LATER = 1 << 50
@@ -107,12 +106,10 @@ class Besieger:
             "Accusing.rpc_proofs",
             "Gossip.rpc_records",
         )
-        for name in (*names, *(f"{self.manifest.swarm_id}::{name}" for name in names)):
+        for name in names:
             for nonsense in (b"\x93" * 1000, b'{"roll": ' * 500, b""):
                 with contextlib.suppress(Exception):
-                    await p2p.call_protobuf_handler(
-                        peer_id_in(address), name, BytesValue(value=nonsense), BytesValue
-                    )
+                    await call_raw(p2p, address, name, nonsense)
 
     async def claim(self, p2p: P2P, address: str) -> None:
         """A state of 2^50 tokens."""

@@ -6,11 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext
-
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
+from dupt_swarm.network.averaging.roll_call import JoinMessage, RollCall, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from tests.support.turncoats.orders import Orders
 
@@ -31,15 +28,14 @@ def _calling(chosen: Callable[[Roll, str, str], Sequence[Statement]]) -> Callabl
     """The attack that tells each member a roll of its own: those ``chosen`` of the true one."""
 
     async def join(
-        real: Callable[..., Any], rolls: RollCall, request: BytesValue, context: P2PContext
-    ) -> BytesValue:
-        reply, member = await real(rolls, request, context), str(context.remote_id)
-        roll = rolls._read_roll(reply.value)
+        real: Callable[..., Any], rolls: RollCall, request: JoinMessage, member: str
+    ) -> RollMessage:
+        roll = rolls._read_roll(await real(rolls, request, member))
         if roll is not None:
             statements = chosen(roll, rolls._me, member)
             on_it = member in {each.maker for each in statements}
             roll = Roll.call(rolls._me, rolls._context.key, statements) if on_it else None
-        return BytesValue(value=RollMessage.of(roll).model_dump_json().encode())
+        return RollMessage.of(roll)
 
     return join
 
@@ -60,10 +56,10 @@ def _all_but_first(roll: Roll, me: str, member: str) -> Sequence[Statement]:
     return [each for each in roll.statements if each is not first]
 
 
-async def _put_off(*_: object) -> BytesValue:
+async def _put_off(*_: object) -> RollMessage:
     await asyncio.sleep(NOT_YET_SECONDS)
-    return BytesValue(value=RollMessage().model_dump_json().encode())
+    return RollMessage()
 
 
-async def _refuse(*_: object) -> BytesValue:
+async def _refuse(*_: object) -> RollMessage:
     raise ValueError("not with me")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from dupt_swarm.network.p2p.rpc import Method, StreamMethod
 
 VARIABLE = "DUPT_TEST_ORDERS"  # the file
 
@@ -51,14 +52,15 @@ class Orders:
     def change(self, owner: type, name: str, attacks: dict[str, Callable[..., Any]]) -> None:
         """``owner.name`` is another method during each of ``attacks``, which get the real one first.
 
-        It keeps its name and its signature, which hivemind reads.
+        One that other peers call is still called by the same name, and guarded as before.
         """
-        real = getattr(owner, name)
+        found = getattr(owner, name)
+        served = isinstance(found, Method | StreamMethod)
+        real = found.handler if served else found
 
         @functools.wraps(real)
         def method(*args: Any, **kwargs: Any) -> Any:
             attack = attacks.get(self.attack)
             return real(*args, **kwargs) if attack is None else attack(real, *args, **kwargs)
 
-        method.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
-        setattr(owner, name, method)
+        setattr(owner, name, found.override(method) if served else method)

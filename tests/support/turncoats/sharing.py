@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext
-
-from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage
+from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage, _bits
 from dupt_swarm.network.averaging.reports import Acceptance, Decision, Places, Report
 from dupt_swarm.network.averaging.session import Ask, Session
 from dupt_swarm.network.averaging.share import Agreements
 from dupt_swarm.network.host import background
-from dupt_swarm.network.p2p.plain_json import load
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from tests.support.turncoats.orders import Orders
 
@@ -46,17 +42,17 @@ def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Call
     """What ``attack`` makes of each chunk of a contribution, by its number, for a peer; None: no more."""
 
     async def chunks(
-        real: Callable[..., Any], exchange: Exchange, request: BytesValue, context: P2PContext
-    ) -> AsyncIterator[BytesValue]:
-        wanted = load(request.value)
-        blob = exchange._find(wanted["digest"])
+        real: Callable[..., Any], exchange: Exchange, request: ChunksMessage, caller: str
+    ) -> AsyncGenerator[Any, None]:
+        blob = exchange._find(request.digest)
         hostile = blob is not None and blob.index.header.get("kind") == CONTRIBUTION
-        numbers = iter(dict.fromkeys(wanted["numbers"]))
-        async for reply in real(exchange, request, context):
-            given = attack(next(numbers), reply.value, str(context.remote_id)) if hostile else reply.value
-            if given is None:
-                return
-            yield BytesValue(value=given)
+        numbers = iter(dict.fromkeys(request.numbers))
+        async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
+            async for chunk in chunks:
+                given = attack(next(numbers), bytes(chunk), caller) if hostile else chunk
+                if given is None:
+                    return
+                yield given
 
     return chunks
 
@@ -77,7 +73,7 @@ def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
 
 async def _claim_nothing(real: Callable[..., Any], agreements: Agreements, peer: str, message: Any) -> Any:
     """Report that it holds nothing, and accepts nothing."""
-    return await real(agreements, peer, message.model_copy(update={"held": [], "accepted": None}))
+    return await real(agreements, peer, message.model_copy(update={"held": _bits(()), "accepted": None}))
 
 
 async def _lead_away(real: Callable[..., Any], session: Session, ask: Ask) -> Decision | None:
@@ -111,10 +107,10 @@ async def _note_its_turn(real: Callable[..., Any], session: Session, ask: Ask) -
 
 
 async def _chunks_unless_its_turn(
-    real: Callable[..., Any], exchange: Exchange, request: BytesValue, context: P2PContext
-) -> AsyncIterator[BytesValue]:
+    real: Callable[..., Any], exchange: Exchange, request: ChunksMessage, caller: str
+) -> AsyncGenerator[Any, None]:
     """Nobody gets the own contribution where it coordinates the agreement."""
-    digest = load(request.value)["digest"]
+    digest = request.digest
     blob = exchange._find(digest)
     if blob is not None and blob.index.header.get("maker") == str(exchange._p2p.peer_id):
         async with asyncio.timeout(10):
@@ -122,8 +118,9 @@ async def _chunks_unless_its_turn(
                 await asyncio.sleep(0.02)
         if _its_turn[digest]:
             return
-    async for reply in real(exchange, request, context):
-        yield reply
+    async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
+        async for chunk in chunks:
+            yield chunk
 
 
 def _only_own(session: Session) -> Places:
@@ -147,7 +144,7 @@ async def _propose(
     if session.agreement.coordinator != session.agreement.me:
         return reply
     orders.report()
-    return reply.model_copy(update={"proposal": list(choose(session)), "decision": None})
+    return reply.model_copy(update={"proposal": _bits(choose(session)), "decision": None})
 
 
 async def _propose_two(
@@ -162,7 +159,7 @@ async def _propose_two(
     lists = tuple(range(agreement.size)), tuple(sorted({agreement.me, place}))
     choice = lists[place == min(set(range(agreement.size)) - {agreement.me})]
     report = message.report(agreement.size)
-    changes: dict[str, Any] = {"proposal": list(choice), "decision": None}
+    changes: dict[str, Any] = {"proposal": _bits(choice), "decision": None}
     if report.accepted == Acceptance(agreement.ballot, choice):
         mine = agreement.sign(Acceptance(agreement.ballot, choice))
         both = {place: report.accepted.signed, agreement.me: mine}

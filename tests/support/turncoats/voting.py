@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PContext
-
 from dupt_swarm.network.averaging.polls import PollResult, Polls, VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.votes import BallotBox, Vote
@@ -44,12 +41,10 @@ async def _tell_one(real: Callable[..., Any], polls: Polls, peer: str, box: Ball
     return found
 
 
-async def _answer_one(_: object, polls: Polls, request: BytesValue, context: P2PContext) -> BytesValue:
-    message = VoteMessage.model_validate_json(request.value)
-    box, theirs = polls._boxes[message.roll], Vote.read(from_text(message.vote))
-    vote = _one_of(_votes(polls, box, theirs.digest), box, str(context.remote_id))
-    new = [] if vote.id in message.known else [as_text(vote.data)]
-    return BytesValue(value=VotesMessage(votes=new).model_dump_json().encode())
+async def _answer_one(_: object, polls: Polls, request: VoteMessage, caller: str) -> VotesMessage:
+    box, theirs = polls._boxes[request.roll], Vote.read(from_text(request.vote))
+    vote = _one_of(_votes(polls, box, theirs.digest), box, caller)
+    return VotesMessage(votes=() if vote.id in request.known else (as_text(vote.data),))
 
 
 async def _tell_both(_: object, polls: Polls, roll: Roll, after: str, *, accepted: bool) -> PollResult:
@@ -68,7 +63,7 @@ async def _tell_nothing(*_: object) -> bool:
     return False
 
 
-async def _refuse(*_: object) -> BytesValue:
+async def _refuse(*_: object) -> VotesMessage:
     raise ValueError("no vote")
 
 

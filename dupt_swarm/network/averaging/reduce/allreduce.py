@@ -46,7 +46,7 @@ class AllReduce:
         manifest, rounds = context.manifest, context.manifest.rounds
         self.group_id = bytes.fromhex(roll.id)
         self._me, self._members, self._ask = context.me, frozenset(roll.members), ask
-        self._bandwidth, self._numel, self._give = context.bandwidth, context.numel, offer.take
+        self._download, self._numel, self._give = context.p2p.bandwidth.download, context.numel, offer.take
         self._weight, self._weight_limit = float(offer.tokens), manifest.weight_limit(offer.round)
         self._sender_seconds, self._reducer_seconds = rounds.chunk_seconds, 2 * rounds.chunk_seconds
         self._patience = ROUND_RATIO * rounds.allreduce_seconds
@@ -123,8 +123,8 @@ class AllReduce:
     async def _send_to(self, reducer: str) -> None:
         share = self._shares[reducer]
         async with asyncio.timeout(self._reducer_seconds):  # a vanished machine never answers
-            replies = await self._ask(reducer, paced(self.messages_of(share), self._bandwidth.upload))
-        timely = paced(_timely(replies, self._reducer_seconds), self._bandwidth.download)
+            replies = await self._ask(reducer, self.messages_of(share))
+        timely = paced(_timely(replies, self._reducer_seconds), self._download)
         async with aclosing(timely):  # we hang up first: see `GuardedP2P`
             for part in share:
                 message = await anext(timely, None)
@@ -164,14 +164,13 @@ class AllReduce:
         self._came.add(sender)
         number = 0
         try:
-            timely = paced(_timely(messages, self._sender_seconds), self._bandwidth.download)
+            timely = paced(_timely(messages, self._sender_seconds), self._download)
             async with aclosing(timely):
                 async for message in timely:
                     data, weight = message.tensor_part.buffer, message.weight
                     values = await asyncio.to_thread(self._screen, number, data, weight)
                     averaged = await self._reducer.average(sender, values, weight)
                     number += 1
-                    await self._bandwidth.upload.take(len(averaged.data), urgent=True)
                     yield averaging_pb2.AveragingData(
                         code=averaging_pb2.AVERAGED_PART,
                         tensor_part=runtime_pb2.Tensor(buffer=averaged.data, size=[values.numel()]),

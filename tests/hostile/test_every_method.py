@@ -1,0 +1,313 @@
+"""Every method that a peer answers, called in its worst shapes at its greatest length, by plain hivemind."""
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import torch
+from hivemind.p2p import P2P, P2PHandlerError
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
+
+from dupt_swarm.network.averaging.polls import Polls
+from dupt_swarm.network.averaging.share import Agreements
+from dupt_swarm.network.host import Host
+from dupt_swarm.network.p2p.bandwidth import BURST_SECONDS
+from dupt_swarm.network.p2p.rpc import ANSWERED, BOUNDS, METHODS, Bounds, Callers, Method, Refusal
+from dupt_swarm.network.service import NodeService
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.commands import Join
+from dupt_swarm.node.memory import anonymous_file
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from dupt_swarm.settings import NodeSettings
+from tests.support.chaos.swarm import PeerProcess, end
+from tests.support.loopback import LOOPBACK
+from tests.support.stranger import call_raw, stranger_beside
+
+HELD_SECONDS_MAX = 0.02  # of a processor, by one callback of the event loop
+# What this takes on the machine on which that limit was set; a slower one has more time.
+REFERENCE = bytes(4 << 20)
+REFERENCE_SECONDS = 0.0035
+AT_ONCE = 30
+TOKENIZER = b"{}"
+STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
+OF_OTHER_SWARMS = {"ByInvitation.rpc_present"}
+
+
+def filled(beginning: bytes, filling: bytes, end: bytes, size: int) -> bytes:
+    """At most ``size`` bytes, and as many as there is room for."""
+    room = size - len(beginning) - len(end)
+    return beginning + filling * (room // len(filling)) + end
+
+
+def worst_shapes(size: int) -> Iterator[bytes]:
+    """What has cost parsers most: JSON, msgpack and protobuf of ``size`` bytes."""
+    for filling in (b"[],", b"{},", b"1,", b'"",', b"[[[[]]]],", b"1e9,"):
+        yield filled(b'{"a":[', filling, b"0]}", size)
+    yield b"[" * size
+    yield filled(b'{"round":', b"9", b"}", size)
+    yield filled(b'{"round":"', b"\\u0000", b'"}', size)
+    yield filled(b'{"roll":"', b"0", b'"}', size)
+    keys = b",".join(b'"%x":1' % number for number in range(size // 12))
+    yield b"{" + keys[: max(0, size - 2)] + b"}"
+    empty, nested = msgpack.packb([]), msgpack.packb([[[]]])
+    for each in (empty, nested, msgpack.packb({}), msgpack.packb(1.5)):
+        count = max(0, size - 5) // len(each)
+        yield b"\xdd" + count.to_bytes(4, "big") + each * count
+    for tag in (b"\x0a\x00", b"\x12\x00", b"\x1a\x00", b"\x22\x02\x08\x01"):  # empty fields, again and again
+        yield tag * (size // len(tag))
+    yield bytes(size)
+    yield b"\xff" * size
+
+
+@dataclass
+class Held:
+    """The longest that a callback has held an event loop, in seconds of a processor."""
+
+    seconds: float = 0.0
+    by: str = ""
+    _runs: int = field(default=0, repr=False)
+
+    @contextmanager
+    def measured(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """While the block lasts."""
+        run = asyncio.Handle._run
+
+        def timed(handle: asyncio.Handle) -> None:
+            before = time.thread_time()
+            run(handle)
+            seconds = time.thread_time() - before
+            if seconds > self.seconds:
+                self.seconds, self.by = seconds, repr(handle)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.Handle, "_run", timed)
+            yield
+
+
+def limit_here() -> float:
+    """`HELD_SECONDS_MAX`, longer on a slower machine."""
+    times = []
+    for _ in range(5):
+        before = time.thread_time()
+        hashlib.sha256(REFERENCE).digest()
+        times.append(time.thread_time() - before)
+    return HELD_SECONDS_MAX * max(1.0, min(times) / REFERENCE_SECONDS)
+
+
+@asynccontextmanager
+async def first_peer(
+    manifest: Any, folder: Path, identity: Path, **more: Any
+) -> AsyncIterator[tuple[Any, str]]:
+    """The node of a swarm's first peer in this process; its connection, and its address."""
+    state = ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+    save_state(state, folder / "replica.safetensors")
+    settings = NodeSettings(
+        "bootstrap",
+        host_maddrs=LOOPBACK,
+        identity_path=identity,
+        checkpoint=folder / "replica.safetensors",
+        manifest=manifest.canonical_bytes(),
+        tokenizer=TOKENIZER,
+        **more,
+    )
+    (folder / "run").mkdir()
+    service = NodeService(Host(folder / "run", lambda _: None, lambda: None))
+    try:
+        joined = await service.execute(Join(settings, anonymous_file(), None))
+        yield service._participant.connection, joined.addresses[0]  # type: ignore[attr-defined]
+    finally:
+        await service.close()
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    return make_manifest(
+        tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()}, rounds={"exchange": "share"}
+    )
+
+
+@pytest.fixture
+def everybody_is_a_member(monkeypatch) -> None:
+    """What is for members of a round is answered to anybody, so that what they could send comes through."""
+    for service in (Polls, Agreements):
+        monkeypatch.setattr(service, "_is_member", lambda *_: True)
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 300))
+
+
+def calls_of(connection) -> dict[str, Bounds]:
+    """The methods that a peer answers, but for streams."""
+    served = set(connection.p2p._client.control.unary_handlers)
+    assert served == BOUNDS.keys() & served, "each has been declared"
+    missing = BOUNDS.keys() - served - STREAMS - OF_OTHER_SWARMS
+    assert {name for name in missing if not name.startswith(("Echo.", "Busy.", "X."))} == set()
+    return {name: BOUNDS[name] for name in sorted(served)}
+
+
+async def answer_of(p2p: P2P, address: str, name: str, data: bytes) -> bytes:
+    """The answer, or why there is none: hivemind's own methods refuse by an error."""
+    try:
+        return await call_raw(p2p, address, name, data)
+    except P2PHandlerError as error:
+        return str(error).encode()
+
+
+@pytest.mark.usefixtures("everybody_is_a_member")
+def test_the_worst_shapes(manifest, tmp_path, identities, monkeypatch) -> None:
+    """None holds the event loop for long, each has a short answer or a refusal, and the peer goes on."""
+
+    async def scenario() -> None:
+        held = Held()
+        async with (
+            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
+            stranger_beside(address) as p2p,
+        ):
+            for name, bounds in calls_of(connection).items():
+                held.seconds = 0.0
+                with held.measured(monkeypatch):
+                    for data in worst_shapes(bounds.request):
+                        assert len(data) <= bounds.request
+                        # Each has cost its caller: a new one comes for the next.
+                        connection.p2p.limits._accounts.clear()
+                        answer = await answer_of(p2p, address, name, data)
+                        assert len(answer) <= bounds.reply + len(ANSWERED), name
+                assert held.seconds < limit_here(), f"{name}: {held}"
+            hello = await answer_of(p2p, address, Exchange.rpc_hello.name, b"")
+            assert hello.startswith(ANSWERED)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_reading(name: str) -> None:
+    """No request or reply in its worst shape takes long to be read or refused, in a thread or not."""
+    method, longest = METHODS[name], 0.0
+    kinds = [(method.request, method.bounds.request)]
+    if isinstance(method, Method):
+        kinds.append((method.reply, method.bounds.reply))
+    for kind, size in kinds:
+        for data in worst_shapes(size):
+            before = time.thread_time()
+            with contextlib.suppress(ValueError):
+                kind.read(data)
+            longest = max(longest, time.thread_time() - before)
+    assert longest < limit_here()
+
+
+@pytest.mark.usefixtures("everybody_is_a_member")
+def test_many_at_once(manifest, tmp_path, identities, monkeypatch) -> None:
+    """Thirty calls at once of what takes longest hold the event loop no longer than one does."""
+
+    async def scenario() -> None:
+        held = Held()
+        async with (
+            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
+            stranger_beside(address) as p2p,
+        ):
+            for name, bounds in calls_of(connection).items():
+                held.seconds = 0.0
+                data = filled(b'{"a":[', b"[],", b"[]]}", bounds.request)
+                with held.measured(monkeypatch):
+                    calls = (answer_of(p2p, address, name, data) for _ in range(AT_ONCE))
+                    await asyncio.gather(*calls)
+                assert held.seconds < limit_here(), f"{name}: {held}"
+
+    run(scenario)
+
+
+def test_what_is_too_long(manifest, tmp_path, identities) -> None:
+    """One byte more than a request may have is refused before anything is parsed, as long as it is sent."""
+
+    async def scenario() -> None:
+        async with (
+            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
+            stranger_beside(address) as p2p,
+        ):
+            refused = connection.p2p.refused
+            for number, (name, bounds) in enumerate(calls_of(connection).items(), 1):
+                connection.p2p.limits._accounts.clear()
+                answer = await answer_of(p2p, address, name, bytes(bounds.request + 1))
+                assert answer[0] == Refusal.TOO_LONG or b"a message of" in answer
+                assert refused == {"size": number}
+
+    run(scenario)
+
+
+def test_what_is_for_members(manifest, tmp_path, identities) -> None:
+    """A stranger is told so before its bytes are looked at."""
+
+    async def scenario() -> None:
+        async with (
+            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
+            stranger_beside(address) as p2p,
+        ):
+            for method in (Polls.rpc_vote, Agreements.rpc_agree):
+                assert method.bounds.callers is Callers.MEMBERS
+                answer = await answer_of(p2p, address, method.name, b"nonsense")
+                assert answer[0] == Refusal.NOT_ALLOWED
+            assert connection.p2p.refused == {}
+
+    run(scenario)
+
+
+def test_answers_keep_to_the_upload(manifest, tmp_path, identities) -> None:
+    """However much strangers ask, of every method, no more is sent than is allowed."""
+    rate, seconds = 50_000, 8.0
+
+    async def scenario() -> None:
+        async with (
+            first_peer(manifest, tmp_path, identities[0], max_upload=float(rate)) as (connection, address),
+            stranger_beside(address) as one,
+            stranger_beside(address) as two,
+        ):
+            names = list(calls_of(connection))
+            loop = asyncio.get_running_loop()
+            began, sent = loop.time(), connection.p2p.counts.sent
+
+            async def ask_on(p2p: P2P, name: str) -> None:
+                while loop.time() < began + seconds:
+                    await answer_of(p2p, address, name, b"")
+                    await asyncio.sleep(0.001)
+
+            await asyncio.gather(*(ask_on(p2p, name) for p2p in (one, two) for name in names))
+            passed = connection.p2p.counts.sent - sent
+            longest = max(map(len, [await answer_of(one, address, name, b"") for name in names]))
+            assert passed > rate * BURST_SECONDS, "enough was asked for"
+            assert passed <= rate * (loop.time() - began + 2 * BURST_SECONDS) + longest
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_no_node_is_replaced(tmp_path: Path) -> None:
+    """A first peer as it ships answers a stranger's hello at once beside thirty calls of each method."""
+
+    async def scenario(peer: PeerProcess) -> None:
+        address, processes = peer.joined()["address"], (peer.node, peer.daemon)
+        async with stranger_beside(address) as p2p, stranger_beside(address) as other:
+            for name, bounds in BOUNDS.items():
+                data = filled(b'{"a":[', b"[],", b"[]]}", bounds.request)
+                with contextlib.suppress(P2PDaemonError):  # it answers no such method
+                    await asyncio.gather(*(answer_of(p2p, address, name, data) for _ in range(AT_ONCE)))
+                hello = await asyncio.wait_for(answer_of(other, address, Exchange.rpc_hello.name, b""), 10)
+                assert hello.startswith(ANSWERED), name
+        assert (peer.node, peer.daemon) == processes
+
+    peer = PeerProcess(tmp_path / "first", "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
+    peer.start()
+    try:
+        asyncio.run(asyncio.wait_for(scenario(peer), 240))
+    finally:
+        end([peer])
