@@ -68,7 +68,7 @@ async def presentations(exchange: Exchange, peer, count: int) -> int:
         sent.append(other)
         await attempt(other)
 
-    admission._present_to = noted  # type: ignore[method-assign]
+    admission._present_to = noted  # type: ignore[method-assign, assignment]
     try:
         await asyncio.gather(*(exchange.fetch_index(BLOB.digest, [peer.p2p.peer_id]) for _ in range(count)))
     finally:
