@@ -159,7 +159,7 @@ def test_a_coordinator_that_proposes_what_it_keeps_to_itself(make_manifest) -> N
     def ask_as(me: str) -> Ask:
         async def ask(peer: str, message: ReportMessage) -> AnswerMessage:
             answer = await sessions[peer].answer(me, message)
-            return answer.model_copy(update={"proposal": [0, 1, 2, 3]}) if peer == liar else answer
+            return answer.model_copy(update={"proposal": "f"}) if peer == liar else answer
 
         return ask
 
