@@ -167,7 +167,7 @@ class Swarm:
     @property
     def view(self) -> View:
         """The live peers, as of a second ago."""
-        return self._node.view
+        return self._node.hearing.heard.view
 
     @property
     def anchor(self) -> Tensor:
@@ -187,7 +187,7 @@ class Swarm:
     @property
     def catching_up(self) -> CatchingUp:
         """Where the node stands with fetching a newer state, which `adopt` takes over."""
-        return self._node.catching_up
+        return self._node.hearing.heard.catching_up
 
     @property
     def handed_over(self) -> bool:
@@ -203,7 +203,7 @@ class Swarm:
     @property
     def traffic(self) -> Traffic:
         """Bytes exchanged with other peers by the present node process."""
-        return self._node.traffic
+        return self._node.hearing.heard.traffic
 
     @property
     def restarts(self) -> Mapping[str, int]:
@@ -212,7 +212,7 @@ class Swarm:
 
     def listen(self, on_event: Callable[[object], None]) -> None:
         """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
-        self._node.on_event = on_event
+        self._node.hearing.on_event = on_event
 
     def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change this peer's record; ``now``: tell the others at once."""
@@ -224,7 +224,7 @@ class Swarm:
 
         The anchor is not to be written.
         """
-        candidate = self._node.candidate
+        candidate = self._node.hearing.heard.candidate
         return None if candidate is None else (candidate.digest, self._memory.vectors.at(candidate.place))
 
     def judge(self, digest: str, *, accepted: bool) -> None:

@@ -3,8 +3,7 @@
 process         the program: commands from the pipe, heartbeats, the end
 log_file        node.log: one line per event
 host            that process as the node sees it, and background work
-service         `NodeService`: carries out the commands
-observer        `Observer`: a node that only looks
+service         `NodeService`: carries out the commands, also those of a node that only looks
 participant     `Participant`: a node that holds the state, averages and serves
 taking_part     how it comes about: puts the rooms below together
 pulling         fetching a state for an observer

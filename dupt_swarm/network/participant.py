@@ -81,10 +81,6 @@ class Participant:
             beginning=self.beginning,
         )
 
-    async def view(self) -> View:
-        """Read the records of all peers now."""
-        return await self.connection.membership.refresh()
-
     async def end_round(self, order: EndRound) -> RoundResult:
         """Average the contribution in the shared memory, and take the outer step; see `EndRound`."""
         self.rounds.begin()

@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.auditing import audit
 from dupt_swarm.network.host import Host
-from dupt_swarm.network.joining.connection import connect_to_swarm
+from dupt_swarm.network.joining.connection import Connection, connect_to_swarm
 from dupt_swarm.network.joining.handshake import discover
 from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.members.looking import with_identity
-from dupt_swarm.network.observer import Observer
 from dupt_swarm.network.participant import Participant
+from dupt_swarm.network.pulling import pull
 from dupt_swarm.network.taking_part import take_part
 from dupt_swarm.node.commands import (
     Adopt,
@@ -33,17 +34,24 @@ from dupt_swarm.node.commands import (
     Save,
 )
 from dupt_swarm.node.messages import Joined
+from dupt_swarm.node.view import View
+
+NOT_JOINED = "this node has not joined a swarm yet"
 
 logger = logging.getLogger(__name__)
 
 
 class NodeService:
-    """The node of one peer: outside of a swarm until `Join` comes, an `Observer` or a `Participant` then."""
+    """The node of one peer: outside of a swarm until `Join` comes; then it takes part, or only looks.
+
+    Those that look (`dupt-peer status` and `audit`, `dupt-model pull`, the monitor) publish nothing, serve
+    nobody, and accept no connections.
+    """
 
     def __init__(self, host: Host) -> None:
         """A node that has done nothing yet, in the process ``host``."""
         self._host = host
-        self._node: Observer | Participant | None = None
+        self._joined: Connection | Participant | None = None  # a connection is all that an observer has
         self._started = AsyncExitStack()
 
     async def execute(self, command: Command[Any]) -> object:
@@ -64,11 +72,11 @@ class NodeService:
             case Join():
                 return command.reply(await self._join(command))
             case ReadView():
-                return command.reply(await self._joined.view())
+                return command.reply(await self._view())
             case Pull():
-                return command.reply(await self._observer.pull(command))
+                return command.reply(await pull(self._observer, self._host, command))
             case Audit():
-                return command.reply(await self._observer.audit(command))
+                return command.reply(await audit(self._observer, self._host, command))
             case Publish(update, now):
                 self._participant.connection.membership.update(update, now=now)
                 return command.reply(None)
@@ -105,33 +113,63 @@ class NodeService:
         async with AsyncExitStack() as stack:
             known = with_identity(settings, self._host.run_dir, stack)
             connection = await connect_to_swarm(known, self._host, stack, alone=alone)
-            node: Observer | Participant = Observer(connection, self._host)
-            if settings.role != "observer":
+            node: Connection | Participant = connection
+            if settings.role == "observer":
+                joined = _as_observer(connection)
+            else:
                 node = await take_part(connection, order, self._host, stack)
-            joined = await node.joined()
-            self._node, self._started = node, stack.pop_all()
+                joined = await node.joined()
+            self._joined, self._started = node, stack.pop_all()
         _log_joined(joined, settings.role, connection.manifest.swarm_id, connection.started.reach)
         return joined
 
-    @property
-    def _joined(self) -> Observer | Participant:
-        if self._node is None:
-            raise NodeError("this node has not joined a swarm yet")
-        return self._node
+    async def _view(self) -> View:
+        """Read the records of all peers now.
+
+        Raises:
+            NodeError: an observer has lost everybody; the records that it still has are old.
+        """
+        joined = self._joined
+        if isinstance(joined, Participant):
+            return await joined.connection.membership.refresh()
+        view = await self._observer.membership.refresh()
+        if not await self._observer.p2p.list_peers():
+            raise NodeError("no peer of the swarm can be reached")
+        return view
 
     @property
-    def _observer(self) -> Observer:
-        node = self._joined
-        if not isinstance(node, Observer):
-            raise NodeError("only an observer fetches a state or audits without taking part")
-        return node
+    def _observer(self) -> Connection:
+        match self._joined:
+            case Connection():
+                return self._joined
+            case None:
+                raise NodeError(NOT_JOINED)
+            case _:
+                raise NodeError("only an observer fetches a state or audits without taking part")
 
     @property
     def _participant(self) -> Participant:
-        node = self._joined
-        if not isinstance(node, Participant):
-            raise NodeError("an observer takes no part in a swarm")
-        return node
+        match self._joined:
+            case Participant():
+                return self._joined
+            case None:
+                raise NodeError(NOT_JOINED)
+            case _:
+                raise NodeError("an observer takes no part in a swarm")
+
+
+def _as_observer(connection: Connection) -> Joined:
+    """What the parent process of an observer gets to know."""
+    return Joined(
+        peer_id=str(connection.p2p.peer_id),
+        addresses=(),
+        host_maddrs=connection.settings.host_maddrs,
+        manifest=connection.manifest.canonical_bytes(),
+        tokenizer=b"",
+        layout=(),
+        buffer_names=(),
+        state=None,
+    )
 
 
 def _log_joined(joined: Joined, role: str, swarm_id: str, reach: str) -> None:

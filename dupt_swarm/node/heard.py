@@ -61,55 +61,26 @@ class Hearing:
     """Keeps the latest of what a node tells in its own thread, for whoever asks in another.
 
     Attributes:
+        heard: that; replaced as a whole.
         on_event: called with everything that the node tells unasked, in a thread of the node's.
     """
 
     def __init__(self, on_download: Callable[[Downloading], None]) -> None:
         """``on_download`` hears how far the download of a state is, in a thread of the node's."""
+        self.heard = Heard()
         self.on_event: Callable[[object], None] = lambda _: None
         self._on_download = on_download
-        self._heard = Heard()
         self._lock = threading.Lock()
 
-    @property
-    def view(self) -> View:
-        """The live peers as the node last saw them."""
-        return self._heard.view
-
-    @property
-    def catching_up(self) -> CatchingUp:
-        """Where the node stands with fetching a newer state."""
-        return self._heard.catching_up
-
-    @property
-    def group(self) -> GroupFormed | None:
-        """The group of the round that is being ended; None if there is none yet."""
-        return self._heard.group
-
-    @property
-    def candidate(self) -> Candidate | None:
-        """The state that the round under way leads to, while it is to be judged."""
-        return self._heard.candidate
-
-    @property
-    def traffic(self) -> Traffic:
-        """Bytes exchanged with other peers by the present process, as of a second ago."""
-        return self._heard.traffic
-
-    @property
-    def downloading(self) -> Downloading | None:
-        """How far the download of a state is; None before the first."""
-        return self._heard.downloading
-
-    def _set(self, **changes: Any) -> None:
+    def put(self, **changes: Any) -> None:
         """Put something else in place of what was heard."""
         with self._lock:
-            self._heard = replace(self._heard, **changes)
+            self.heard = replace(self.heard, **changes)
 
-    def _hear(self, event: object) -> None:
+    def hear(self, event: object) -> None:
         """Runs in a thread of the node's link."""
         with self._lock:
-            self._heard = self._heard.after(event)
+            self.heard = self.heard.after(event)
         if isinstance(event, Downloading):
             try:
                 self._on_download(event)

@@ -68,7 +68,7 @@ Reply = TypeVar("Reply")
 _ENDINGS = {"exited": "ended", "silent": "fell silent"}
 
 
-class Node(Hearing):
+class Node:
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
 
     Once `supervise` was called, a process that dies or falls silent is replaced by a new one, with the
@@ -76,6 +76,7 @@ class Node(Hearing):
     joined, every command raises `NodeError`; callers go on without.
 
     Attributes:
+        hearing: what it tells unasked.
         restarts: how often the process was replaced, by reason.
     """
 
@@ -85,15 +86,15 @@ class Node(Hearing):
         Args:
             on_download: hears how far the download of a state is, in another thread.
         """
-        super().__init__(on_download)
+        self.hearing = Hearing(on_download)
         self.restarts: Counter[str] = Counter()
-        self._published = RecordUpdate()
+        self._published, self._publishing = RecordUpdate(), threading.Lock()
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
         self._supervisor: threading.Thread | None = None
         self._memory_fd = anonymous_file()
-        self._link = Link(self._memory_fd, self._hear)
+        self._link = Link(self._memory_fd, self.hearing.hear)
 
     def __enter__(self) -> Node:
         return self
@@ -148,13 +149,13 @@ class Node(Hearing):
 
     def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change our record; does not wait. ``now``: the others should learn of it at once."""
-        with self._lock:
+        with self._publishing:
             self._published |= update
         self._link.submit(Publish(update, now))
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
-        self._set(group=None, candidate=None)
+        self.hearing.put(group=None, candidate=None)
         return self._link.submit(order)
 
     def lost_round(self, tokens: int) -> RoundResult:
@@ -162,13 +163,13 @@ class Node(Hearing):
 
         ``tokens`` are those of our part: without a group, the round was ours alone.
         """
-        group = self.group
+        group = self.hearing.heard.group
         total, mates = (group.tokens, group.mates) if group else (tokens, ())
         return RoundResult(None, Failure.NODE_LOST, total, mates, 0.0)
 
     def judge(self, digest: str, *, accepted: bool) -> None:
         """Whether to vote for the candidate with this digest; does not wait."""
-        self._set(candidate=None)
+        self.hearing.put(candidate=None)
         self._link.submit(Judge(digest, accepted))
 
     def cancel_average(self) -> None:
@@ -181,7 +182,7 @@ class Node(Hearing):
         Raises:
             NodeError: the node is being started again, or must be.
         """
-        self._set(catching_up=UP_TO_DATE)
+        self.hearing.put(catching_up=UP_TO_DATE)
         return self._call(Adopt(state), COMMAND_SECONDS)
 
     def read_voters(self) -> tuple[StateName, tuple[str, ...]]:
@@ -229,7 +230,7 @@ class Node(Hearing):
             NodeError: as in `adopt`.
         """
         view = self._call(ReadView(), COMMAND_SECONDS)
-        self._set(view=view)
+        self.hearing.put(view=view)
         return view
 
     def replace_process(self, reason: str) -> None:
@@ -272,7 +273,7 @@ class Node(Hearing):
         attempt = 0
         while not self._closing.wait(RESTART_DELAYS[min(attempt, len(RESTART_DELAYS) - 1)]):
             attempt += 1
-            link = Link(self._memory_fd, self._hear)
+            link = Link(self._memory_fd, self.hearing.hear)
             try:
                 joined = self._rejoin(link, ending)
             except (DuptError, TimeoutError) as error:
@@ -281,7 +282,7 @@ class Node(Hearing):
                 continue
             self._link = link
             # The last process may have progressed further than it could report; adopting will show.
-            self._set(catching_up=CatchingUp(fetching=False, newer=joined.state))
+            self.hearing.put(catching_up=CatchingUp(fetching=False, newer=joined.state))
             self.publish(RecordUpdate(), now=True)
             return
 

@@ -21,6 +21,7 @@ JOINED: dict[Role, PeerState] = {"oracle": "starting", "bootstrap": "serving", "
 AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
+SPEED_MAX = 1e12
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
 BitsPerByte = Annotated[float, Field(ge=0, le=BITS_PER_BYTE_MAX)]
 Accuracy = Annotated[float, Field(ge=0, le=1)]
@@ -107,7 +108,7 @@ class RecordUpdate(BaseModel):
     swarm_tokens: Count = Field(default=0, description="tokens in the replica state")
     round_tokens: Count = Field(default=0, description="own tokens since the last contribution")
     tokens_total: Count = Field(default=0, description="own tokens contributed, all sessions")
-    tokens_per_second: float = Field(default=0.0, ge=0, le=1e12)
+    tokens_per_second: float = Field(default=0.0, ge=0, le=SPEED_MAX)
     loss: Annotated[
         Loss | None,
         Metric("loss_nats", "A peer's training loss per token."),

@@ -14,7 +14,7 @@ from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
-from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.node.record import SPEED_MAX, RecordUpdate
 from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
@@ -281,7 +281,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         progress = RecordUpdate(
             round_tokens=self.round_tokens,
             tokens_total=self.contributed_tokens,
-            tokens_per_second=self._speed.per_second,
+            tokens_per_second=min(self._speed.per_second, SPEED_MAX),
             failed_rounds=self.failed_rounds,
         )
         self._swarm.publish(progress | self._costs.update(), now=now)

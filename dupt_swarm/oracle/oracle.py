@@ -267,9 +267,9 @@ class Oracle:
         status = self.status()
         self._swarm.publish(
             RecordUpdate(
-                loss=_sound(status.loss),
-                heldout_loss=_sound(status.latest.loss_nats) if status.latest else None,
-                heldout_bits_per_byte=_sound(status.latest.bits_per_byte) if status.latest else None,
+                loss=publishable(status.loss),
+                heldout_loss=publishable(status.latest.loss_nats) if status.latest else None,
+                heldout_bits_per_byte=publishable(status.latest.bits_per_byte) if status.latest else None,
                 heldout_accuracy=status.latest.accuracy if status.latest else None,
             )
         )
@@ -286,6 +286,6 @@ class Oracle:
         )
 
 
-def _sound(loss: float | None) -> float | None:
+def publishable(loss: float | None) -> float | None:
     """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
     return loss if loss is not None and 0 <= loss <= LOSS_MAX else None

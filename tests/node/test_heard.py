@@ -38,7 +38,7 @@ def test_a_screen_that_fails_does_not_end_the_listener(caplog) -> None:
     events: list[object] = []
     hearing = Hearing(fail)
     hearing.on_event = events.append
-    hearing._hear(EVENTS["downloading"])
-    assert hearing.downloading == EVENTS["downloading"]
+    hearing.hear(EVENTS["downloading"])
+    assert hearing.heard.downloading == EVENTS["downloading"]
     assert events == [EVENTS["downloading"]]
     assert "no terminal" in caplog.text

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from dupt_swarm.node.record import JOINED, PeerRecord, PeerState, Role
+from dupt_swarm.node.record import JOINED, PeerRecord, PeerState, RecordUpdate, Role
 
 FIELDS: dict[str, Any] = {
     "role": "oracle",
@@ -73,3 +73,24 @@ def test_whatever_a_stranger_calls_itself(make_peer) -> None:
     record = make_peer(name="\x1b[2J\u202eeve\n", version="1\x07", device="\x9bGPU").record
     assert (record.name, record.version, record.device) == ("�[2J�eve�", "1�", "�GPU")
     assert type(record).model_validate(record.model_dump()) == record
+
+
+def test_an_update_is_of_the_fields_that_it_was_given() -> None:
+    """None of the others is touched; of two that follow each other the later one counts."""
+    both = RecordUpdate(loss=2.0, state="training") | RecordUpdate(loss=None)
+    assert both.given == {"loss": None, "state": "training"}
+    record = PeerRecord.model_validate(FIELDS | {"name": "eve"}) | RecordUpdate(state="paused")
+    assert record == PeerRecord.model_validate(FIELDS | {"name": "eve", "state": "paused"})
+
+
+def test_an_update_is_checked_where_it_is_made() -> None:
+    """Not in the node, where nobody would hear of it."""
+    with pytest.raises(ValidationError):
+        RecordUpdate(utilization=1.5)
+
+
+def test_a_record_is_whole() -> None:
+    """A peer says who it is and where it stands in every record."""
+    for name in FIELDS:
+        with pytest.raises(ValidationError, match=name):
+            PeerRecord.model_validate({key: value for key, value in FIELDS.items() if key != name})

@@ -1,6 +1,7 @@
 """An oracle with its trainer, corpus and checkpoints, in a real swarm."""
 
 import hashlib
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate
-from dupt_swarm.oracle.oracle import Oracle
+from dupt_swarm.oracle.oracle import Oracle, publishable
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from tests.support.contributions import put
@@ -235,3 +236,12 @@ def test_a_step_is_cut_into_equal_micro_batches() -> None:
         (4, 3),
         (1, 12),
     ]
+
+
+@pytest.mark.parametrize(
+    ("loss", "published"),
+    [(2.5, 2.5), (0.0, 0.0), (None, None), (math.inf, None), (math.nan, None), (1e7, None), (-1.0, None)],
+)
+def test_a_loss_that_others_would_refuse(loss: float | None, published: float | None) -> None:
+    """It is in no record, and does not stop the oracle that has it."""
+    assert RecordUpdate(loss=publishable(loss)).loss == published
