@@ -38,7 +38,9 @@ def assert_averaged(results: list[Received]) -> None:
     assert [result.reason for result in results] == [None] * len(results)
     for result in results:
         assert result.values is not None
-        assert torch.equal(result.values, torch.full((NUMEL,), (len(results) - 1) / 2))
+        assert results[0].values is not None
+        assert torch.equal(result.values, results[0].values)
+        assert result.tokens == 10 * len(results)
 
 
 def text(data: bytes) -> str:
@@ -83,7 +85,7 @@ def test_a_member_that_sends_nonsense(stations, manifest, identities) -> None:
                 for peer in peers:
                     reply = await call_raw(p2p, peer.address, RollCall.rpc_join.name, request)
                     assert reply[0] == Refusal.MALFORMED
-            parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
+            parts = [torch.full((NUMEL,), 1.0 + number) for number in range(2)]
             assert_averaged(await asyncio.gather(*start_round(averagers, parts, [10, 10])))
 
     run(scenario)
@@ -126,7 +128,7 @@ def test_a_hostile_coordinator(stations, manifest, identities) -> None:
             stranger = str(p2p.peer_id)
             state = state_drawn([stranger, *(peer.peer_id for peer in peers)], stranger)
             kinds = rolls_of(manifest.swarm_id, state, key, other)
-            parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
+            parts = [torch.full((NUMEL,), 1.0 + number) for number in range(2)]
             answers = list(kinds.values())
             await answer_joins(
                 p2p, manifest.swarm_id, lambda mine: answers[mine.claim.round - 7](mine), asked

@@ -19,6 +19,7 @@ from dupt_swarm.network.states.chunk_queue import ChunkQueue
 from dupt_swarm.network.states.donor import Backoff, Donor, Donors, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
+from dupt_swarm.replica.contribution import CONTRIBUTION
 from dupt_swarm.speed import Speed
 
 CHUNK_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
@@ -59,6 +60,7 @@ class Download:
         """
         self._assembly, self._ask, self._backoff, self._tell = assembly, ask, avoided, tell
         self._bucket = bucket or TokenBucket(None)
+        self._urgent = assembly.index.header.get("kind") == CONTRIBUTION  # a group waits for it
         self._queue: ChunkQueue[Donor] = ChunkQueue(assembly.missing)
         self._donors: dict[PeerID, Donor] = {}
         self._speed, self._reported = Speed(), 0.0
@@ -190,7 +192,7 @@ class Download:
 
     async def _request(self, donor: Donor, numbers: list[int]) -> None:
         expected = sum(self._assembly.index.chunk_sizes[number] for number in numbers)
-        await self._bucket.take(expected)
+        await self._bucket.take(expected, urgent=self._urgent)
         self._queue.sent(donor, numbers)
         try:
             async with aclosing(self._ask(donor.peer, numbers)) as replies:

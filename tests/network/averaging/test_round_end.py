@@ -12,6 +12,7 @@ from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.members.attendance import Attendance
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
@@ -57,7 +58,8 @@ class NoMember:
 async def one_peer(manifest, store, stations, averager_type=SwarmAverager, traffic=None):
     """The rounds of a peer that is alone, and its averager; ``traffic`` takes the place of its meter."""
     async with stations(1, manifest) as [peer]:
-        averager = averager_type(RoundContext(manifest, peer.p2p, peer.key, NUMEL), Anybody())
+        blobs = Exchange(peer.p2p)
+        averager = averager_type(RoundContext(manifest, peer.p2p, peer.key, NUMEL, blobs), Anybody())
         await averager.open()
         meter = traffic or (lambda: peer.p2p.counts)
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), meter)  # type: ignore[arg-type]
@@ -119,7 +121,7 @@ def test_what_the_record_tells_of_rounds(manifest, store, stations) -> None:
 
 def test_bytes_of_another_vector_fail_the_round(manifest, store, stations) -> None:
     """A contribution that does not have the model's size costs the round, and nothing is averaged."""
-    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1))
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1024))  # a block more
     assert (state, average.reason) == (None, "network")
 
 

@@ -16,6 +16,8 @@ from dupt_swarm.network.states.download import Download
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
+from dupt_swarm.replica.contribution import CONTRIBUTION
+from dupt_swarm.replica.state import KIND
 
 CHUNK = 64
 CHUNKS = 40
@@ -289,3 +291,17 @@ def test_progress_is_told(blob) -> None:
     assert told[-1].bytes_per_second > 0
     assert [each.bytes_done for each in told] == sorted(each.bytes_done for each in told)
     assert {each.donors for each in told} <= {0, 1}
+
+
+@pytest.mark.parametrize(("kind", "urgent"), [(CONTRIBUTION, True), (KIND, False)])
+def test_contributions_go_before_states(kind: str, urgent: bool) -> None:
+    """A group waits for a contribution, so that it takes priority where the rate is limited."""
+    taken = []
+
+    class Noting(TokenBucket):
+        async def take(self, amount: int, *, urgent: bool = False) -> None:
+            taken.append((amount, urgent))
+
+    blob = Blob.build({"kind": kind}, [bytes(CHUNK)])
+    asyncio.run(run(Assembly(blob.index), Donors(blob, a="is good"), bucket=Noting(None)))
+    assert taken == [(CHUNK, urgent)]
