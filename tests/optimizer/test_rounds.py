@@ -148,7 +148,7 @@ def backward(model: GPT, batch: Tensor) -> int:
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("changes", "rounds"),
-    [({}, 6), (GRADIENT, 5), (REDUCED, 5)],
+    [({"rounds": {"tokens_per_round": 320}}, 5), (GRADIENT, 5), (REDUCED, 5)],
     ids=["diloco", "gradient", "reduced"],
 )
 def test_rounds_of_three_processes_give_one_digest_each(
