@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.chaos import besieger
 from tests.support.chaos.life import chaos_swarm
-from tests.support.chaos.swarm import SHARED, ChaosSwarm, PeerProcess
+from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
 from tests.support.programs import dupt_peer
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
@@ -31,7 +31,7 @@ HARM_NATS_MAX = 0.2  # the mean of so few steps differs by less
 def besieged(swarm: ChaosSwarm, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Inside, a process attacks all peers of the swarm; a line for each turn is in the file ``turns``."""
     manifest = folder / "manifest"
-    manifest.write_bytes(SHARED.canonical_bytes())
+    manifest.write_bytes(MANIFEST.canonical_bytes())
     addresses = [swarm.address, *(peer.joined()["address"] for peer in swarm.steady)]
     with (folder / "turns").open("w") as turns:
         program = Program(
@@ -74,7 +74,7 @@ def test_a_siege(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds as all presets have them go on with equal and finite states, none of which takes longer than a
     round may, the loss falls, no process is replaced, memory is bounded, and all can read of it."""
     monkeypatch.setenv("DUPT_CHAOS_TOKENS", str(TOKENS))
-    with chaos_swarm(tmp_path, SHARED) as swarm:
+    with chaos_swarm(tmp_path) as swarm:
         peers = [swarm.first, *swarm.steady]
         processes = [(peer.node.pid, peer.daemon.pid) for peer in peers]
         before, failures, began = [memory_of(peer) for peer in peers], len(swarm.failures), swarm.round
@@ -91,7 +91,7 @@ def test_a_siege(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert {"size", "form", "rate", "open"} <= counts.keys()
         assert len(swarm.failures) - failures <= len(swarm.steady)  # the round in flight
         for peer in swarm.steady:
-            assert max(stalls_of(peer, since)) < SHARED.rounds.limit_seconds
+            assert max(stalls_of(peer, since)) < MANIFEST.rounds.limit_seconds
             assert all(event["finite"] for event in peer.events("state"))
             first, then, now = losses_of(peer, since)
             assert first - now > LEARNT_NATS_MIN

@@ -17,7 +17,7 @@ from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
 from tests.support.signed_records import fresh_key, id_of
 from tests.support.stranger import stranger_beside
-from tests.support.tiny import shared_tables, tiny_manifest
+from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 PATIENCE = 5.0
@@ -82,9 +82,8 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
 def test_phantoms_at_a_bystanders_address(tmp_path: Path) -> None:
     """They cost three rounds their matchmaking, the bystander a few calls, and no round fails."""
     tokenizer = small_tokenizer()
-    tables = shared_tables()
-    tables["rounds"] |= {"matchmaking_seconds": PATIENCE}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **tables)
+    rounds = {"matchmaking_seconds": PATIENCE}
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=rounds)
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
         addresses = (*cluster.first.addresses, *(oracle.addresses[0] for oracle in cluster.oracles))
         attacker = Attacker(manifest, addresses, cluster.oracles[0].state.digest)

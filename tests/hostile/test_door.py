@@ -27,6 +27,7 @@ from tests.support.stranger import (
     store_at,
     stranger_beside,
 )
+from tests.support.tiny import reduced_tables
 
 NUMEL = 1000
 
@@ -204,8 +205,9 @@ def test_an_answer_that_is_announced_too_long(stations, manifest) -> None:
     run(scenario)
 
 
-def test_a_stream_that_nobody_reads_to_its_end(stations, manifest) -> None:
+def test_a_stream_that_nobody_reads_to_its_end(stations, make_manifest) -> None:
     """Who sends more than is wanted gets its answer and is hung up on; no handler is left waiting."""
+    manifest = make_manifest(**reduced_tables(rounds={"matchmaking_seconds": 4}))
 
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:

@@ -17,7 +17,7 @@ from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
 from tests.support.signed_records import id_of, many_keys
 from tests.support.stranger import stranger_beside
-from tests.support.tiny import shared_tables, tiny_manifest
+from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 KEYS, ROUNDS = 9, 4
@@ -65,7 +65,7 @@ def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path, claimed: i
     """They are three times as many as the oracles: no peer fetches it, nor who joins then, no round fails or
     waits, and all end in one state, which is finite."""
     tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **shared_tables())
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
         cluster.end_round()
         peers = (cluster.first, *cluster.oracles)

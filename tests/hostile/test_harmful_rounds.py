@@ -15,7 +15,7 @@ from dupt_swarm.replica.vote import accepts
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
+from tests.support.tiny import reduced_tables, tiny_manifest
 
 TARGET = torch.full((100,), 3.0)  # where the model is best
 TOKENS = 640
@@ -30,7 +30,7 @@ def loss(anchor: Tensor) -> float:
 def swarm_of(folder: Path, *names: str) -> Iterator[Cluster]:
     """A first peer, and these oracles."""
     tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds={"exchange": "reduce"})
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **reduced_tables())
     with Cluster(folder, manifest, [torch.zeros_like(TARGET)], names) as cluster:
         yield cluster
 

@@ -98,17 +98,17 @@ async def end_round(oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]) 
     return seconds, set(ended)
 
 
-def manifest_of(make_manifest: Any, exchange: str) -> Manifest:
+def manifest_of(make_manifest: Any) -> Manifest:
     times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 6}
     return make_manifest(
         outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},
-        rounds={"exchange": exchange, **times},
+        rounds=times,
     )
 
 
 def test_phantom_companions(stations, make_manifest) -> None:
     """Two phantoms with fresh records cost two oracles three rounds' matchmaking, and no more than that."""
-    manifest, keys = manifest_of(make_manifest, "reduce"), [fresh_key() for _ in range(2)]
+    manifest, keys = manifest_of(make_manifest), [fresh_key() for _ in range(2)]
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
@@ -129,7 +129,7 @@ def test_phantom_companions(stations, make_manifest) -> None:
 @pytest.mark.system
 def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
     """They come with statements, and give contributions to nobody: that costs three rounds, and no more."""
-    manifest = manifest_of(make_manifest, "share")
+    manifest = manifest_of(make_manifest)
     keys = [load_identity(path) for path in identities[2:]]
 
     async def come(rolls: RollCall, key: RSAPrivateKey, oracles: list[Oracle]) -> None:

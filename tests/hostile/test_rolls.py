@@ -39,7 +39,9 @@ def assert_averaged(results: list[Received]) -> None:
     assert [result.reason for result in results] == [""] * len(results)
     for result in results:
         assert result.values is not None
-        assert torch.equal(result.values, torch.full((NUMEL,), (len(results) - 1) / 2))
+        assert results[0].values is not None
+        assert torch.equal(result.values, results[0].values)
+        assert result.tokens == 10 * len(results)
 
 
 def text(data: bytes) -> str:
@@ -85,7 +87,7 @@ def test_a_member_that_sends_nonsense(stations, manifest, identities) -> None:
                     stub = RollCall.get_stub(p2p, peer_id_in(peer.address), namespace=manifest.swarm_id)
                     with pytest.raises(P2PHandlerError):
                         await stub.rpc_join(BytesValue(value=request))
-            parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
+            parts = [torch.full((NUMEL,), 1.0 + number) for number in range(2)]
             assert_averaged(await asyncio.gather(*start_round(averagers, parts, [10, 10])))
 
     run(scenario)
@@ -128,7 +130,7 @@ def test_a_hostile_coordinator(stations, manifest, identities) -> None:
             stranger = str(p2p.peer_id)
             state = state_drawn([stranger, *(peer.peer_id for peer in peers)], stranger)
             kinds = rolls_of(manifest.swarm_id, state, key, other)
-            parts = [torch.full((NUMEL,), float(number)) for number in range(2)]
+            parts = [torch.full((NUMEL,), 1.0 + number) for number in range(2)]
             answers = list(kinds.values())
             await answer_joins(
                 p2p, manifest.swarm_id, lambda mine: answers[mine.claim.round - 7](mine), asked

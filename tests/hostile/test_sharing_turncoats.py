@@ -33,9 +33,7 @@ def betrayed(folder: Path, *names: str, newcomer: bool = False) -> Betrayed:
     """These honest ones, voters since the first round, and the hostile one."""
     tokenizer = small_tokenizer()
     times = {"matchmaking_seconds": 5, "chunk_seconds": 2, "allreduce_seconds": 16}
-    manifest = tiny_manifest(
-        tokenizer.sha256, tokenizer.vocabulary_size, rounds={"exchange": "share", **times}
-    )
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
     return Betrayed(folder, manifest, [torch.randn(VALUES // 10, 10)], names, newcomer=newcomer)
 
 

@@ -14,7 +14,7 @@ from dupt_swarm.network.members.attendance import BROKEN, TOLERATED_OF_MATES
 from dupt_swarm.replica.codec import PART_VALUES
 from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
+from tests.support.tiny import reduced_tables, tiny_manifest
 from tests.support.turncoats.cluster import Betrayed
 from tests.support.turncoats.coordinating import EACH_WITH_ME, ERRORS, NOT_YET, PAIRS, WITHOUT_ONE
 from tests.support.turncoats.reducing import (
@@ -49,7 +49,7 @@ def betrayed(
     """The five, after the round that made voters of them."""
     tokenizer = small_tokenizer()
     times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": chunk_seconds, "allreduce_seconds": 12}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **reduced_tables(rounds=times))
     return Betrayed(folder, manifest, [torch.randn(values // 10, 10)], names)
 
 

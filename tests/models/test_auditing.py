@@ -7,22 +7,19 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm import GPT, audit
-from dupt_swarm.manifest import Manifest
 from tests.support.driven_swarm import Cluster
 from tests.support.programs import dupt_peer
 from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
+from tests.support.tiny import reduced_tables, tiny_manifest
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-@pytest.fixture(params=["share", "reduce"])
+@pytest.fixture(params=[{}, reduced_tables()], ids=["share", "reduce"])
 def swarm(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two oracles and a first peer, with each exchange."""
     tokenizer = small_tokenizer()
-    manifest: Manifest = tiny_manifest(
-        tokenizer.sha256, tokenizer.vocabulary_size, rounds={"exchange": request.param}
-    )
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **request.param)
     with Cluster(tmp_path, manifest, list(GPT(manifest.model).parameters())) as cluster:
         yield cluster
 

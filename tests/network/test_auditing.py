@@ -26,7 +26,6 @@ from tests.support.kept_rounds import KeptRounds
 def kept(make_manifest, identities) -> KeptRounds:
     """Three honest rounds."""
     manifest = make_manifest(
-        rounds={"exchange": "share"},
         encoding={"contribution": "fp32"},
         outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
     )

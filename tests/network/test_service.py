@@ -169,7 +169,7 @@ def test_the_life_of_a_first_peer(
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state
             assert load_state(tmp_path / "saved").digest == result.state.digest
-            assert await one.call(Adopt(joined.state)) == Adopted(result.state)
+            assert await one.call(Adopt(joined.state)) == Adopted(result.state, frozenset({joined.peer_id}))
             await one.call(Publish({"loss": 2.5}, now=True))
             reached = [(joined.peer_id, 1)]
             # Until the record of the new state is stored, the one before is found.

@@ -26,7 +26,6 @@ ROUNDS = {"tokens_per_round": 64, "overlap": False}
 DILOCO: dict[str, dict[str, Any]] = {
     "rounds": ROUNDS,
     "inner": {"optimizer": "adamw"},
-    "encoding": {"contribution": "two_bit", "feedback": 1.0},
 }
 GRADIENT: dict[str, dict[str, Any]] = {
     "rounds": ROUNDS | {"strategy": "gradient"},

@@ -25,7 +25,7 @@ from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import sum_of_squares
 from tests.support import swarm_program
 from tests.support.contributions import encoded, put
-from tests.support.tiny import settings, tiny_manifest
+from tests.support.tiny import reduced_tables, settings, tiny_manifest
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
 
@@ -37,15 +37,10 @@ GRADIENT: dict[str, dict[str, Any]] = {
     "inner": {"optimizer": "none", "clip_norm": 0.0},
     "outer": {"optimizer": "adamw", "learning_rate": 0.01, "momentum": 0.0},
 }
-SHARE: dict[str, dict[str, Any]] = {
-    "rounds": {"exchange": "share"},
-    "inner": {"optimizer": "adamw"},
-    "encoding": {"contribution": "two_bit", "feedback": 1.0},
-}
-LOSSY: dict[str, dict[str, Any]] = {
-    "inner": {"optimizer": "adamw"},
-    "encoding": {"contribution": "two_bit", "average": "int4", "feedback": 1.0},
-}
+# Both codecs lose much, and feedback makes up for one of them.
+REDUCED = reduced_tables(
+    inner={"optimizer": "adamw"}, encoding={"contribution": "two_bit", "average": "int4", "feedback": 1.0}
+)
 PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
     "rounds": {"overlap": False, "max_round_seconds": 0.001},
     "inner": {"optimizer": "sgd", "learning_rate": 0.5, "clip_norm": 0.0, "weight_decay": 0.0},
@@ -152,8 +147,8 @@ def backward(model: GPT, batch: Tensor) -> int:
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("changes", "rounds"),
-    [({}, 6), (GRADIENT, 5), (LOSSY, 5), (SHARE, 5)],
-    ids=["diloco", "gradient", "lossy", "share"],
+    [({"rounds": {"tokens_per_round": 320}}, 5), (GRADIENT, 5), (REDUCED, 5)],
+    ids=["diloco", "gradient", "reduced"],
 )
 def test_rounds_of_three_processes_give_one_digest_each(
     tmp_path: Path, changes: dict[str, Any], rounds: int
@@ -179,8 +174,8 @@ def test_rounds_of_three_processes_give_one_digest_each(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
-    """With one SGD step inside and a plain outer step, the result is the mean of the parameters by tokens."""
-    manifest = manifest_of(**PLAIN_AVERAGING)
+    """With one SGD step inside, a plain outer step and an all-reduce, the result is the mean by tokens."""
+    manifest = manifest_of(**reduced_tables(**PLAIN_AVERAGING))
     sizes = [4, 8, 12]
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(3)
@@ -282,8 +277,8 @@ def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(
 @pytest.mark.usefixtures("nothing_left")
 def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> None:
     """With exact contributions that everybody gets, the new anchor is computed by hand, bit for bit."""
-    shared = {"rounds": PLAIN_AVERAGING["rounds"] | {"exchange": "share"}}
-    manifest = manifest_of(**(PLAIN_AVERAGING | shared), encoding={"contribution": "fp32"})
+    exact = {"encoding": {"contribution": "fp32"}, "aggregation": {"rule": "mean"}}
+    manifest = manifest_of(**PLAIN_AVERAGING, **exact)
     sizes = [4, 8, 12]
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(3)
@@ -317,10 +312,10 @@ def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("nothing_left")
 def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path) -> None:
-    """Five rounds of `gradient` give what AdamW gives on the two batches together."""
+    """Five rounds of `gradient` and an all-reduce give what AdamW gives on the two batches together."""
     changes = {**GRADIENT, "schedule": {"warmup_updates": 0, "final_ratio": 1.0}}
     changes["rounds"] = changes["rounds"] | {"max_round_seconds": 0.001}
-    manifest = manifest_of(**changes)
+    manifest = manifest_of(**reduced_tables(**changes))
     model = GPT(manifest.model)
     adamw = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.999), weight_decay=0.0)
     sizes = [4] * 5

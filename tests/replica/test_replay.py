@@ -17,6 +17,7 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, average_form, average_of_shared, contribution_form, replay
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Collected
+from tests.support.tiny import reduced_tables
 from tests.support.vectors import encode_parts
 
 NUMEL = 2 * PART_VALUES + 77
@@ -27,9 +28,9 @@ TOKENS = (3, 2, 3)
 def manifest(make_manifest):
     """Plain averaging of exact contributions."""
     return make_manifest(
-        encoding={"contribution": "fp32", "average": "fp32"},
+        encoding={"contribution": "fp32"},
         outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
-        rounds={"exchange": "share"},
+        aggregation={"rule": "mean"},
     )
 
 
@@ -123,11 +124,7 @@ def test_zeros_count_for_nothing(manifest, state, values) -> None:
 @pytest.mark.parametrize("rule", ["mean", "trimmed_mean", "centered_clip", "agreeing_mean"])
 def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values, rule) -> None:
     """With every rule, whatever threads compute it, and however each measured what arrived when."""
-    manifest = make_manifest(
-        encoding={"contribution": "two_bit", "feedback": 1.0},
-        rounds={"exchange": "share"},
-        aggregation={"rule": rule},
-    )
+    manifest = make_manifest(aggregation={"rule": rule})
     form = contribution_form(manifest, NUMEL)
     blobs = blobs_of(form, state, [values[0], values[1] * 2, values[2] * -3])
     following = NextState(build_outer(manifest), state)
@@ -148,8 +145,11 @@ def test_bytes_that_no_codec_wrote() -> None:
     assert measure(blob, form).reason == "shape"
 
 
-def test_a_reduced_round_is_its_average(manifest, state, values) -> None:
+def test_a_reduced_round_is_its_average(make_manifest, manifest, state, values) -> None:
     """Where members reduced, the log has the average, and the step from it gives the same state."""
+    manifest = make_manifest(
+        **reduced_tables(encoding={"average": "fp32"}, outer=manifest.outer.model_dump())
+    )
     [blob] = blobs_of(average_form(manifest, NUMEL), state, values[:1])
     after = replay(manifest, state, entry_of(state, [blob], "reduce"), held([blob]))
     assert torch.equal(after.anchor, state.anchor - values[0])

@@ -13,6 +13,7 @@ from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.voters import Voters
 from tests.support.contributions import encoded
@@ -123,7 +124,10 @@ class Averaging:
 
 
 async def open_averaging(manifest: Manifest, station: Any, numel: int, **means: Any) -> Averaging:
-    """The averager on ``station``, which answers others from now on."""
+    """The averager on ``station``, which answers others from now on, and serves what its rounds give out."""
+    blobs = Exchange(station.p2p, means.get("bandwidth"))
+    await blobs.start()
+    means["blobs"] = blobs
     averaging = Averaging(Means(manifest, station.p2p, station.key, numel, **means))
     await averaging.averager.open()
     return averaging

@@ -9,17 +9,22 @@ from tests.support.loopback import LOOPBACK
 
 
 def tiny_tables() -> dict[str, Any]:
-    """The preset `tiny` with the plain mean of a butterfly; tests of other exchanges and codecs say so."""
-    tables = load_preset("tiny")
-    del tables["rounds"]["exchange"], tables["encoding"], tables["aggregation"]
-    return tables
+    """The tables of the preset `tiny`, its exchange, encoding and rule as they ship."""
+    return load_preset("tiny")
 
 
-def shared_tables() -> dict[str, dict[str, Any]]:
-    """What `tiny_tables` leaves out, as all presets have it: changes for `tiny_manifest`."""
-    tables = load_preset("tiny")
-    left_out = {key: tables[key] for key in ("encoding", "aggregation")}
-    return {"rounds": {"exchange": tables["rounds"]["exchange"]}, **left_out}
+def reduced_tables(**changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The plain mean of an all-reduce, which no preset has: changes for `tiny_manifest` and `make_manifest`.
+
+    Args:
+        changes: further ones, merged table by table.
+    """
+    tables: dict[str, dict[str, Any]] = {
+        "rounds": {"exchange": "reduce"},
+        "encoding": {"contribution": "scaled_fp16", "average": "scaled_fp16", "feedback": 0.0},
+        "aggregation": {"rule": "mean"},
+    }
+    return tables | {name: tables.get(name, {}) | keys for name, keys in changes.items()}
 
 
 def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, **changes: Any) -> Manifest:

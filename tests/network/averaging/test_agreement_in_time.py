@@ -31,7 +31,7 @@ class Members:
     def __init__(self, loop: VirtualLoop, make_manifest, size: int, hidden: int = 0) -> None:
         self.keys = member_keys(size)
         self.group = group_of(self.keys, hidden)
-        rounds = {"exchange": "share", "chunk_seconds": SILENCE, "allreduce_seconds": LIMIT}
+        rounds = {"chunk_seconds": SILENCE, "allreduce_seconds": LIMIT}
         self._loop, self._rounds = loop, make_manifest(rounds=rounds).rounds
         others = [place for place in range(size) if place not in self.group.order]
         self.places = [*self.group.order, *others]

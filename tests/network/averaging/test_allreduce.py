@@ -21,9 +21,16 @@ from dupt_swarm.replica.codec import PART_VALUES, build_codec
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import DIGEST, Averaging, Received, open_averaging, start_round
 from tests.support.contributions import encoded
+from tests.support.tiny import reduced_tables
 from tests.support.vectors import decode_parts, encode_parts
 
 NUMEL = 700_000  # three parts of an all-reduce with two bytes per value
+
+
+@pytest.fixture(scope="session")
+def make_manifest(make_manifest):
+    """Manifests of swarms that reduce."""
+    return lambda **changes: make_manifest(**reduced_tables(**changes))
 
 
 @pytest.fixture

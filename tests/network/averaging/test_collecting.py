@@ -46,7 +46,7 @@ class Donors:
 
 def test_newcomers_that_bring_nothing(make_manifest: Any) -> None:
     """They keep nobody from what the voters bring, and each is tried before one of them is tried again."""
-    manifest, keys = make_manifest(rounds={"exchange": "share"}), member_keys(VOTERS + NEWCOMERS)
+    manifest, keys = make_manifest(), member_keys(VOTERS + NEWCOMERS)
     form, peers = contribution_form(manifest, NUMEL), list(keys)
     voters = peers[::3][:VOTERS]
     silent = set(peers) - set(voters)

@@ -32,8 +32,15 @@ from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
 from tests.support.sharing_groups import STATE, member_keys
 from tests.support.stranger import peer_id_in, stranger_beside
+from tests.support.tiny import reduced_tables
 
 ONE, OTHER = "1" * 64, "2" * 64
+
+
+@pytest.fixture(scope="session")
+def make_manifest(make_manifest):
+    """Manifests of swarms that reduce."""
+    return lambda **changes: make_manifest(**reduced_tables(**changes))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket
+from dupt_swarm.replica.codec import build_codec
 from tests.support.averages import open_averaging, start_round
+from tests.support.contributions import encoded
+from tests.support.vectors import decode_parts
 
 NUMEL = 700_000
 RATE = 2e6
@@ -42,11 +45,15 @@ def test_a_limited_peer_takes_part(stations, manifest) -> None:
             ]
             results = await asyncio.gather(*start_round(averagers, contributions, [10, 10]))
         assert [result.reason for result in results] == ["", ""]
+        # What is shared counts with the lesser norm of the two.
+        codec = build_codec(manifest.encoding.contribution, manifest.encoding)
+        expected = decode_parts(codec, encoded(contributions[0], manifest), NUMEL)
         for result in results:
             assert result.values is not None
-            assert torch.equal(result.values, torch.full((NUMEL,), 2.0))
-        # Two bytes a value: one peer's half of the contribution and the other half's average, each way.
+            assert torch.equal(result.values, expected)
+        # One contribution each way.
+        size = len(encoded(contributions[0], manifest))
         for bucket in (limited.upload, limited.download):
-            assert 2 * NUMEL <= bucket.passed <= 2.1 * NUMEL
+            assert size <= bucket.passed <= 1.05 * size
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -12,6 +12,7 @@ from dupt_swarm.network.averaging.average import Average, Means, Offer
 from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.rounds import Rounds
 from dupt_swarm.network.members.attendance import Attendance
+from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.next_state import NextState
@@ -55,7 +56,8 @@ class NoMember:
 async def one_peer(manifest, store, stations, averager_type=SwarmAverager):
     """The rounds of a peer that is alone, and its averager."""
     async with stations(1, manifest) as [peer]:
-        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL), Anybody())
+        blobs = Exchange(peer.p2p)
+        averager = averager_type(Means(manifest, peer.p2p, peer.key, NUMEL, blobs), Anybody())
         await averager.open()
         rounds = Rounds(manifest, store, NoMember(), averager, RoundLog(1, 0), peer.p2p.traffic.read)  # type: ignore[arg-type]
         yield rounds, averager
@@ -90,7 +92,7 @@ def test_what_is_not_finite_is_counted(manifest, store, stations) -> None:
 
 def test_bytes_of_another_vector_fail_the_round(manifest, store, stations) -> None:
     """A contribution that does not have the model's size costs the round, and nothing is averaged."""
-    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1))
+    state, average, _ = end_round(manifest, store, stations, torch.ones(NUMEL + 1024))  # a block more
     assert (state, average.reason) == (None, "network")
 
 

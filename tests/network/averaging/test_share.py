@@ -10,7 +10,6 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.average import Average
-from dupt_swarm.network.states.exchange import Exchange
 from tests.support.averages import Averaging, Received, open_averaging, start_round
 
 NUMEL = 300_000
@@ -23,11 +22,7 @@ def make_sharing(make_manifest):
 
     def make(codec: str = "fp32", seconds: float = 30, rule: str = "mean") -> Manifest:
         times = {"matchmaking_seconds": 20, "chunk_seconds": 3, "allreduce_seconds": seconds}
-        return make_manifest(
-            rounds={"exchange": "share", **times},
-            encoding={"contribution": codec},
-            aggregation={"rule": rule},
-        )
+        return make_manifest(rounds=times, encoding={"contribution": codec}, aggregation={"rule": rule})
 
     return make
 
@@ -46,15 +41,10 @@ def sharing(stations):
     @asynccontextmanager
     async def start(manifest: Manifest, count: int = 3, hidden: int = 0) -> AsyncIterator[list[Averaging]]:
         async with stations(count, manifest) as peers:
-            averagers = []
-            for number, peer in enumerate(peers):
-                blobs = Exchange(peer.p2p)
-                await blobs.start()
-                can_be_called = number < count - hidden
-                averagers.append(
-                    await open_averaging(manifest, peer, NUMEL, blobs=blobs, callable=can_be_called)
-                )
-            yield averagers
+            yield [
+                await open_averaging(manifest, peer, NUMEL, callable=number < count - hidden)
+                for number, peer in enumerate(peers)
+            ]
 
     return start
 

@@ -19,7 +19,7 @@ import psutil
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.optimizer.contribution import NOT_TRIED
 from tests.support.loopback import free_port
-from tests.support.tiny import shared_tables, tiny_manifest
+from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
 
@@ -27,26 +27,19 @@ HERE = Path(__file__).parent
 TOKENIZER = b"not used by these tests"
 
 
-def _manifest(rounds: dict[str, Any], **changes: Any) -> Manifest:
-    return tiny_manifest(
-        hashlib.sha256(TOKENIZER).hexdigest(),
-        rounds={
-            "tokens_per_round": 64 * 5,
-            "max_round_seconds": 30,
-            "matchmaking_seconds": 4,
-            "chunk_seconds": 3,
-            "allreduce_seconds": 12,
-            **rounds,
-        },
-        # It is the rounds that are maltreated, and Muon takes more of the processor.
-        inner={"optimizer": "adamw"},
-        limits={"record_seconds": 6},
-        **changes,
-    )
-
-
-MANIFEST = _manifest({})
-SHARED = _manifest(**shared_tables())
+MANIFEST = tiny_manifest(
+    hashlib.sha256(TOKENIZER).hexdigest(),
+    rounds={
+        "tokens_per_round": 64 * 5,
+        "max_round_seconds": 30,
+        "matchmaking_seconds": 4,
+        "chunk_seconds": 3,
+        "allreduce_seconds": 12,
+    },
+    # It is the rounds that are maltreated, and Muon takes more of the processor.
+    inner={"optimizer": "adamw"},
+    limits={"record_seconds": 6},
+)
 
 
 class PeerProcess:

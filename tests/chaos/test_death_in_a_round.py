@@ -1,11 +1,11 @@
-"""Peers die in rounds in which everybody gets all contributions: the others lose none of them."""
+"""Peers die in the middle of rounds: the others lose none of them."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
-from tests.support.chaos.swarm import SHARED, ChaosSwarm
+from tests.support.chaos.swarm import ChaosSwarm
 from tests.support.waiting import wait_until
 
 # It may have to become a voter first, and then it is one of four whose turn it is.
@@ -14,8 +14,8 @@ TURN_SECONDS = 300.0
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
-    """A swarm that shares contributions as all presets do."""
-    with chaos_swarm(tmp_path_factory.mktemp("chaos"), SHARED) as swarm:
+    """One swarm for all stages."""
+    with chaos_swarm(tmp_path_factory.mktemp("chaos")) as swarm:
         yield swarm
 
 
