@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from hivemind.p2p import P2P, PeerID
-from hivemind.proto import dht_pb2
 from hivemind.proto.p2pd_pb2 import RPCError
 
 from dupt_swarm.network.admission.admission import OPEN, Admission
-from dupt_swarm.network.p2p.dht_messages import check_dht_message, join_stored, split_store
+from dupt_swarm.network.p2p.dht_messages import check_dht_message
 from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen, RefusedError
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
 from dupt_swarm.network.p2p.lengths import lengths_of
@@ -29,7 +28,6 @@ LINGER_SECONDS = 2.0
 # How long a call may take, and the one request of a stream; and the first part of a contribution, which waits
 # for upload: as long as a manifest may allow.
 CALL_SECONDS, REQUEST_SECONDS, FIRST_SECONDS = 30.0, 15.0, 300.0
-ENTRY_BYTES = 4096  # of a request to store are looked through for the price of a call
 TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -38,8 +36,8 @@ StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awai
 class GuardedP2P(MeteredP2P):
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
 
-    Messages are limited in length, and those of the DHT are mended by `dht_messages`. How much a peer may ask
-    is in `limits`, and who may ask at all in `admission`.
+    Messages are limited in length, and those of the DHT looked through by `dht_messages`. How much a peer may
+    ask is in `limits`, and who may ask at all in `admission`.
 
     The caller of a stream hangs up first: when a handler closes its end, p2pd closes the stream for reading
     and then for writing, and between the two its other half may wake up, find the stream closed, and reset
@@ -83,7 +81,7 @@ class GuardedP2P(MeteredP2P):
                 self._count(context.remote_id, calls=calls - 1, size=request.ByteSize())
                 self._check(request, context.remote_id, longest)
                 async with self._time_limit():
-                    return await self._store_or(handler, request, context)
+                    return await handler(request, context)
 
         if kind.get("stream_output") and not kind.get("stream_input"):
             self._single_requests.add(name)
@@ -143,18 +141,6 @@ class GuardedP2P(MeteredP2P):
         info, reader, writer = await self.admission.call(peer_id, handler_name, opening)
         longest = lengths_of(handler_name).reply
         return info, FrameReader(reader, lambda count: self._check_length(count, longest)), writer
-
-    async def _store_or(self, handler: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
-        if not isinstance(request, dht_pb2.StoreRequest):
-            return await handler(request, context)
-        looks_like = len(request.keys) + request.ByteSize() // ENTRY_BYTES
-        self._count(context.remote_id, calls=looks_like)  # before it is looked through, which takes time
-        with self._refusing():
-            groups = split_store(request, self.refused)
-        self._count(context.remote_id, calls=max(0, len(request.keys) - looks_like))
-        response = await handler(request, context)
-        join_stored(response, groups)
-        return response
 
     async def _turn_away(
         self, error: RefusedError, frames: FrameReader, writer: asyncio.StreamWriter

@@ -9,8 +9,6 @@ FRAME_BYTES_MAX = 2 << 20
 # The daemon's own limit of a message that is no stream.
 UNARY_BYTES_MAX = 4 << 20
 CHUNK_BYTES_MAX = (1 << 20) + 64
-# A peer stores its own record, with its owner tag 2.7 KB at most.
-STORE_BYTES_MAX = 1 << 18
 NAME_BYTES_MAX = 128  # a digest
 
 
@@ -30,8 +28,8 @@ class Lengths:
 
 METHODS = {
     "rpc_ping": Lengths(256, 256),
-    "rpc_find": Lengths(32_000, UNARY_BYTES_MAX),
-    "rpc_store": Lengths(STORE_BYTES_MAX, 32_000),
+    "rpc_find": Lengths(512, 32_000),  # 16 keys; 20 neighbours of each
+    "rpc_store": Lengths(512, 256),  # refused, however short
     "rpc_join": Lengths(4096, FRAME_BYTES_MAX),
     "rpc_coordinator": Lengths(256, 256),
     # A round averages for 3600 s at most, as a manifest may allow.
@@ -44,7 +42,8 @@ METHODS = {
     "rpc_vote": Lengths(80_000, 800_000),  # 512 digests; 512 votes
     "rpc_receipts": Lengths(32_000, 64_000),  # 256 digests; 16 receipts
     "rpc_agree": Lengths((1 << 19) + 64, (1 << 19) + 64),
-    "rpc_records": Lengths(32_000, 1 << 16, calls=50),  # members ask once or twice in four seconds
+    "rpc_records": Lengths(32_000, 1 << 16, calls=50),  # members ask once a second or more rarely
+    "rpc_tell": Lengths(4352, 16, calls=5),  # a record, whose signature is checked
     "rpc_proofs": Lengths(80_000, 80_000, calls=10),  # 256 names; 16 proofs, whose signatures are checked
     "rpc_dial_back": Lengths(16_000, 32_000),
 }
