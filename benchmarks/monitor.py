@@ -1,8 +1,8 @@
 """What the monitor costs in a large swarm: the time of a scrape, the time of a refresh, memory.
 
 Everything is real but the peers: a first peer on loopback holds the given number of signed records, each
-with an RSA key of its own (2048 bits, like identities) and stored over the network like any other. `dupt-
-monitor` runs as users run it: it reads the records through its own DHT node every few seconds, verifies
+with an RSA key of its own (2048 bits, like identities) and told over the network like any other. `dupt-
+monitor` runs as users run it: its own node pulls the records every few seconds, verifies
 every signature, and is scraped over HTTP. Records are renewed once per generation, so the manifest lets
 them live for an hour.
 
@@ -25,23 +25,23 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 import psutil
 import torch
-from hivemind.dht.node import DHTNode
-from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import DHTRecord
-from hivemind.utils import MSGPackSerializer, get_dht_time
+from google.protobuf.wrappers_pb2 import BytesValue
+from hivemind.p2p import P2PHandlerError
+from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Limits, Manifest
-from dupt_swarm.network.members.identity import owner_tag
-from dupt_swarm.network.members.validator import build_validator, peers_key, published
+from dupt_swarm.network.members.gossip import Gossip, Told
+from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.guard import OPEN
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
@@ -49,7 +49,7 @@ from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-BATCH = 50  # records in one message
+PAUSE_SECONDS = 0.5  # for a peer that was told too much
 TOKENIZER = b"{}"
 
 
@@ -77,8 +77,8 @@ def load_key(data: bytes) -> RSAPrivateKey:
     return key
 
 
-def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generation: int) -> DHTRecord:
-    """The record that a peer with this key would store, with every field that an oracle fills."""
+def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generation: int) -> bytes:
+    """The record that a peer with this key would publish, with every field that an oracle fills."""
     record = PeerRecord(
         role="oracle",
         state="training",
@@ -109,44 +109,26 @@ def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generatio
         version=f"0.{number % 20}.0",
         device="NVIDIA GeForce RTX 4090",
     )
-    place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
-    unsigned = DHTRecord(
-        place,
-        MSGPackSerializer.dumps(owner_tag(key)),
-        MSGPackSerializer.dumps(published(record)),
-        get_dht_time() + manifest.limits.record_seconds,
-    )
-    value = build_validator(manifest, key).sign_value(unsigned)
-    return DHTRecord(place, owner_tag(key), value, unsigned.expiration_time)
+    return Records(manifest, OPEN).publish(key, record).data
 
 
-async def store(address: str, manifest: Manifest, keys: list[RSAPrivateKey], generation: int) -> int:
-    """Store a record for each key at the peer with this address; return how many it accepted."""
+async def tell(address: str, manifest: Manifest, keys: list[RSAPrivateKey], generation: int) -> int:
+    """Tell the peer at this address a record for each key; return how many it took."""
     with tempfile.TemporaryDirectory() as folder:
         p2p = await start_daemon(NodeSettings("observer", host_maddrs=LOOPBACK), Path(folder))
         try:
-            reached = await connect(p2p, (address,))
-            validator = build_validator(manifest, keys[0])
-            node = await DHTNode.create(
-                p2p=p2p, initial_peers=reached, client_mode=True, record_validator=validator
-            )
+            await connect(p2p, (address,))
             [holder] = await p2p.list_peers()
-            stored = 0
-            for start in range(0, len(keys), BATCH):
-                records = [
-                    signed_record(manifest, key, start + place, generation)
-                    for place, key in enumerate(keys[start : start + BATCH])
-                ]
-                answer = await node.protocol.call_store(
-                    holder.peer_id,
-                    [DHTID.from_bytes(record.key) for record in records],
-                    [record.value for record in records],
-                    [record.expiration_time for record in records],
-                    subkeys=[record.subkey for record in records],
-                )
-                stored += sum(answer or [])
-            await node.shutdown()
-            return stored
+            stub, told = Gossip.get_stub(p2p, holder.peer_id), 0
+            for number, key in enumerate(keys):
+                record = Told(signed_record(manifest, key, number, generation))
+                while True:
+                    with suppress(P2PHandlerError):  # too many calls for now
+                        await stub.rpc_tell(BytesValue(value=record.pack()))
+                        break
+                    await asyncio.sleep(PAUSE_SECONDS)
+                told += 1
+            return told
         finally:
             await p2p.shutdown()
 
@@ -230,7 +212,7 @@ def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> 
         Swarm.create(manifest, TOKENIZER, parameters, Path(folder) / "first", settings) as swarm,
     ):
         address = swarm.addresses[0]
-        click.echo(f"records        {asyncio.run(store(address, manifest, keys, 0))} stored")
+        click.echo(f"records        {asyncio.run(tell(address, manifest, keys, 0))} told")
         figures = Figures()
         with running_monitor(address, Path(folder) / "monitor", max_peer_series) as (url, pid):
             _, first = scrape(url)
@@ -239,7 +221,7 @@ def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> 
                 figures.watch(url, seconds)
                 memory.append(resident(pid))
                 if generation < generations:
-                    asyncio.run(store(address, manifest, keys, generation))
+                    asyncio.run(tell(address, manifest, keys, generation))
         click.echo(f"peers          {value_of(first, 'dupt_swarm_peers'):.0f} exported at the first scrape")
         for line in figures.lines():
             click.echo(line)

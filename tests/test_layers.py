@@ -130,4 +130,4 @@ def test_the_test_sees_imports() -> None:
     assert {"dupt_swarm.learning.decoder.gpt", "importlib"} <= imports_of(package)
     assert imports_of(package, when_imported=True) == {"__future__", "importlib", "typing"}
     assert "dupt_swarm.node.memory" in imports_of(node, when_imported=True)
-    assert any("hivemind" in name for name in imports_of(Path("dupt_swarm/network/members/validator.py")))
+    assert any("hivemind" in name for name in imports_of(Path("dupt_swarm/network/members/records.py")))

@@ -83,7 +83,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     assert settings.role != "observer"
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
-    for work in (*_endless(node), ask_regularly(connection.gossip.partners, accusing.ask)):
+    for work in (*_endless(node), ask_regularly(membership.gossip.partners, accusing.ask)):
         await stack.enter_async_context(background(work))
     return node
 

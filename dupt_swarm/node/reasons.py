@@ -86,7 +86,7 @@ REFUSED_MESSAGES = (
     "rate",  # too many calls or bytes of one peer
     "open",  # too many calls or streams of one peer at once
     "strangers",  # either of both, of all peers together whose records are not known
-    "full",  # one more entry than a dictionary of the DHT has room for
+    "full",  # one more record than there are places for
     "slow",  # a call, or a stream, that took too long
     "absent",  # a live oracle that a round did not wait for, as it did not come to those before
     "dial",  # an address in a record that was not dialled, as they are too many

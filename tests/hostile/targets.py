@@ -16,12 +16,10 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.dht.crypto import DHTRecord
 from hivemind.dht.routing import DHTID
-from hivemind.dht.storage import DictionaryDHTValue
 from hivemind.p2p import P2P
 from hivemind.proto import dht_pb2
-from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 from hypothesis import strategies as st
 
@@ -44,16 +42,16 @@ from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
 from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.averaging.votes import Vote
-from dupt_swarm.network.members.gossip import Known, Told
-from dupt_swarm.network.members.identity import owner_tag
+from dupt_swarm.network.members import gossip
+from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.network.members.validator import SwarmValidator, parse_record, peers_key
-from dupt_swarm.network.p2p.dht_messages import check_dht_message, split_store
+from dupt_swarm.network.p2p.dht_messages import check_dht_message
 from dupt_swarm.network.p2p.frames import FrameReader
+from dupt_swarm.network.p2p.guard import OPEN
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.p2p.plain_msgpack import unpack
-from dupt_swarm.network.p2p.rpc import DETAIL_CHARS_MAX, UNARY_BYTES_MAX, CallError, Refusal
+from dupt_swarm.network.p2p.rpc import DETAIL_CHARS_MAX, CallError, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
@@ -69,7 +67,7 @@ from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.state import check_header
 from dupt_swarm.replica.voters import Voters
-from tests.hostile.inputs import MSGPACK_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
+from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
 from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
 from tests.support.tiny import tiny_manifest
@@ -120,38 +118,13 @@ def _key() -> RSAPrivateKey:
 # The DHT.
 
 
-def _read_known(data: bytes) -> None:
-    known = Known.read(data)
-    assert repr(Known.read(known.pack())) == repr(known)  # there may be numbers that are none
-
-
-def _read_told(data: bytes) -> None:
-    told = Told.read(data)
-    assert repr(Told.read(told.pack()).rows) == repr(told.rows)
-
-
-def _entries() -> list[list[Any]]:
-    return [[SENDER, msgpack.packb(True), 2e9], [owner_tag(_key()), b"x" * 700, 2e9]]
-
-
-def _dictionary(tree: object) -> bytes:
-    return bytes(msgpack.packb(msgpack.ExtType(0x50, msgpack.packb(tree))))
-
-
-def _dictionaries() -> st.SearchStrategy[bytes]:
-    fields = [float("inf"), 2e9, _entries()]
-    return st.one_of(
-        changed_tree(fields, MSGPACK_VALUES).map(_dictionary), changed_bytes([_dictionary(fields)])
-    )
-
-
 @st.composite
 def _find_responses(draw: st.DrawFn) -> bytes:
     count = draw(st.integers(0, 3))
     places = [draw(st.sampled_from([place_of(SENDER), bytes(20), b"", bytes(30)])) for _ in range(count)]
     result = dht_pb2.FindResult(
         type=draw(st.integers(0, 3)),
-        value=draw(_dictionaries()),
+        value=draw(st.binary(max_size=64)),
         expiration_time=draw(st.floats()),
         nearest_node_ids=places,
         nearest_peer_ids=[draw(st.sampled_from([SENDER, b"", bytes(34)])) for _ in places],
@@ -162,66 +135,13 @@ def _find_responses(draw: st.DrawFn) -> bytes:
     return bytes(response.SerializeToString())
 
 
-@st.composite
-def _store_requests(draw: st.DrawFn) -> bytes:
-    count = draw(st.integers(0, 3))
-    subkeys = st.one_of(st.just(b""), st.just(b"\xc0"), msgpack_of(SENDER), msgpack_of(owner_tag(_key())))
-    request = dht_pb2.StoreRequest(
-        keys=[draw(st.sampled_from([bytes(20), b"", bytes(21)])) for _ in range(count)],
-        subkeys=[draw(subkeys) for _ in range(count)],
-        values=[draw(st.one_of(_dictionaries(), st.binary(max_size=8))) for _ in range(count)],
-        expiration_time=[draw(st.floats()) for _ in range(draw(st.sampled_from([count, count, 1])))],
-        in_cache=[True] * count,
-    )
-    return bytes(request.SerializeToString())
-
-
-@st.composite
-def _full_answers(draw: st.DrawFn) -> bytes:
-    """As long as answers may be, and full of what is short and dear to build."""
-    filling = draw(
-        st.sampled_from([b"\x90", b"\x80", b"\xc0", b"\xa0", b"\x91", b"\x92\x90\x90", b"\xd4\x50\x00"])
-    )
-    count = (UNARY_BYTES_MAX - 100) // len(filling)
-    many = draw(st.sampled_from([b"\xdd", b"\xdf"])) + count.to_bytes(4, "big") + filling * count
-    before, after = draw(
-        st.sampled_from(
-            [(b"\x93\xc0\xc0", b""), (b"\x93", b"\xc0\x90"), (b"\x93\xc0\xc0\x91\x93", b"\xc0\xc0")]
-        )
-    )
-    fields = before + many + after
-    value = draw(st.sampled_from([fields, bytes(msgpack.packb(msgpack.ExtType(0x50, fields)))]))
-    result = dht_pb2.FindResult(type=dht_pb2.FOUND_DICTIONARY, value=value)
-    return bytes(dht_pb2.FindResponse(results=[result]).SerializeToString())
-
-
 def _check_found(data: bytes) -> None:
     response = dht_pb2.FindResponse.FromString(data)
     check_dht_message(response, SENDER, Counter())
     for result in response.results:  # as hivemind goes on
-        if result.type == dht_pb2.FOUND_DICTIONARY:
-            found = MSGPackSerializer.loads(result.value)
-            assert isinstance(found, DictionaryDHTValue)
-            for subkey, (value, expires) in found.items():
-                assert (
-                    isinstance(subkey, bytes)
-                    and isinstance(value, bytes)
-                    and expires <= result.expiration_time
-                )
-                _validator().validate(DHTRecord(bytes(20), MSGPackSerializer.dumps(subkey), value, expires))
+        assert result.type == dht_pb2.NOT_FOUND
         for place, peer in zip(result.nearest_node_ids, result.nearest_peer_ids, strict=True):
             assert DHTID.from_bytes(place) == DHTID.generate(source=peer)
-
-
-def _check_store(data: bytes) -> None:
-    request = dht_pb2.StoreRequest.FromString(data)
-    check_dht_message(request, SENDER, Counter())
-    split_store(request, Counter())
-    things = zip(request.keys, request.subkeys, request.values, request.expiration_time, strict=True)
-    for key, subkey, value, expires in things:
-        DHTID.from_bytes(key)
-        assert isinstance(MSGPackSerializer.loads(subkey), bytes)
-        _validator().validate(DHTRecord(key, subkey, value, expires))
 
 
 @functools.cache
@@ -229,43 +149,25 @@ def _manifest() -> Manifest:
     return tiny_manifest()
 
 
-@functools.cache
-def _validator() -> SwarmValidator:
-    return SwarmValidator(_manifest(), _key())
-
-
 @st.composite
-def _records(draw: st.DrawFn) -> DHTRecord:
+def _records(draw: st.DrawFn) -> bytes:
     """Signed, and changed before or after that."""
-    subkey = MSGPackSerializer.dumps(owner_tag(_key()))
-    content = RECORD | {"time": get_dht_time()}
-    record = DHTRecord(
-        key=draw(st.sampled_from([_peers_key(), bytes(20), b"[owner:x]", b"[owner:x]" + bytes(11)])),
-        subkey=draw(st.one_of(st.just(subkey), changed_bytes([subkey, MSGPackSerializer.dumps(SENDER)]))),
-        value=draw(st.one_of(msgpack_of(content), st.just(msgpack.packb(content)))),
-        expiration_time=draw(st.sampled_from([get_dht_time() + 5, 0.0, 1e300, float("nan")])),
-    )
-    signed = _validator().sign_value(record)
-    value = draw(st.one_of(st.just(signed), changed_bytes([signed, b"[signature:" * 150])))
-    return DHTRecord(record.key, record.subkey, value, record.expiration_time)
+    content = {
+        "swarm": draw(st.sampled_from([_manifest().swarm_id, "another"])),
+        "expires": draw(st.sampled_from([get_dht_time() + 5, 0.0, 1e300, float("nan"), None])),
+        "record": draw(changed_tree(RECORD | {"time": get_dht_time()}, JSON_VALUES)),
+    }
+    signed = sign(_key(), "record", content)
+    return draw(st.one_of(st.just(signed), changed_bytes([signed])))
 
 
-def _peers_key() -> bytes:
-    return bytes(DHTID.generate(source=peers_key(_manifest().swarm_id)).to_bytes())
-
-
-def _validate(record: DHTRecord) -> None:
-    if _validator().validate(record):  # as hivemind goes on
-        MSGPackSerializer.loads(_validator().strip_value(record))
-        assert isinstance(MSGPackSerializer.loads(record.subkey), bytes)
-
-
-def _parse_record(value: bytes) -> None:
-    _, record = parse_record(owner_tag(_key()), msgpack.unpackb(value))
-    PeerRecord.model_validate(record.model_dump())
-    msgpack.packb(record.published())
-    for address in record.addresses:
-        _take_apart(address)
+def _take(data: bytes) -> None:
+    """As a peer that knows nobody."""
+    for found, _ in Records(_manifest(), OPEN).take([data]):
+        PeerRecord.model_validate(found.record.model_dump())
+        msgpack.packb(found.record.published())
+        for address in found.record.addresses:
+            _take_apart(address)
 
 
 # Rounds.
@@ -578,14 +480,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
         _check_found,
         (ValueError, DecodeError),
     ),
-    "long answers of the DHT": lambda: Target(_full_answers(), _check_found),
-    "what the DHT is to store": lambda: Target(_store_requests(), _check_store, (ValueError, DecodeError)),
-    "signed records": lambda: Target(_records(), _validate, ()),
-    "records": lambda: Target(msgpack_of(RECORD), _parse_record),
-    "records passed on": lambda: Target(msgpack_of([[owner_tag(_key()), b"x" * 700, 2e9]]), _read_told),
-    "requests for records": lambda: Target(
-        msgpack_of([[[owner_tag(_key()), b"x" * 700, 2e9]], [[b"x" * 8, 2e9]] * 3]), _read_known
-    ),
+    "signed records": lambda: Target(_records(), _take, ()),
+    "records that are told": lambda: Target(msgpack_of([b"x" * 700, b"y" * 16, True]), gossip.Told.read),
+    "requests for records": lambda: Target(msgpack_of([b"x" * 700, b"y" * 32]), gossip.Request.read),
+    "answers with records": lambda: Target(msgpack_of([[b"x" * 700], False]), gossip.Answer.read),
     "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
     "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
     "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),

@@ -8,7 +8,7 @@ from dupt_swarm.network.members.dialling import TOLERATED_AT_HOST, Dialler
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.membership import Membership
-from tests.support.signed_records import fresh_key, store_record
+from tests.support.signed_records import fresh_key, tell_record
 from tests.support.stranger import stranger_beside
 
 KEYS, PORTS = 12, 3
@@ -56,10 +56,11 @@ def test_records_that_name_a_bystander(stations, make_manifest, identities) -> N
             stranger_beside(peer.address) as p2p,
             bystander() as victim,
         ):
+            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+            await member.gossip.start()
             for _ in range(KEYS):
                 key = fresh_key()
-                assert await store_record(p2p, peer.address, manifest, key, addresses=list(victim.addresses))
-            member = Membership(manifest, peer.dht, load_identity(identities[0]))
+                await tell_record(p2p, peer.address, manifest, key, addresses=list(victim.addresses))
             detector = FailureDetector(Dialler(peer.p2p), member)
             for _ in range(6):
                 view = await member.refresh()
@@ -77,8 +78,9 @@ def test_addresses_of_others_networks(stations, make_manifest, identities) -> No
 
     async def scenario() -> None:
         async with stations(2, manifest) as [peer, _], stranger_beside(peer.address) as p2p:
-            assert await store_record(p2p, peer.address, manifest, fresh_key(), addresses=list(told))
-            member = Membership(manifest, peer.dht, load_identity(identities[0]))
+            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+            await member.gossip.start()
+            await tell_record(p2p, peer.address, manifest, fresh_key(), addresses=list(told))
             dialled: list[str] = []
             dialler = Dialler(peer.p2p)
             dial = dialler.dial

@@ -28,7 +28,7 @@ from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.averages import Anybody
 from tests.support.contributions import encoded
-from tests.support.signed_records import fresh_key, id_of, store_record
+from tests.support.signed_records import fresh_key, id_of, tell_record
 from tests.support.stranger import stranger_beside
 
 NUMEL, ROUNDS = 10, 6
@@ -40,7 +40,7 @@ class Oracle:
 
     def __init__(self, manifest: Manifest, peer: Any) -> None:
         self.manifest, self.peer = manifest, peer
-        self.member = Membership(manifest, peer.dht, peer.key)
+        self.member = Membership(manifest, peer.p2p, peer.key)
         self.store, self.blobs = StateStore(manifest, None), Exchange(peer.p2p)  # type: ignore[arg-type]
         anchor = torch.ones(NUMEL)
         self.store.replace(ReplicaState(1, 100, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
@@ -49,6 +49,7 @@ class Oracle:
         )
 
     async def open(self) -> None:
+        await self.member.gossip.start()
         await self.blobs.start()
         await self.averager.open()
         log, p2p = RoundLog(1, 0), self.peer.p2p
@@ -92,7 +93,7 @@ async def end_round(oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]) 
     for oracle in oracles:
         await oracle.publish()
     for key in keys:
-        assert await store_record(p2p, one.peer.address, one.manifest, key, state_digest=digest)
+        await tell_record(p2p, one.peer.address, one.manifest, key, state_digest=digest)
     seen = [await oracle.companions() for oracle in oracles]
     began = time.monotonic()
     ended = await asyncio.gather(one.end_round(seen[0]), two.end_round(seen[1]))

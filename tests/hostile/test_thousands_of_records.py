@@ -1,4 +1,4 @@
-"""More long records than the DHT has places, in the names of many keys, beside real nodes."""
+"""More long records than there are places, in the names of many keys, beside real nodes."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,12 @@ import pytest
 import torch
 from hivemind.p2p import P2P, P2PHandlerError
 
-from dupt_swarm.network.p2p.dht_messages import ENTRIES_MAX
+from dupt_swarm.network.members.records import RECORDS_MAX
 from dupt_swarm.swarm import Swarm
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import many_keys, signed_record, store_rows
+from tests.support.signed_records import many_keys, signed_record, tell
 from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -39,18 +39,20 @@ LONG = {
 
 
 class Crowd(Publishing):
-    """Has all peers keep a long record of each key, again and again."""
+    """Tells all peers a long record of each key, again and again."""
 
     async def attack(self) -> None:
         async with stranger_beside(*self.addresses) as p2p:
             while not self._stop.is_set():
-                rows = [signed_record(self.manifest, key, RECORD_SECONDS, **LONG) for key in self.keys]
-                await asyncio.gather(*(self._store(p2p, address, rows) for address in self.addresses))
+                for first in range(0, len(self.keys), AT_ONCE):
+                    some = self.keys[first : first + AT_ONCE]
+                    told = [signed_record(self.manifest, key, RECORD_SECONDS, **LONG) for key in some]
+                    await asyncio.gather(*(self._tell(p2p, each, told) for each in self.addresses))
 
-    async def _store(self, p2p: P2P, address: str, rows: list[list[object]]) -> None:
-        for first in range(0, len(rows), AT_ONCE):
+    async def _tell(self, p2p: P2P, address: str, told: list[bytes]) -> None:
+        for data in told:
             with contextlib.suppress(P2PHandlerError):  # too many calls, as it says
-                await store_rows(p2p, address, self.manifest, rows[first : first + AT_ONCE])
+                await tell(p2p, address, data, urgent=True)
 
 
 def memory_of_nodes() -> dict[int, int]:
@@ -61,7 +63,7 @@ def memory_of_nodes() -> dict[int, int]:
 
 
 def is_crowded(peer: Swarm) -> bool:
-    return len(peer.view.peers) == ENTRIES_MAX
+    return len(peer.view.peers) == RECORDS_MAX
 
 
 def refused_by_all(peer: Swarm) -> int:
@@ -87,7 +89,7 @@ def test_thousands_of_long_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             wait_until(lambda: all(map(is_crowded, peers)), "all places are taken", PATIENCE_SECONDS)
             assert all(honest <= {peer.peer_id for peer in each.view.peers} for each in peers)
             cluster.end_round()
-            wait_until(lambda: refused_by_all(cluster.first) > RECORDS - ENTRIES_MAX, "they say so")
+            wait_until(lambda: refused_by_all(cluster.first) > RECORDS - RECORDS_MAX, "they say so")
         after = memory_of_nodes()
         assert after.keys() == before.keys()
         grown = [after[pid] - before[pid] for pid in before]

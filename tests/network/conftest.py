@@ -18,7 +18,6 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.joining.entry import enter_dht
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.settings import NodeSettings
@@ -78,7 +77,6 @@ def stations(
                     started[-1].dht = await enter_dht(
                         p2p,
                         [started[0].address] if number else [],
-                        build_validator(manifest, started[-1].key),
                         client_mode=False,
                     )
             yield started

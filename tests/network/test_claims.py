@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hivemind.dht.crypto import RSASignatureValidator
-from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.joining import entry
 from dupt_swarm.network.joining.entry import find_state, get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
-from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.validator import peers_key
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.replaying import Replaying
@@ -28,7 +25,8 @@ from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.organiser.key import public_hex
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.voters import Voters
-from tests.support.stranger import plain_node, stranger_beside
+from tests.support.signed_records import id_of, signed_record, tell
+from tests.support.stranger import stranger_beside
 
 NUMEL = 100
 NOWHERE = "f" * 64
@@ -81,7 +79,8 @@ def make_peers(manifest, identities):
         for station, identity in zip(stations, identities, strict=False):
             exchange = Exchange(station.p2p)
             await exchange.start()
-            member = Membership(manifest, station.dht, load_identity(identity))
+            member = Membership(manifest, station.p2p, load_identity(identity))
+            await member.gossip.start()
             peers.append(Peer(member, exchange, StateStore(manifest, exchange)))
         return peers
 
@@ -92,21 +91,12 @@ def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-async def claim(node, manifest, key, digest: str, tokens: int) -> None:
-    """Store a signed record of a peer that claims this state, as plain hivemind does it."""
-    record = {
-        "role": "oracle",
-        "state": "training",
-        "time": get_dht_time(),
-        "round": 1,
-        "state_digest": digest,
-        "swarm_tokens": tokens,
-    }
-    assert await node.store(
-        peers_key(manifest.swarm_id),
-        subkey=owner_tag(key),
-        value=record,
-        expiration_time=get_dht_time() + manifest.limits.record_seconds,
+async def claim(p2p, peer: Peer, manifest, key, digest: str, tokens: int) -> None:
+    """Tell ``peer`` the record of one that claims this state."""
+    await tell(
+        p2p,
+        f"/p2p/{peer.member.peer_id}",
+        signed_record(manifest, key, 5.0, round=1, state_digest=digest, swarm_tokens=tokens),
     )
 
 
@@ -138,18 +128,16 @@ def test_a_claim_moves_nobody(stations, manifest, make_peers, identities) -> Non
             stations(2, manifest) as started,
             stranger_beside(started[0].address, identity=identities[3]) as p2p,
         ):
-            validator = RSASignatureValidator(key)
-            async with plain_node(p2p, started[0].address, validator=validator) as node:
-                mine, theirs = await make_peers(started)
-                voters = Voters().after(1, [mine.member.peer_id, theirs.member.peer_id])
-                state = replace(now, voters=voters)
-                await theirs.hold(state)
-                await mine.hold(state)
-                sync = sync_of(mine, manifest)
-                await claim(node, manifest, key, NOWHERE, 1 << 40)
-                await listen(mine, sync)
-                assert len(mine.member.view.peers) == 3
-                assert (sync.ahead, sync.task, mine.store.newer) == (None, None, None)
+            mine, theirs = await make_peers(started)
+            voters = Voters().after(1, [mine.member.peer_id, theirs.member.peer_id])
+            state = replace(now, voters=voters)
+            await theirs.hold(state)
+            await mine.hold(state)
+            sync = sync_of(mine, manifest)
+            await claim(p2p, mine, manifest, key, NOWHERE, 1 << 40)
+            await listen(mine, sync)
+            assert len(mine.member.view.peers) == 3
+            assert (sync.ahead, sync.task, mine.store.newer) == (None, None, None)
 
     run(scenario)
 
@@ -205,8 +193,7 @@ def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_pe
             mine, theirs = await make_peers(started)
             await theirs.hold(now)
             for number, key in enumerate(keys):
-                async with plain_node(p2p, started[0].address, validator=RSASignatureValidator(key)) as node:
-                    await claim(node, manifest, key, f"{number:064x}", 1 << 40)
+                await claim(p2p, mine, manifest, key, f"{number:064x}", 1 << 40)
             handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
             await get_first_state(mine.store, mine.member, handshake, None, None)
             assert mine.store.name.digest == now.digest
@@ -282,15 +269,13 @@ def test_a_joiner_tries_what_an_initial_peer_had_before(
             stations(2, manifest) as started,
             stranger_beside(started[0].address, identity=identities[3]) as p2p,
         ):
-            validator = RSASignatureValidator(key)
-            async with plain_node(p2p, started[0].address, validator=validator) as node:
-                mine, theirs = await make_peers(started)
-                await theirs.hold(old, now)
-                await claim(node, manifest, key, digest, 1 << 40)
-                liar = peer_id_of(owner_tag(key))
-                handshake = Handshake({liar: hello_of(now.digest)}, manifest)
-                await get_first_state(mine.store, mine.member, handshake, None, None)
-                assert mine.store.name.digest == now.digest
+            mine, theirs = await make_peers(started)
+            await theirs.hold(old, now)
+            await claim(p2p, mine, manifest, key, digest, 1 << 40)
+            liar = id_of(key)
+            handshake = Handshake({liar: hello_of(now.digest)}, manifest)
+            await get_first_state(mine.store, mine.member, handshake, None, None)
+            assert mine.store.name.digest == now.digest
 
     run(scenario)
 

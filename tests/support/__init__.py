@@ -2,7 +2,7 @@
 
 waiting          wait until something holds
 clock            a clock that stands still until the test moves it
-publishing       somebody who stores records in many names, in a thread
+publishing       somebody who tells records in many names, in a thread
 loopback         addresses of this machine, free ports, an address where nobody is
 texts            folders of real text to train on
 dumps            small dumps of wikis

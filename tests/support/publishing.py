@@ -1,4 +1,4 @@
-"""Somebody with many keys, who stores records in their names beside a swarm that a test drives."""
+"""Somebody with many keys, who tells records in their names beside a swarm that a test drives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from tests.support.signed_records import store_record
+from tests.support.signed_records import tell_record
 
 PUBLISH_SECONDS = 0.5
 
@@ -23,7 +23,7 @@ class Publishing(ABC):
 
     Attributes:
         manifest: of the swarm.
-        addresses: of the peers that are to keep the records.
+        addresses: of the peers that are told the records.
         keys: those of its records.
     """
 
@@ -47,9 +47,9 @@ class Publishing(ABC):
             thread.join()
 
     async def publish(self, p2p: P2P, **fields: Any) -> bool:
-        """Have all peers keep such a record of each key, and pause; whether to go on."""
+        """Tell all peers such a record of each key, and pause; whether to go on."""
         for address in self.addresses:
             for key in self.keys:
-                await store_record(p2p, address, self.manifest, key, **fields)
+                await tell_record(p2p, address, self.manifest, key, **fields)
         await asyncio.sleep(PUBLISH_SECONDS)
         return not self._stop.is_set()

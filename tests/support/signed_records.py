@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import combinations, count, islice
 from pathlib import Path
 from typing import Any
 
-import msgpack
 from cryptography.hazmat.primitives.asymmetric import rsa
-from hivemind.dht.node import DHTNode
-from hivemind.dht.protocol import DHTProtocol
-from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import DHTRecord
-from hivemind.p2p import P2P, PeerID
-from hivemind.proto import crypto_pb2, dht_pb2
-from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.p2p import P2P
+from hivemind.proto import crypto_pb2
+from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.identity import owner_tag, peer_id_of
+from dupt_swarm.network.members.gossip import Answer, Gossip, Request, Told
+from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.validator import build_validator, peers_key
+from dupt_swarm.network.members.records import KIND
+from dupt_swarm.network.members.signed import sign
+from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.node.record import RecordUpdate
-from tests.support.stranger import peer_id_in, store_until
+from tests.support.stranger import call_raw
 
 SECONDS = 20.0
 
@@ -58,17 +57,7 @@ def _key_of(p: int, q: int) -> RSAPrivateKey:
 
 
 def id_of(key: RSAPrivateKey) -> str:
-    return peer_id_of(owner_tag(key))
-
-
-def nearest_keys(keys: list[RSAPrivateKey], name: str) -> list[RSAPrivateKey]:
-    """Those first whose owners stand nearest in the DHT to what is called ``name`` there."""
-    wished = DHTID.generate(source=name)
-
-    def distance(key: RSAPrivateKey) -> int:
-        return int(wished.xor_distance(DHTID.generate(source=PeerID.from_base58(id_of(key)).to_bytes())))
-
-    return sorted(keys, key=distance)
+    return peer_id_of_key(key.get_public_key().to_bytes())
 
 
 def write_identity(key: RSAPrivateKey, path: Path) -> Path:
@@ -77,10 +66,8 @@ def write_identity(key: RSAPrivateKey, path: Path) -> Path:
     return path
 
 
-def signed_record(
-    manifest: Manifest, key: RSAPrivateKey, seconds: float = SECONDS, **fields: Any
-) -> list[Any]:
-    """Owner tag, signed value and expiration of a plausible record, as dictionaries of the DHT have them."""
+def signed_record(manifest: Manifest, key: RSAPrivateKey, seconds: float = SECONDS, **fields: Any) -> bytes:
+    """A plausible record as it travels, which expires in so many ``seconds``."""
     now = get_dht_time()
     record = {
         "role": "oracle",
@@ -91,38 +78,32 @@ def signed_record(
         "swarm_tokens": 0,
         **fields,
     }
-    place, tag, expires = DHTID.generate(source=peers_key(manifest.swarm_id)), owner_tag(key), now + seconds
-    dumps = MSGPackSerializer.dumps
-    unsigned = DHTRecord(place.to_bytes(), dumps(tag), dumps(record), expires)
-    return [tag, build_validator(manifest, key).sign_value(unsigned), expires]
+    return sign(key, KIND, {"swarm": manifest.swarm_id, "expires": now + seconds, "record": record})
 
 
-async def publish(manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> bytes:
-    """Store the record of the owner of ``key`` as its node does; its owner tag."""
-    membership = Membership(manifest, node, key)
-    first = RecordUpdate(role="oracle", state="training", round=0, state_digest="ab" * 32, swarm_tokens=0)
-    membership.update(first, now=True)
-    await membership.publish()
-    return owner_tag(key)
+@asynccontextmanager
+async def members_at(stations: Sequence[Any], manifest: Manifest) -> AsyncIterator[list[Membership]]:
+    """A membership of each station, which answers others; each has something to publish."""
+    members = [Membership(manifest, each.p2p, each.key) for each in stations]
+    for member in members:
+        await member.gossip.start()
+        member.update(
+            RecordUpdate(role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64)
+        )
+    yield members
 
 
-async def store_record(p2p: P2P, address: str, manifest: Manifest, key: RSAPrivateKey, **fields: Any) -> bool:
-    """Have the peer at ``address`` keep such a record; whether it does."""
-    tag, value, expires = signed_record(manifest, key, **fields)
-    swarm_key = peers_key(manifest.swarm_id)
-    return await store_until(p2p, address, swarm_key, msgpack.packb(tag), value, expires) == [True]
+async def tell(p2p: P2P, address: str, record: bytes, *, urgent: bool = False) -> None:
+    """Tell the peer at ``address`` of a record, as members do."""
+    await call_raw(p2p, address, Gossip.rpc_tell.name, Told(record, urgent=urgent).pack())
 
 
-async def store_rows(p2p: P2P, address: str, manifest: Manifest, rows: Sequence[Sequence[Any]]) -> list[bool]:
-    """Have the peer at ``address`` keep these, as `signed_record` makes them, in one call; which it does."""
-    place = DHTID.generate(source=peers_key(manifest.swarm_id)).to_bytes()
-    request = dht_pb2.StoreRequest(
-        keys=[place] * len(rows),
-        subkeys=[msgpack.packb(tag) for tag, _, _ in rows],
-        values=[value for _, value, _ in rows],
-        expiration_time=[expires for _, _, expires in rows],
-        in_cache=[False] * len(rows),
-    )
-    stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))
-    reply = await stub.rpc_store(request, timeout=30)
-    return list(reply.store_ok)
+async def tell_record(p2p: P2P, address: str, manifest: Manifest, key: RSAPrivateKey, **fields: Any) -> None:
+    """Tell the peer at ``address`` of such a record."""
+    await tell(p2p, address, signed_record(manifest, key, **fields))
+
+
+async def ask(p2p: P2P, address: str) -> tuple[bytes, ...]:
+    """The records that the peer at ``address`` gives to one who knows nothing."""
+    reply = await call_raw(p2p, address, Gossip.rpc_records.name, Request(b"", {}).pack())
+    return Answer.read(reply.removeprefix(ANSWERED)).records

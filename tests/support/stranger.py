@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from hivemind.dht.node import DHTNode
 from hivemind.dht.protocol import DHTProtocol
 from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import RecordValidatorBase
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import dht_pb2
 from hivemind.utils import get_dht_time
@@ -51,20 +49,6 @@ def place_of(p2p: P2P) -> DHTID:
     return DHTID.generate(source=p2p.peer_id.to_bytes())
 
 
-@asynccontextmanager
-async def plain_node(
-    p2p: P2P, *addresses: str, validator: RecordValidatorBase | None = None
-) -> AsyncIterator[DHTNode]:
-    """hivemind's DHT node on that daemon."""
-    node = await DHTNode.create(
-        p2p=p2p, node_id=place_of(p2p), initial_peers=list(addresses), record_validator=validator
-    )
-    try:
-        yield node
-    finally:
-        await node.shutdown()
-
-
 async def answer_finds(p2p: P2P, find: Callable[[Any], Any], *addresses: str) -> DHTProtocol:
     """A DHT protocol that those at ``addresses`` will ask; it answers with ``find(request)``.
 
@@ -86,22 +70,13 @@ async def answer_finds(p2p: P2P, find: Callable[[Any], Any], *addresses: str) ->
     return protocol
 
 
-async def store_at(
-    p2p: P2P, address: str, key: str, subkey: bytes, value: bytes, seconds: float = 5.0
-) -> list[bool]:
+async def store_at(p2p: P2P, address: str, key: str, subkey: bytes, value: bytes) -> list[bool]:
     """Call ``rpc_store`` of the peer at ``address``; what it stored."""
-    return await store_until(p2p, address, key, subkey, value, get_dht_time() + seconds)
-
-
-async def store_until(
-    p2p: P2P, address: str, key: str, subkey: bytes, value: bytes, expires: float
-) -> list[bool]:
-    """As `store_at`, until a certain time, which is part of what is signed."""
     request = dht_pb2.StoreRequest(
         keys=[DHTID.generate(source=key).to_bytes()],
         subkeys=[subkey],
         values=[value],
-        expiration_time=[expires],
+        expiration_time=[get_dht_time() + 5],
         in_cache=[False],
     )
     stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))

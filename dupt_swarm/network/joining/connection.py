@@ -15,10 +15,8 @@ from dupt_swarm.network.admission.building import build_admission
 from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce
-from dupt_swarm.network.members.gossip import Gossip
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.validator import build_validator
 from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.daemon import daemon_failure
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -42,9 +40,8 @@ class Connection:
         started: the libp2p daemon.
         exchange: serves and fetches blobs.
         handshake: what the initial peers told.
-        dht: a node of hivemind's DHT.
-        membership: our record there, and those of the others.
-        gossip: tells others of those records, besides the DHT.
+        dht: a node of hivemind's DHT, in which peers meet.
+        membership: our record, and those of the others.
     """
 
     settings: NodeSettings
@@ -54,7 +51,6 @@ class Connection:
     handshake: Handshake
     dht: DHTNode
     membership: Membership
-    gossip: Gossip
 
     @property
     def p2p(self) -> GuardedP2P:
@@ -96,21 +92,18 @@ async def connect_to_swarm(
     handshake = await introduce(exchange, settings, reached)
     handshake = await _come_in(p2p, settings, handshake, alone=alone)
     await stack.enter_async_context(background(p2p.admission.keep_forever()))
-    validate = build_validator(handshake.manifest, key, p2p.admission)
     # Unreachable peers run the DHT in client mode, because others cannot query them.
     client_mode = settings.role == "observer" or started.reach == "client"
-    dht = await enter_dht(p2p, handshake.share(reached), validate, client_mode=client_mode)
+    dht = await enter_dht(p2p, handshake.share(reached), client_mode=client_mode)
     stack.push_async_callback(end, "the DHT node", dht.shutdown)
-    membership = Membership(handshake.manifest, dht, key)
+    membership = Membership(handshake.manifest, p2p, key, partial(_met, handshake, book))
     stack.push_async_callback(membership.leave)
-    gossip = Gossip(
-        p2p, membership.records, partial(_met, membership, handshake, book), partial(_known, membership)
-    )
     if settings.role != "observer":
-        await gossip.start()
-    await gossip.begin()
-    await stack.enter_async_context(background(gossip.ask_forever()))
-    return Connection(settings, book, started, exchange, handshake, dht, membership, gossip)
+        await membership.gossip.start()
+    await membership.gossip.begin()
+    membership.look()
+    await stack.enter_async_context(background(membership.gossip.pull_forever()))
+    return Connection(settings, book, started, exchange, handshake, dht, membership)
 
 
 async def _come_in(
@@ -157,9 +150,5 @@ async def _guard_daemon(p2p: GuardedP2P, host: Host) -> None:
     host.give_up()
 
 
-def _met(membership: Membership, handshake: Handshake, book: AddressBook) -> list[str]:
-    return [*handshake.peer_ids, *membership.attendance.mates, *book.peer_ids]
-
-
-def _known(membership: Membership) -> list[str]:
-    return [peer.peer_id for peer in membership.view.peers]
+def _met(handshake: Handshake, book: AddressBook) -> list[str]:
+    return [*handshake.peer_ids, *book.peer_ids]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from hivemind.dht.node import DHTNode
 from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import RecordValidatorBase
 from hivemind.p2p import P2P
 
 from dupt_swarm.errors import NodeError, UnreachableError
@@ -20,7 +19,6 @@ from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.joining.hearsay import Hearsay
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.hivemind_dht import mend
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
@@ -63,24 +61,19 @@ async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, 
     return []
 
 
-async def enter_dht(
-    p2p: P2P, reached: list[str], record_validator: RecordValidatorBase, *, client_mode: bool
-) -> DHTNode:
-    """A DHT node with the peers at ``reached`` as its first neighbours; a client only queries others."""
-    node = await DHTNode.create(
+async def enter_dht(p2p: P2P, reached: list[str], *, client_mode: bool) -> DHTNode:
+    """A DHT node with the peers at ``reached`` as its first neighbours; a client only queries others.
+
+    It is where peers meet: whoever joins comes to know the neighbours of those whom it was told of. Nothing
+    is stored in it (`p2p.dht_messages`).
+    """
+    return await DHTNode.create(
         p2p=p2p,
         node_id=DHTID.from_bytes(place_of(p2p.peer_id.to_bytes())),
         # p2pd is already connected to them, maybe over a relay that hivemind would take for the peer.
         initial_peers=[f"/p2p/{Address.of_peer(address).peer_id}" for address in reached] or None,
         client_mode=client_mode,
-        record_validator=record_validator,
-        # What is cached hides what expires before it, and nobody takes copies of what others have not signed.
-        cache_locally=False,
-        cache_nearest=0,
-        cache_on_store=False,
     )
-    mend(node)
-    return node
 
 
 async def get_first_state(

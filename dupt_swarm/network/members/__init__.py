@@ -3,11 +3,9 @@
 signed          messages that others may pass on
 identity        the RSA key that makes the peer id and signs records
 looking         the identity with which a machine only looks
-validator       what a DHT node accepts as a record
-replicas        the nodes that keep all records: stored at each, read from one at a time
-known           the records that this peer knows, so many at most
+records         the records that this peer knows: signed, checked, so many at most
 short_names     of what peers tell each other they know
-gossip          records passed on directly, besides the DHT
+gossip          how records spread: pushed, passed on, and pulled
 membership      publishes our record, reads everybody's
 distrust        whose claims of a state are not believed for a while
 outdated        whose records say too little until there are newer ones

@@ -1,4 +1,4 @@
-"""A peer's identity: one RSA key, which makes the libp2p peer id and signs the DHT records."""
+"""A peer's identity: one RSA key, which makes the libp2p peer id and signs the records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import hashlib
 from pathlib import Path
 
 import multihash
-from hivemind.dht.crypto import RSASignatureValidator
 from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
@@ -22,10 +21,8 @@ KEY_BEGINNINGS, KEY_BYTES = (
     tuple(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ" + last for last in (b"C", b"D")),
     380,
 )
-TAG_BEGIN, TAG_END = RSASignatureValidator.PUBLIC_KEY_FORMAT.split(b"_key_")
 # Each record that is read needs one, which takes as long as the rest of it.
 IDS_KEPT_MAX = 4096
-TAG_BYTES = len(TAG_BEGIN) + KEY_BYTES + len(TAG_END)
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
@@ -46,44 +43,6 @@ def load_identity(path: Path) -> RSAPrivateKey:
     except Exception as error:
         # protobuf and cryptography each have errors of their own for a damaged file
         raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error
-
-
-def owner_tag(key: RSAPrivateKey) -> bytes:
-    """The DHT subkey under which only the owner of ``key`` can store."""
-    public: bytes = key.get_public_key().to_bytes()
-    return bytes(RSASignatureValidator.PUBLIC_KEY_FORMAT.replace(b"_key_", public))
-
-
-def peer_id_of(tag: bytes) -> str:
-    """The peer id that belongs to an owner tag.
-
-    Raises:
-        ValueError: it is not an owner tag.
-    """
-    return peer_id_of_key(key_in(tag))
-
-
-def key_in(tag: bytes) -> bytes:
-    """The RSA key in an owner tag, in OpenSSH's format.
-
-    Raises:
-        ValueError: it is not an owner tag.
-    """
-    if not is_owner_tag(tag):
-        raise ValueError("not an owner tag")
-    return tag[len(TAG_BEGIN) : -len(TAG_END)]
-
-
-def is_owner_tag(data: object) -> bool:
-    """Whether ``data`` has the form of an owner tag."""
-    return (
-        isinstance(data, bytes)
-        and len(data) == TAG_BYTES
-        and data.startswith(TAG_BEGIN)
-        and data.endswith(TAG_END)
-        and data.startswith(KEY_BEGINNINGS, len(TAG_BEGIN))
-        and data.count(TAG_END) == 1
-    )
 
 
 def public_key(openssh: bytes) -> RSAPublicKey:

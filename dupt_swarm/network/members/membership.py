@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from hivemind.dht.node import DHTNode
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
@@ -15,11 +14,10 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.members.distrust import Claim, Distrust
 from dupt_swarm.network.members.electorate import Electorate
-from dupt_swarm.network.members.identity import owner_tag, peer_id_of
+from dupt_swarm.network.members.gossip import Acquaintances, Gossip
 from dupt_swarm.network.members.outdated import Outdated
-from dupt_swarm.network.members.replicas import Replicas
-from dupt_swarm.network.members.validator import parse_record, peers_key, published
-from dupt_swarm.network.p2p.guard import Admission
+from dupt_swarm.network.members.records import Records
+from dupt_swarm.network.p2p.guard import Admission, GuardedP2P
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View
@@ -27,9 +25,10 @@ from dupt_swarm.replica.voters import Voters
 
 PUBLISH_SECONDS = 2.0
 WATCH_SECONDS = 1.0
-# With many peers the record dictionary is large: read it less often, so that watching stays cheap.
+# With many peers a view is large: make one less often, so that watching stays cheap.
 # But invented peers must not make everybody's view old.
 WATCH_SECONDS_PER_PEER, WATCH_SECONDS_MAX = 0.02, 5.0
+WATCH_SECONDS_MIN = 0.2  # between two, where what others do should be acted on at once
 LEAVE_SECONDS = 2.0
 # So many rounds in a row without a quorum are enough; see `electorate`.
 ATTEMPTS_MAX = 8
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Membership:
-    """Keeps this peer's record fresh in the DHT, and a view of everybody's.
+    """Keeps this peer's record fresh, and a view of everybody's.
 
     Attributes:
         view: everybody's as they were read last.
@@ -48,21 +47,31 @@ class Membership:
         at_work: ids of the oracles among them that take part in rounds.
         paused: ids of the other oracles among them.
         records: those that this peer knows, as they were signed.
+        gossip: how they spread.
         attendance: which of them rounds wait for.
         voters: of the state that this peer is at.
         attempts: rounds in a row there that found no quorum.
     """
 
-    def __init__(self, manifest: Manifest, node: DHTNode, key: RSAPrivateKey) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        p2p: GuardedP2P,
+        key: RSAPrivateKey,
+        met: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """``met`` gives ids of peers that this one has dealt with elsewhere."""
         self.view = View(get_dht_time(), ())
-        self._manifest, self._node = manifest, node
-        self._admission: Admission = node.p2p.admission
-        self.attendance = Attendance(node.p2p.refused)
-        self.records = Replicas(node, peers_key(manifest.swarm_id), self._is_mate)
+        self._manifest, self._p2p, self._key = manifest, p2p, key
+        self._admission: Admission = p2p.admission
+        self.attendance = Attendance(p2p.refused)
         self.voters = Voters()
-        self._tag, self.peer_id = owner_tag(key), str(node.peer_id)
+        self.peer_id = str(p2p.peer_id)
         self._record: PeerRecord | None = None
-        self._changed = asyncio.Event()
+        self._changed, self._heard = asyncio.Event(), asyncio.Event()
+        self.records = Records(manifest, self._admission, lambda: self.mates, p2p.refused)
+        others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: {*self.mates, *self.voters})
+        self.gossip = Gossip(p2p, self.records, others, self._heard.set)
         self._suspected, self._dead = (Outdated(manifest.limits.record_seconds) for _ in range(2))
         self.attempts, self._wary = 0, 0
         self.living: tuple[Peer, ...] = ()
@@ -96,54 +105,66 @@ class Membership:
             if _claim_of(peer) == claim:
                 self._distrust.failed(peer.peer_id, claim)
 
-    async def publish(self) -> None:
-        """Store the own record, if there is one."""
+    async def publish(self, *, urgent: bool = True) -> None:
+        """Tell others the own record, if there is one; ``urgent``: they pass it on."""
         if self._record is None:
             return
         said = {
             "time": get_dht_time(),
-            "refused": in_order(self._node.p2p.refused, REFUSED_MESSAGES),
+            "refused": in_order(self._p2p.refused, REFUSED_MESSAGES),
             "exposed": tuple(self.attendance.exposed)[-EXPOSED_MAX:],
         }
         self._record = self._record.model_copy(update=said)
-        expires = get_dht_time() + self._manifest.limits.record_seconds
-        await self.records.store(self._tag, published(self._record), expires)
+        record = self.records.publish(self._key, self._record)
+        if urgent:
+            self._heard.set()
+        await self.gossip.tell(record, urgent=urgent)
 
     async def publish_forever(self) -> None:
         """Publish regularly, and at once after an important change."""
+        urgent = True
         while True:
             self._changed.clear()
             with contextlib.suppress(Exception):  # the network may be away for a while
-                await self.publish()
+                await self.publish(urgent=urgent)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PUBLISH_SECONDS):
                     await self._changed.wait()
+            urgent = self._changed.is_set()
 
     async def watch_forever(self, on_view: Callable[[View], None]) -> None:
-        """Refresh the view regularly, and hand each new one to ``on_view``."""
+        """Look regularly, and when others do what matters at once; hand each view to ``on_view``."""
         while True:
-            with contextlib.suppress(Exception):  # the network may be away for a while
-                on_view(await self.refresh())
+            self._heard.clear()
+            with contextlib.suppress(Exception):
+                # A listener may call the network, which may be away for a while.
+                on_view(self.look())
+            await asyncio.sleep(WATCH_SECONDS_MIN)
             seconds = WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers)
-            await asyncio.sleep(min(seconds, WATCH_SECONDS_MAX))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, WATCH_SECONDS_MAX) - WATCH_SECONDS_MIN):
+                    await self._heard.wait()
 
     async def refresh(self) -> View:
-        """Read all records now."""
-        peers = []
-        found = await self.records.read()
-        for tag, record in found.items():
-            with contextlib.suppress(ValueError):
-                peer = Peer(*parse_record(tag, record))
-                if not self._admission.objection(peer.peer_id):  # else it was revoked meanwhile
-                    peers.append(peer)
-        self._node.p2p.limits.admit((peer.peer_id for peer in peers), found)
+        """Ask a few others, and look."""
+        await self.gossip.pull()
+        return self.look()
+
+    def look(self) -> View:
+        """The view, made of the records that are known now."""
+        self.records.forget_expired()
+        peers = [
+            Peer(each.peer_id, each.record)
+            for each in self.records
+            if not self._admission.objection(each.peer_id)  # else it was revoked meanwhile
+        ]
+        self._p2p.limits.members = frozenset(peer.peer_id for peer in peers)
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
         living = View(0.0, self.living)
         self.at_work = frozenset(peer.peer_id for peer in living.at_work)
         self.paused = frozenset(peer.peer_id for peer in living.oracles) - self.at_work
         alive = tuple(filter(self._is_believed, self.living))
-        refused = dict(self._node.protocol.record_validator.refused)
-        self.view = View(get_dht_time(), alive, refused, frozenset(self.voters))
+        self.view = View(get_dht_time(), alive, dict(self.records.refused), frozenset(self.voters))
         return self.view
 
     def expected_at(self, digest: str) -> tuple[Peer, ...]:
@@ -267,13 +288,6 @@ class Membership:
     def _is_welcome(self, peer_id: str) -> bool:
         """Not a newcomer where one may have done harm; where nobody votes yet all are newcomers."""
         return not self._wary or not len(self.voters) or peer_id in (*self.voters, self.peer_id)
-
-    def _is_mate(self, tag: bytes) -> bool:
-        try:
-            return tag == self._tag or peer_id_of(tag) in self.attendance.mates
-        except Exception:
-            # A malformed key raises in cryptography.
-            return False
 
     def _lives(self, peer: Peer) -> bool:
         record = peer.record

@@ -5,12 +5,11 @@ rpc             how methods are declared that peers call, and why a call may com
 guard           the gate that every call passes: who, how much, how long, and what the answer costs
 frames          the frames of streams, measured before they are read
 limits          how much other peers may ask
-dht_messages    messages of the DHT, without what is bad in them
+dht_messages    messages of the DHT: neighbours, and nothing that is stored
 ids             peer ids as bytes, and their places in the DHT
 plain_msgpack   reads msgpack without extension types
 plain_json      reads JSON of any depth without an accident
 hivemind_internals  the private names of hivemind that we use
-hivemind_dht        its DHT node, mended
 hivemind_table  says of each what we rely on, pinned by a test
 bandwidth       token buckets that keep to the limits of upload and download
 """

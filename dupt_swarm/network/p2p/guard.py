@@ -25,11 +25,10 @@ from typing import Any, TypeVar
 
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, P2PHandlerError, PeerID
-from hivemind.proto import dht_pb2
 from hivemind.proto.p2pd_pb2 import RPCError
 
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
-from dupt_swarm.network.p2p.dht_messages import check_dht_message, join_stored, split_store
+from dupt_swarm.network.p2p.dht_messages import check_dht_message
 from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen
 from dupt_swarm.network.p2p.hivemind_internals import add_raw_handler, call_raw_handler, open_stream
 from dupt_swarm.network.p2p.limits import Kind, LimitError, PeerLimits
@@ -60,7 +59,6 @@ REQUEST_SECONDS, FIRST_SECONDS = 15.0, 300.0
 SEND_SECONDS = 30.0
 # While our upload is so far behind, strangers get nothing that is long.
 UPLOAD_DEBT_SECONDS = 5.0
-ENTRY_BYTES = 4096  # of a request to store are looked through for the price of a call
 TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -277,7 +275,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 message = input_protobuf_type.FromString(data)
                 check_dht_message(message, caller.to_bytes(), self.refused)
                 context = P2PContext(handle_name=name, local_id=self.peer_id, remote_id=caller)
-                reply: bytes = (await self._store_or(handler, message, context)).SerializeToString()
+                reply: bytes = (await handler(message, context)).SerializeToString()
                 return reply
 
             await add_raw_handler(self, name, lambda data, caller: self._pass(name, data, caller, answer))
@@ -438,17 +436,6 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             except P2PHandlerError:
                 self.admission.refused_by(peer)
                 raise
-
-    async def _store_or(self, handler: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
-        if not isinstance(request, dht_pb2.StoreRequest):
-            return await handler(request, context)
-        looks_like = len(request.keys) + request.ByteSize() // ENTRY_BYTES
-        self._count(context.remote_id, calls=looks_like)  # before it is looked through, which takes time
-        groups = split_store(request, self.refused)
-        self._count(context.remote_id, calls=max(0, len(request.keys) - looks_like))
-        response = await handler(request, context)
-        join_stored(response, groups)
-        return response
 
     def _refusal_message(self, name: str, error: CallError) -> Any:
         """What a stream is answered that is not let in."""

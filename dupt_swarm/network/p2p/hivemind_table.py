@@ -59,30 +59,9 @@ P2P._add_protobuf_stream_handler
 P2P._iterate_protobuf_stream_handler
     p2p/p2p_daemon.py:486 P2P._iterate_protobuf_stream_handler 132d50ef5ecd
     takes its reader from `call_binary_stream_handler`, likewise; closes it only if it was begun
-DHTProtocol.rpc_store
-    dht/protocol.py:233 DHTProtocol.rpc_store 1be6960bd046
-    unpacks whole dictionaries before it validates them, and drops one whole, so `split_store` comes first
 DHTProtocol.call_find
     dht/protocol.py:271 DHTProtocol.call_find 433adef0e520
-    unpacks the answers of others, so `check_dht_message` comes first; believes when they say it expires
-DHTProtocol._validate_dictionary
-    dht/protocol.py:416 DHTProtocol._validate_dictionary 64e1927db3e3
-    refuses a dictionary for one entry; replaced
-DHTProtocol.update_routing_table
-    dht/protocol.py:371 DHTProtocol.update_routing_table 2deae2e944d3
-    sends a new node all keys in one message; replaced
-DHTLocalStorage.store_subkey
-    dht/storage.py:51 DHTLocalStorage.store_subkey a03eb0eed2a6
-    keeps an entry; called, and then what it replaced is forgotten
-TimedStorage.store
-    utils/timed_storage.py:71 TimedStorage.store 312d87832aae
-    grows `expiration_heap` with each call; tidied
-DictionaryDHTValue
-    dht/storage.py:10 DictionaryDHTValue abdfd65471f4
-    the form of those dictionaries, extension type 0x50
-RSASignatureValidator
-    dht/crypto.py:12 RSASignatureValidator d94b229e21a2
-    searches in quadratic time and takes any key, so forms are checked before: owner tags, signatures
+    unpacks what others say that they have found, so `check_dht_message` leaves neighbours alone in it
 RSAPrivateKey._private_key
     utils/crypto.py:37 RSAPrivateKey.__init__ eaaa16a881cb
     the key of `cryptography` within

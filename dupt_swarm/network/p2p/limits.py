@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,8 +12,6 @@ from typing import Literal
 # Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
 ACCOUNTS_MAX = 1024
 
-# Entries in one request to store, each of which is a call: what is allowed at once has room for several such.
-STORED_MAX = 512
 
 Kind = Literal["call", "stream"]
 
@@ -31,7 +29,7 @@ class Allowance:
     """What one account may use.
 
     Attributes:
-        calls: per second; a call to store counts once for each entry, and opening a stream is one.
+        calls: per second; opening a stream is one, and a call that takes long counts as several.
         calls_at_once: after a pause.
         bytes: received from it and answered to it, per second.
         bytes_at_once: after a pause.
@@ -49,9 +47,9 @@ class Allowance:
 
 # A member of a swarm of 64 makes some 10 calls a second, and 200 within a second as a round ends; a joiner
 # opens a stream for each one to four chunks of the state, as fast as its link is.
-MEMBER = Allowance(200, 8 * STORED_MAX, 1 << 30, 2 << 30, 64, 64)
-STRANGER = Allowance(200, 4 * STORED_MAX, 128 << 20, 512 << 20, 32, 8)
-STRANGERS = Allowance(1000, 16 * STORED_MAX, 512 << 20, 2 << 30, 192, 192)
+MEMBER = Allowance(200, 4000, 1 << 30, 2 << 30, 64, 64)
+STRANGER = Allowance(200, 2000, 128 << 20, 512 << 20, 32, 8)
+STRANGERS = Allowance(1000, 8000, 512 << 20, 2 << 30, 192, 192)
 
 
 @dataclass
@@ -110,7 +108,6 @@ class PeerLimits:
         members: ids of the peers whose records are known.
         invited: ids of those whom an organiser has invited, where somebody does: they count as members.
         mates: ids of those with whom a round is being ended: what they get goes first.
-        subkeys: under which they store in the DHT: what they store there comes before that of others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -118,7 +115,6 @@ class PeerLimits:
         self.members: Collection[str] = frozenset()
         self.invited: Container[str] = frozenset()
         self.mates: Container[str] = frozenset()
-        self.subkeys: Collection[bytes] = frozenset()
         self._clock = clock
         self._strangers = self._new()
         self._accounts: OrderedDict[str, Account] = OrderedDict()
@@ -165,10 +161,6 @@ class PeerLimits:
         now = self._clock()
         for account, allowance, _ in self._accounts_of(peer):
             account.bytes.charge(size, allowance.bytes, now)
-
-    def admit(self, members: Iterable[str], subkeys: Iterable[bytes]) -> None:
-        """From now on these are the members."""
-        self.members, self.subkeys = frozenset(members), frozenset(subkeys)
 
     def is_member(self, peer: str) -> bool:
         """Whether the record of ``peer`` is known, or it is invited."""

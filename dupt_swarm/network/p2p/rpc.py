@@ -33,7 +33,7 @@ UNARY_BYTES_MAX = 4 << 20
 CALL_SECONDS = 30.0
 # Longer ones are read and packed in a thread.
 LONG_BYTES = 1 << 15
-DETAIL_CHARS_MAX = 200
+DETAIL_BYTES_MAX = 200
 ANSWERED = b"\0"  # before what an answer says
 
 
@@ -69,7 +69,7 @@ class CallError(P2PHandlerError):  # type: ignore[misc]
 
     def pack(self) -> bytes:
         """As it travels in place of an answer."""
-        return bytes([self.refusal]) + self.detail[:DETAIL_CHARS_MAX].encode(errors="replace")
+        return bytes([self.refusal]) + self.detail.encode(errors="replace")[:DETAIL_BYTES_MAX]
 
     @classmethod
     def read(cls, data: bytes) -> CallError:
@@ -78,8 +78,7 @@ class CallError(P2PHandlerError):  # type: ignore[misc]
             refusal = Refusal(data[0])
         except (IndexError, ValueError):
             return cls(Refusal.NONSENSE, "neither an answer nor a refusal")
-        text = bytes(data[1 : 4 * DETAIL_CHARS_MAX]).decode(errors="replace")
-        return cls(refusal, one_line(text)[:DETAIL_CHARS_MAX])
+        return cls(refusal, one_line(bytes(data[1 : 1 + DETAIL_BYTES_MAX]).decode(errors="replace")))
 
 
 class Callers(Enum):
@@ -186,9 +185,8 @@ class Bounds:
 # By their names on the wire, without a namespace: hivemind's own, and those that `rpc` declares.
 BOUNDS = {
     "DHTProtocol.rpc_ping": Bounds(256, 256),
-    "DHTProtocol.rpc_find": Bounds(32_000, UNARY_BYTES_MAX, calls=2),
-    # A peer stores its own record, with its owner tag 2.7 KB at most.
-    "DHTProtocol.rpc_store": Bounds(1 << 18, 32_000),
+    "DHTProtocol.rpc_find": Bounds(512, 32_000),  # 16 keys; 20 neighbours of each
+    "DHTProtocol.rpc_store": Bounds(512, 256),  # refused, however short
     # A round averages for 3600 s at most, as a manifest may allow.
     "Reducers.rpc_aggregate_part": Bounds(FRAME_BYTES_MAX, FRAME_BYTES_MAX, seconds=4500.0, urgent=True),
 }

@@ -46,11 +46,11 @@ class Accuser:
 
     @property
     def received(self) -> int:
-        return int(self.member._node.p2p.counts.received)
+        return int(self.member._p2p.counts.received)
 
     @property
     def refused(self) -> int:
-        return int(self.member._node.p2p.refused["form"])
+        return int(self.member._p2p.refused["form"])
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
     async with stations(count, manifest) as peers:
         made = []
         for number, peer in enumerate(peers):
-            member = Membership(manifest, peer.dht, peer.key)
+            member = Membership(manifest, peer.p2p, peer.key)
             member.voters = Voters(dict.fromkeys(voters, (PROBATION_ROUNDS, 1)))
             offences = Offences(manifest.swarm_id, member)
             here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
@@ -103,7 +103,7 @@ def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
                 assert each.exposed == {liar}
                 assert liar not in each.member.voters_there
                 assert not each.member.admits(liar)
-                assert each.member._node.p2p.refused == {"contradiction": 1}
+                assert each.member._p2p.refused == {"contradiction": 1}
 
     run(scenario)
 
@@ -122,7 +122,7 @@ def test_who_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None
 
 def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
     """Three nodes that ask one another know the same soon, though one of those asked is gone."""
-    monkeypatch.setattr(gossip, "GOSSIP_SECONDS", 0.2)
+    monkeypatch.setattr(gossip, "ASK_SECONDS", 0.2)
 
     async def scenario() -> None:
         async with accusers(stations, manifest, liars) as (first, second, third):
@@ -223,7 +223,7 @@ def test_nonsense(stations, manifest, liars) -> None:
             malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
             for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
                 data = msgpack.packb(tree)
-                reply = await call_raw(second.member._node.p2p, first.peer_id, "Accusing.rpc_proofs", data)
+                reply = await call_raw(second.member._p2p, first.peer_id, "Accusing.rpc_proofs", data)
                 assert reply[0] == Refusal.MALFORMED
 
     run(scenario)

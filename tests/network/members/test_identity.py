@@ -1,6 +1,7 @@
 import contextlib
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -9,22 +10,25 @@ from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
 
 from dupt_swarm.errors import FileError, UsageError
-from dupt_swarm.network.members.identity import load_identity, owner_tag, peer_id_of, peer_id_of_key
+from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
 from tests.support.full_disk import full_disk
 
 
-def test_tag_proves_the_peer_id(identities) -> None:
-    """The peer id derived from the owner tag is the one that libp2p derives from the same key."""
+def openssh_of(path: Path) -> bytes:
+    return bytes(load_identity(path).get_public_key().to_bytes())
+
+
+def test_a_key_proves_the_peer_id(identities) -> None:
+    """The peer id derived from the public key is the one that libp2p derives from the same key."""
     for path in identities:
-        tag = owner_tag(load_identity(path))
-        assert peer_id_of(tag) == PeerID.from_identity(path.read_bytes()).to_base58()
+        assert peer_id_of_key(openssh_of(path)) == PeerID.from_identity(path.read_bytes()).to_base58()
 
 
 def test_identity_is_made_once(tmp_path) -> None:
     """A missing identity is made, readable by its owner only, and the same key is loaded afterwards."""
     path = tmp_path / "identity"
-    first = owner_tag(load_identity(path))
-    assert owner_tag(load_identity(path)) == first
+    first = openssh_of(path)
+    assert openssh_of(path) == first
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -57,7 +61,7 @@ def test_an_identity_was_never_anybody_elses(tmp_path, monkeypatch) -> None:
 
 def test_different_keys_have_different_ids(identities) -> None:
     """No two keys share a peer id."""
-    assert len({peer_id_of(owner_tag(load_identity(path))) for path in identities}) == len(identities)
+    assert len({peer_id_of_key(openssh_of(path)) for path in identities}) == len(identities)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 100), (50, None)])
@@ -69,26 +73,23 @@ def test_damaged_identity(tmp_path, identities, start, end) -> None:
         load_identity(path)
 
 
-def test_one_key_has_one_tag(identities) -> None:
-    """A tag with a comment after the key, or with anything around it, is no owner tag."""
-    tag = owner_tag(load_identity(identities[0]))
-    variants = [tag[:-1] + b" comment]", tag[:-1] + b" ]", b"x" + tag, tag + b"x", tag + tag, tag + b"\n"]
+def test_one_key_has_one_id(identities) -> None:
+    """A key with a comment after it, or with anything around it, is no key."""
+    key = openssh_of(identities[0])
     accepted = []
-    for variant in variants:
+    for variant in (key + b" comment", key + b" ", b"x" + key, key + b"x", key + key, key + b"\n"):
         with contextlib.suppress(ValueError):
-            accepted.append((variant, peer_id_of(variant)))
+            accepted.append((variant, peer_id_of_key(variant)))
     assert accepted == []
 
 
 @pytest.mark.parametrize(("bits", "exponent"), [(2048, 3), (2056, 65537), (3072, 65537), (1024, 65537)])
 def test_other_keys_are_refused_unread(tmp_path, bits: int, exponent: int) -> None:
-    """What takes longer to verify, or proves less, is no key here: not as a tag, and not as an identity."""
+    """What takes longer to verify, or proves less, is no key here, and no identity."""
     private = rsa.generate_private_key(public_exponent=exponent, key_size=bits)
     openssh = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     with pytest.raises(ValueError, match="not a public key of 2048 bits"):
         peer_id_of_key(openssh)
-    with pytest.raises(ValueError, match="not an owner tag"):
-        peer_id_of(b"[owner:" + openssh + b"]")
     der = private.private_bytes(Encoding.DER, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     path = tmp_path / "identity"
     path.write_bytes(crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=der).SerializeToString())
@@ -96,10 +97,8 @@ def test_other_keys_are_refused_unread(tmp_path, bits: int, exponent: int) -> No
         load_identity(path)
 
 
-@pytest.mark.parametrize(
-    "tag", [b"", b"[owner:]", b"[owner:ssh-rsa AAAA]", b"[owner:ssh-ed25519 AAAA]", b"x"]
-)
-def test_junk_is_no_tag(tag) -> None:
-    """Bytes that are no owner tag are a ValueError."""
-    with pytest.raises(ValueError):
-        peer_id_of(tag)
+@pytest.mark.parametrize("key", [b"", b"ssh-rsa AAAA", b"ssh-ed25519 AAAA", b"x"])
+def test_junk_is_no_key(key) -> None:
+    """Bytes that are no public key are a ValueError."""
+    with pytest.raises(ValueError, match="not a public key"):
+        peer_id_of_key(key)

@@ -21,7 +21,7 @@ def with_member(stations, make_manifest, identities) -> Callable[..., None]:
         async def scenario() -> None:
             manifest = make_manifest()
             async with stations(1, manifest) as [peer]:
-                member = Membership(manifest, peer.dht, load_identity(identities[0]))
+                member = Membership(manifest, peer.p2p, load_identity(identities[0]))
                 member.reach(Voters().after(1, [member.peer_id, *others]))
                 member.at_work = frozenset({member.peer_id, *others, NEWCOMER})
                 test(member)

@@ -7,7 +7,6 @@ import pytest
 from dupt_swarm.network.p2p.limits import (
     ACCOUNTS_MAX,
     MEMBER,
-    STORED_MAX,
     STRANGER,
     STRANGERS,
     LimitError,
@@ -82,12 +81,6 @@ def test_what_is_refused_costs_what_is_left() -> None:
         limits.count("a", calls=1)
     clock.now += 1.0
     limits.count("a", calls=int(STRANGER.calls))
-
-
-def test_a_store_of_many_fits() -> None:
-    """Of the largest that may be asked for everybody may make several at once, all strangers more."""
-    at_once = [each.calls_at_once / STORED_MAX for each in (STRANGER, MEMBER, STRANGERS)]
-    assert 2 <= at_once[0] < at_once[1] < at_once[2]
 
 
 @pytest.mark.parametrize(("kind", "most"), [("call", STRANGER.open_calls), ("stream", STRANGER.open_streams)])

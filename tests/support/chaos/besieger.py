@@ -24,8 +24,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.discovery import observe
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.validator import peers_key
-from tests.support.signed_records import fresh_key, store_record
+from tests.support.signed_records import fresh_key, tell_record
 from tests.support.stranger import call_raw, nested_extensions, peer_id_in, store_at, stranger_beside
 
 KEYS, STREAMS, CALLS, ENTRIES = 6, 40, 40, 500
@@ -59,8 +58,7 @@ class Besieger:
 
     async def nest(self, p2p: P2P, address: str) -> None:
         """Extension types within extension types, which end hivemind's reader."""
-        key = peers_key(self.manifest.swarm_id)
-        await store_at(p2p, address, key, nested_extensions(), msgpack.packb(True))
+        await store_at(p2p, address, "x", nested_extensions(), msgpack.packb(True))
 
     async def lengthen(self, p2p: P2P, address: str) -> None:
         """The beginning of an owner tag, for regular expressions to search in."""
@@ -76,7 +74,7 @@ class Besieger:
                 await writer.drain()
 
     async def flood(self, p2p: P2P, address: str) -> None:
-        """More entries to store than anybody may, each of which counts as a call."""
+        """More to store than anybody may."""
         stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))  # type: ignore[misc]
         request = dht_pb2.StoreRequest(
             keys=[DHTID.generate().to_bytes()] * ENTRIES,
@@ -105,6 +103,7 @@ class Besieger:
             "Polls.rpc_vote",
             "Accusing.rpc_proofs",
             "Gossip.rpc_records",
+            "Gossip.rpc_tell",
         )
         for name in names:
             for nonsense in (b"\x93" * 1000, b'{"roll": ' * 500, b""):
@@ -121,7 +120,7 @@ class Besieger:
 
     async def _store(self, p2p: P2P, address: str, keys: list[RSAPrivateKey], **fields: object) -> None:
         for key in keys:
-            await store_record(p2p, address, self.manifest, key, **fields)
+            await tell_record(p2p, address, self.manifest, key, **fields)
 
 
 def main() -> None:
