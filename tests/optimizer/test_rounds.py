@@ -220,7 +220,7 @@ def test_a_round_that_is_rejected(tmp_path: Path, overlap: bool) -> None:
         ]
         see_each_other(swarms)
 
-        def train_until(reason: str) -> None:
+        def train_until(reason: str | None) -> None:
             def train(number: int) -> None:
                 optimizer = optimizers[number]
                 results = [optimizer.last_round]
@@ -238,7 +238,7 @@ def test_a_round_that_is_rejected(tmp_path: Path, overlap: bool) -> None:
         assert all(optimizer.round_tokens > 0 == optimizer.contributed_tokens for optimizer in optimizers)
         for judge in judges:
             judge.accepting = True
-        train_until("")
+        train_until(None)
         assert swarms[0].state == swarms[1].state
         assert all(optimizer.contributed_tokens > 0 for optimizer in optimizers)
         # Each state was judged from the one before, with what this oracle has trained on.
