@@ -141,7 +141,8 @@ class Records:
         if len(data) > RECORD_BYTES_MAX:
             raise RefusedRecordError("size")
         try:
-            text, public, _ = unpack(data)  # type: ignore[misc]
+            signed: Any = unpack(data)
+            text, public, _ = signed
             expires = json.loads(text)["expires"]
             if type(expires) is float and math.isfinite(expires):
                 return peer_id_of_key(public), expires

@@ -225,7 +225,7 @@ def test_nonsense(stations, manifest, liars) -> None:
             with pytest.raises(ValueError, match="not a message"):
                 await first.accusing.ask(second.peer_id)
             assert first.refused == 1
-            stub = Accusing.get_stub(second.member._p2p, first.member._node.peer_id)
+            stub = Accusing.get_stub(second.member._p2p, first.member._p2p.peer_id)
             long = [b"x" * 8] * (KEPT_MAX + 1)
             malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
             for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
