@@ -31,8 +31,6 @@ from pathlib import Path
 import click
 import psutil
 import torch
-from google.protobuf.wrappers_pb2 import BytesValue
-from hivemind.p2p import P2PHandlerError
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 from prometheus_client.parser import text_string_to_metric_families
@@ -42,6 +40,7 @@ from dupt_swarm.network.members.gossip import Gossip, Told
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.guard import OPEN
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.presets import manifest_from_preset
@@ -119,12 +118,12 @@ async def tell(address: str, manifest: Manifest, keys: list[RSAPrivateKey], gene
         try:
             await connect(p2p, (address,))
             [holder] = await p2p.list_peers()
-            stub, told = Gossip.get_stub(p2p, holder.peer_id), 0
+            told = 0
             for number, key in enumerate(keys):
                 record = Told(signed_record(manifest, key, number, generation))
                 while True:
-                    with suppress(P2PHandlerError):  # too many calls for now
-                        await stub.rpc_tell(BytesValue(value=record.pack()))
+                    with suppress(CallError):  # too many calls for now
+                        await p2p.call(holder.peer_id, Gossip.rpc_tell, record)
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
                 told += 1

@@ -124,7 +124,7 @@ class Manifest(Table):
 
     @property
     def swarm_id(self) -> str:
-        """``<name>-<first 12 hexadecimal digits of the SHA-256>``, the prefix of every DHT key."""
+        """``<name>-<first 12 hexadecimal digits of the SHA-256>``, in every record."""
         return f"{self.name}-{self.sha256[:12]}"
 
     @property

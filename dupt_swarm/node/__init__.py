@@ -8,7 +8,7 @@ heard           the latest of each kind of thing that it told
 memory          the memory that trainer and node share: contribution and replica state
 vectors         the vectors of replica states in it
 run_folder      the node's folder of sockets, and what a power cut left of others
-record          what a peer publishes about itself in the DHT: each field once, with its metrics
+record          what a peer publishes about itself: each field once, with its metrics
 view            all live peers, and what their records add up to
 progress        how full the round is
 reasons         why rounds fail, and contributions and records are refused: the words of metrics

@@ -1,4 +1,4 @@
-"""The record: what a peer publishes about itself in the DHT."""
+"""The record: what a peer publishes about itself."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class RecordUpdate(BaseModel):
 
 
 class PeerRecord(RecordUpdate):
-    """A small signed statement of one peer in the DHT; times in seconds since the epoch."""
+    """A small statement of one peer, which it signs; times in seconds since the epoch."""
 
     role: Role
     state: PeerState
@@ -261,7 +261,7 @@ class PeerRecord(RecordUpdate):
     swarm_tokens: Count
 
     def published(self) -> dict[str, Any]:
-        """What is stored in the DHT: plain lists, and no field that has its default."""
+        """What is signed: plain lists, and no field that has its default."""
         return self.model_dump(mode="json", exclude_defaults=True) | {"time": self.time}
 
     @property

@@ -41,7 +41,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class View:
-    """The live peers as the DHT shows them at ``time``, sorted by peer id.
+    """The live peers as their records show them at ``time``, sorted by peer id.
 
     ``refused`` counts, by reason, the records that were not believed since the node started. ``voters`` are
     the ids of those who vote on the state that this peer is at; nobody, if it only looks on.

@@ -51,7 +51,7 @@ from dupt_swarm.network.p2p.guard import OPEN
 from dupt_swarm.network.p2p.ids import place_of
 from dupt_swarm.network.p2p.plain_json import load
 from dupt_swarm.network.p2p.plain_msgpack import unpack
-from dupt_swarm.network.p2p.rpc import DETAIL_CHARS_MAX, CallError, Refusal
+from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
@@ -440,7 +440,7 @@ def _ask_for_chunks(data: bytes) -> None:
 
 def _read_refusal(data: bytes) -> None:
     error = CallError.read(data)
-    assert str(error) == error.detail and len(error.detail) <= DETAIL_CHARS_MAX
+    assert str(error) == error.detail and len(error.detail) <= DETAIL_BYTES_MAX
     assert error.detail.isprintable()
     again = CallError.read(error.pack())
     assert (again.refusal, again.detail) == (error.refusal, error.detail)

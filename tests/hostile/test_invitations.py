@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until
 
 ORGANISER = Ed25519PrivateKey.generate()
 HOUR = 3600.0
-# One of each kind: an exchange of blobs, a stream, the DHT, gossip, rounds, proofs, dialling back.
+# One of each kind: an exchange of blobs, a stream, the DHT, records, rounds, proofs, dialling back.
 CALLS = (
     ("Exchange.rpc_index", b"0" * 64),
     ("Exchange.rpc_log", b""),
@@ -223,7 +223,7 @@ def test_who_is_invited_brings_nobody_else(tmp_path: Path) -> None:
         manifest, addresses = cluster.first.manifest, addresses_of(cluster)
         honest = Token.parse(cluster.tokens["ada"]).credential(cluster.oracles[0].peer_id)
 
-        async def pass_on() -> list[bool]:
+        async def pass_on() -> None:
             token = token_of(manifest)
             async with stranger_beside(*addresses) as p2p:
                 await admitted(p2p, token, addresses)

@@ -268,8 +268,11 @@ class Gossip:
         return [record for record, _ in news]
 
     def _answer_to(self, asked: Request) -> Answer:
-        """What there is room for; to one that knows too many already first what those say now."""
-        stale = min(PULL_SECONDS_PER_PEER * len(asked.known), PULL_SECONDS_MAX)
+        """What there is room for; to one that knows too many already first what those say now.
+
+        Where they are more than each tells of itself, a record is not sent again for being a little newer.
+        """
+        stale = min(PULL_SECONDS_PER_PEER * max(0, len(asked.known) - ALL_MAX), PULL_SECONDS_MAX)
         news = [each for each in self._records if each.expires > asked.known.get(each.name, 0.0) + stale]
         random.shuffle(news)  # whoever lacks more is told the rest by others
         if len(asked.known) >= RECORDS_MAX:

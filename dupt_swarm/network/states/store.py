@@ -131,7 +131,7 @@ class StateStore:
         try:
             known = await peers()
         except Exception as error:
-            # The DHT may fail in any way that libp2p knows.
+            # Others may fail in any way that libp2p knows.
             raise NodeError(f"the peers that hold the state could not be looked up: {error!r}") from error
         index = await self._exchange.fetch_index(digest, known)
         names = self._outer.buffer_names

@@ -191,7 +191,7 @@ class StateSync:
         """A state that as many claim by now as claimed ``name``; None: it cannot be had either."""
         claimants = self._claims.claimants(name, self._believed)
         for claimant in random.sample(claimants, min(ASKED_MAX, len(claimants))):
-            with contextlib.suppress(Exception):  # it, or the DHT, may fail in any way that libp2p knows
+            with contextlib.suppress(Exception):  # it may fail in any way that libp2p knows
                 later = await self._store.fetch_present(claimant)
                 await self._member.refresh()
                 self.hear()

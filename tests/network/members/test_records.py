@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.members import records
+from dupt_swarm.network.members import records, signed
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, Records
 from dupt_swarm.network.members.signed import sign
@@ -154,7 +154,7 @@ def test_a_sample_gives_way(manifest, mine, theirs, make) -> None:
     }
     own = Records(manifest, OPEN)
     [(short, _)] = Records(manifest, OPEN).take([own.publish(mine, PeerRecord.model_validate(about)).data])
-    assert short.record.evaluation.sample is not None
+    assert short.record.evaluation is not None and short.record.evaluation.sample is not None
     rest = {name: LONGEST[name] for name in ("name", "device", "credential")}
     long = PeerRecord.model_validate({**about, **rest, "addresses": ("/" + "1" * 159,) * 3})
     assert not theirs.take([make(**long.published())])
@@ -311,7 +311,7 @@ def test_hostile_bytes(theirs, data) -> None:
 def test_what_is_known_is_not_verified_again(theirs, make, monkeypatch) -> None:
     """Most of what others tell was told a moment ago; a single other byte is looked at anew."""
     verified: list[bytes] = []
-    read = records.read_signed
+    read = signed.read_signed
 
     def note(data: bytes, kind: str):
         verified.append(data)
