@@ -7,6 +7,7 @@ told so, on SIGTERM, and when its parent is gone, however that died: the pipe be
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import select
@@ -115,6 +116,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then tells us
     tempfile.tempdir = str(run_dir)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
+    # What is imported stays: walking it, whenever a message held many values, kept the event loop for 0.1 s.
+    gc.freeze()
     try:
         uvloop.run(_serve(pipe, run_dir))
     finally:

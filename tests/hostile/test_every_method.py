@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -44,6 +45,14 @@ OF_OTHER_SWARMS = {"ByInvitation.rpc_present"}
 # Tests of this process may have declared others.
 OURS = {name: each for name, each in METHODS.items() if each.handler.__module__.startswith("dupt_swarm.")}
 HIVEMINDS = {name for name in BOUNDS if name.startswith(("DHTProtocol.", "Reducers."))}
+
+
+@pytest.fixture(autouse=True)
+def frozen() -> Iterator[None]:
+    """What is imported is out of the garbage collector's sight, as in a node's process."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def filled(beginning: bytes, filling: bytes, end: bytes, size: int) -> bytes:
