@@ -35,14 +35,13 @@ class Host:
 async def background(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
     """Run ``work`` until the block is left; if it fails before, the log says so."""
     task = asyncio.create_task(_logged(work))
+    task.add_done_callback(lambda _: work.close())  # it may not even have begun
     try:
         yield
     finally:
         task.cancel()
         # Bounded: a library may swallow the cancellation, and what is closed next must have its turn.
         await asyncio.wait([task], timeout=CANCEL_SECONDS)
-        if task.done():
-            work.close()  # it may not even have begun
 
 
 async def end(what: str, shutdown: Callable[[], Awaitable[object]]) -> None:

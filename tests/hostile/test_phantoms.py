@@ -20,6 +20,7 @@ from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import TOLERATED
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog
 from dupt_swarm.network.states.store import StateStore
@@ -155,7 +156,8 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
             for oracle in oracles:
                 await oracle.open()
             for path, key in zip(identities[2:], keys, strict=True):
-                p2p = await stack.enter_async_context(stranger_beside(*addresses, identity=path))
+                one_of_ours = stranger_beside(*addresses, identity=path, kind=GuardedP2P)
+                p2p = await stack.enter_async_context(one_of_ours)
                 rolls = RollCall(RoundContext(manifest, p2p, key, NUMEL, callable=False), Anybody())
                 await stack.enter_async_context(background(come(rolls, key, oracles)))
             rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]

@@ -113,7 +113,7 @@ def docker_stop(process: subprocess.Popen[str]) -> str:
 def wait_for_rounds(oracle: subprocess.Popen[str], log: Path) -> None:
     """Wait until it has said of enough rounds that it averaged with one other."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while len(set(re.findall(r"  round (\d+)  .*averaged with 1 other", log.read_text()))) < ROUNDS:
+    while len(set(re.findall(r"  round (\d+)\b.*averaged with 1 other", log.read_text()))) < ROUNDS:
         assert oracle.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)
 

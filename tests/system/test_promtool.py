@@ -40,6 +40,8 @@ def full_snapshot() -> Snapshot:
         heldout_bits_per_byte=2.5,
         heldout_accuracy=0.5,
         group_size=3,
+        round_seconds=60.0,
+        averaging_seconds=2.5,
         checkpoint_round=2,
         exposed=("QmLiar",),
         name='"\\\n',

@@ -151,8 +151,9 @@ def test_a_round_that_takes_too_long(stations, manifest) -> None:
                 results = await asyncio.gather(*start_numbers(averagers, 1))
                 if manifest.rounds.exchange == "reduce":
                     assert results[0].reason == "timeout"
-                else:  # what comes too late is left out
-                    assert [(each.reason, each.included) for each in results] == [(None, False), (None, True)]
+                else:  # what comes too late is left out, or nothing is averaged
+                    assert {each.reason for each in results} <= {None, "timeout"}
+                    assert not all(each.reason is None and each.included for each in results)
                 await asyncio.sleep(0.1)
 
     run(scenario)

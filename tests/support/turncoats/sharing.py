@@ -58,8 +58,8 @@ def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Call
 
 
 def _withhold(number: int, chunk: bytes, peer: str) -> bytes | None:
-    del peer
-    return None if number else chunk
+    del number, chunk, peer
+    return None
 
 
 def _give_some(number: int, chunk: bytes, peer: str) -> bytes | None:
