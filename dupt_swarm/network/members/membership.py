@@ -24,6 +24,7 @@ from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.voters import Voters
 
 PUBLISH_SECONDS = 2.0
+REFRESH_SECONDS = 0.3  # who asks more often is refused: see `rpc_records` and `limits`
 WATCH_SECONDS = 1.0
 # With many peers a view is large: make one less often, so that watching stays cheap.
 # But invented peers must not make everybody's view old.
@@ -78,6 +79,7 @@ class Membership:
         self.at_work: frozenset[str] = frozenset()
         self.paused: frozenset[str] = frozenset()
         self._distrust = Distrust()
+        self._may_ask = 0.0  # at this time of the event loop
 
     def update(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change the own record, at first all of it; ``now``: others should learn of it at once."""
@@ -146,7 +148,10 @@ class Membership:
                     await self._heard.wait()
 
     async def refresh(self) -> View:
-        """Ask a few others, and look."""
+        """Ask a few others, and look; a little later, if they were asked just now."""
+        now = asyncio.get_running_loop().time()
+        self._may_ask = max(now, self._may_ask + REFRESH_SECONDS)
+        await asyncio.sleep(self._may_ask - now)
         await self.gossip.pull()
         return self.look()
 
