@@ -14,20 +14,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgpack
-from hivemind.dht.protocol import DHTProtocol
-from hivemind.dht.routing import DHTID
-from hivemind.p2p import P2P
-from hivemind.proto import dht_pb2
-from hivemind.utils import get_dht_time
+from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.discovery import observe
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.gossip import Gossip, Request
 from tests.support.signed_records import fresh_key, tell_record
 from tests.support.stranger import call_raw, nested_extensions, peer_id_in, store_at, stranger_beside
 
-KEYS, STREAMS, CALLS, ENTRIES = 6, 40, 40, 500
+KEYS, STREAMS, CALLS = 6, 40, 100
 LATER = 1 << 50
 CLAIM = {"round": LATER, "swarm_tokens": LATER, "state_digest": "cd" * 32}
 
@@ -74,17 +71,11 @@ class Besieger:
                 await writer.drain()
 
     async def flood(self, p2p: P2P, address: str) -> None:
-        """More to store than anybody may."""
-        stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(address))  # type: ignore[misc]
-        request = dht_pb2.StoreRequest(
-            keys=[DHTID.generate().to_bytes()] * ENTRIES,
-            subkeys=[msgpack.packb(number) for number in range(ENTRIES)],
-            values=[msgpack.packb(True)] * ENTRIES,
-            expiration_time=[get_dht_time() + 60] * ENTRIES,
-            in_cache=[False] * ENTRIES,
-        )
+        """More questions than anybody may ask."""
+        question = Request(b"", {}).pack()
         for _ in range(CALLS):
-            await asyncio.gather(stub.rpc_store(request), return_exceptions=True)
+            with contextlib.suppress(P2PHandlerError):
+                await call_raw(p2p, address, Gossip.rpc_records.name, question)
 
     async def keep_open(self, p2p: P2P, address: str) -> None:
         """Streams on which nothing comes."""
