@@ -222,8 +222,10 @@ class Gossip:
 
     async def pull(self) -> None:
         """Ask a few others now: some that were met, some that are known, and else any who are connected."""
+        met, known, connected = await self._choices()
+        choices = (met, HALF), (known, HALF), (connected, 2 * HALF)
         asked = dict.fromkeys(
-            peer for some in await self._choices() for peer in random.sample(some, min(HALF, len(some)))
+            peer for some, most in choices for peer in random.sample(some, min(most, len(some)))
         )
         await self._ask_all(list(asked)[: 2 * HALF])
 
