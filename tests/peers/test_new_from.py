@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from peers.cli import main
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 from tests.support.saved_models import write_model
 from tests.support.tasks import two_languages, write_lines
+from tests.support.waiting import wait_until
 
 TASK = ("--task", "classification", "--labels", "de, en")
 
@@ -99,6 +101,14 @@ def test_a_first_peer_needs_the_state_of_round_0(base: Path, tmp_path: Path) -> 
     assert "the state that the swarm begins with is missing; `dupt-peer new --from` writes it" in done.stderr
 
 
+def peers_seen(address: str) -> list[dict[str, Any]]:
+    """As `status` shows them."""
+    peers: list[dict[str, Any]] = json.loads(
+        dupt_peer("status", "--initial-peers", address, "--json").stdout
+    )["peers"]
+    return peers
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
     """From `new` to a state that answers: screens, status and evaluator show its accuracy."""
@@ -118,6 +128,7 @@ def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
     wait_for_line(oracle, "accuracy 100.0 %")  # as evaluated now and then, after several rounds
     # Rounds of less than a second outrun who fetches their states.
     assert dupt_peer("pause", "--state-dir", str(tmp_path / "own")).returncode == 0
+    wait_until(lambda: len({peer["state_digest"] for peer in peers_seen(address)}) == 1)
     judged = dupt_peer("evaluate", "--initial-peers", address, *data, *LISTEN, "--once", "--json",
                        "--state-dir", str(tmp_path / "judge"))  # fmt: skip
     oracle.terminate()
