@@ -6,7 +6,7 @@ from dupt_swarm.metrics import swarm
 from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
 from monitor.dashboards.panel import BITS, NATS, Panel, columns, graph
-from monitor.dashboards.query import Query
+from monitor.dashboards.query import Query, of_each_peer
 
 NO_TASK = "This swarm learns language, not a task"
 
@@ -92,11 +92,9 @@ ORACLES = Row(
             "Loss of each oracle",
             "The oracles that contributed most. One that departs from the rest has a different kind of text, "
             "or a fault.",
-            Query(
-                "{0} * on (peer_id, instance) group_left (name) {1}",
+            of_each_peer(
+                "{0}",
                 of_swarm("peer_loss_nats"),
-                swarm.PEER_INFO,
-                legend="{{name}} {{peer_id}}",
             ),
             unit=NATS,
             width=12,
@@ -105,12 +103,10 @@ ORACLES = Row(
         graph(
             "Distance to the swarm's loss",
             "Each oracle's loss minus the swarm's mean: what remains shows how its text differs.",
-            Query(
-                "({0} - on (run, instance) group_left () {1}) * on (peer_id, instance) group_left (name) {2}",
+            of_each_peer(
+                "({0} - on (run, instance) group_left () {1})",
                 of_swarm("peer_loss_nats"),
                 swarm.LOSS_NATS,
-                swarm.PEER_INFO,
-                legend="{{name}} {{peer_id}}",
             ),
             unit=NATS,
             width=12,

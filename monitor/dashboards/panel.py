@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dupt_swarm.metrics.spec import MetricSpec
 from monitor.dashboards.query import DATASOURCE, Query
 
 PLUGIN_VERSION = "11.6.0"
@@ -131,7 +132,22 @@ def columns(join: str, names: dict[str, str], hide: tuple[str, ...] = ()) -> tup
     )
 
 
-def hidden(*fields: str) -> tuple[str, ...]:
+def about(title: str, text: str, *infos: MetricSpec, names: dict[str, str]) -> Panel:
+    """A table of one line: the labels in ``names``, with their titles, of ``infos`` of one instance."""
+    untitled = () if "instance" in names else ("instance",)
+    return Panel(
+        title,
+        text,
+        tuple(Query("{0}", info, table=True) for info in infos),
+        "none",
+        kind="table",
+        width=COLUMNS,
+        height=4,
+        transformations=columns("instance", names, hide=_hidden(*untitled)),
+    )
+
+
+def _hidden(*fields: str) -> tuple[str, ...]:
     """``fields`` and those that Prometheus adds to tables, under every name that a join gives them."""
     suffixes = ("", " 1", " 2", " #A", " #B")
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dupt_swarm.metrics import swarm
 from dupt_swarm.metrics.spec import MetricSpec
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -71,3 +72,9 @@ class Query:
             "range": not self.table,
             "editorMode": "code",
         }
+
+
+def of_each_peer(template: str, *specs: MetricSpec) -> Query:
+    """The query ``template`` of ``specs``, whose results get the names of the peers that they are of."""
+    named = f"{template} * on (peer_id, instance) group_left (name) {{{len(specs)}}}"
+    return Query(named, *specs, swarm.PEER_INFO, legend="{{name}} {{peer_id}}")

@@ -10,14 +10,14 @@ from monitor.dashboards.panel import (
     NATS,
     TOKENS_PER_SECOND,
     Panel,
+    about,
     columns,
     graph,
-    hidden,
     override,
     stacked,
     stat,
 )
-from monitor.dashboards.query import Query
+from monitor.dashboards.query import Query, of_each_peer
 
 AGES = ((None, "green"), (60.0, "yellow"), (120.0, "red"))
 
@@ -179,11 +179,9 @@ AVERAGING = Row(
             "Part of their time that the last ten rounds left the oracles for training. The rest went into "
             "waiting for the network, encoding contributions, and taking over new states.",
             Query("{0}", of_swarm("utilization_ratio"), legend="median"),
-            Query(
-                "{0} * on (peer_id, instance) group_left (name) {1}",
+            of_each_peer(
+                "{0}",
                 of_swarm("peer_utilization_ratio"),
-                swarm.PEER_INFO,
-                legend="{{name}} {{peer_id}}",
             ),
             unit="percentunit",
             width=12,
@@ -194,11 +192,9 @@ AVERAGING = Row(
             "Waiting for the network",
             "Part of its time for which each oracle's trainer waited for its node, over 15 minutes. Rounds "
             "that overlap with training leave hardly any.",
-            Query(
-                "rate({0}[15m]) * on (peer_id, instance) group_left (name) {1}",
+            of_each_peer(
+                "rate({0}[15m])",
                 of_swarm("peer_waiting_seconds_total"),
-                swarm.PEER_INFO,
-                legend="{{name}} {{peer_id}}",
             ),
             unit="percentunit",
             width=12,
@@ -359,25 +355,18 @@ HEALTH = Row(
             unit="none",
             defaults={"min": 0},
         ),
-        Panel(
+        about(
             "This swarm",
             "What the swarm trains, and the manifest that all its peers share.",
-            (Query("{0}", swarm.RUN_INFO, table=True), Query("{0}", monitor.BUILD_INFO, table=True)),
-            "none",
-            kind="table",
-            width=24,
-            height=4,
-            transformations=columns(
-                "instance",
-                {
-                    "run": "Swarm",
-                    "model": "Model",
-                    "manifest_sha256": "Manifest (SHA-256)",
-                    "instance": "Monitor",
-                    "version": "Monitor's version",
-                },
-                hide=hidden(),
-            ),
+            swarm.RUN_INFO,
+            monitor.BUILD_INFO,
+            names={
+                "run": "Swarm",
+                "model": "Model",
+                "manifest_sha256": "Manifest (SHA-256)",
+                "instance": "Monitor",
+                "version": "Monitor's version",
+            },
         ),
     ),
 )
