@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from dupt_swarm.manifest.learning_rate import scheduled_learning_rate, update_nu
 from dupt_swarm.metrics import monitor, swarm
 from dupt_swarm.metrics.monitor import MONITOR_METRICS
 from dupt_swarm.metrics.record import IN_SWARM
-from dupt_swarm.metrics.spec import MetricSpec, Sample
+from dupt_swarm.metrics.spec import Sample, Samples, by_label, families, one
 from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState, Role
@@ -29,8 +28,6 @@ from monitor.watcher import Snapshot
 METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
 DATASETS_MAX = 9  # the same of evaluators
-
-Samples = tuple[MetricSpec, list[Sample]]
 
 
 class SwarmCollector(Collector):
@@ -72,10 +69,7 @@ class SwarmCollector(Collector):
         )
         run = snapshot.manifest.swarm_id
         in_run = ((spec, [((run, *labels), value) for labels, value in found]) for spec, found in everything)
-        for spec, samples in chain(in_run, _of_monitor(snapshot)):
-            finite = [(labels, value) for labels, value in samples if math.isfinite(value)]
-            if finite:
-                yield spec.family(finite)
+        yield from families(chain(in_run, _of_monitor(snapshot)))
 
 
 def _of_monitor(snapshot: Snapshot) -> Iterator[Samples]:
@@ -84,11 +78,6 @@ def _of_monitor(snapshot: Snapshot) -> Iterator[Samples]:
     yield monitor.LAST_REFRESH, one(snapshot.last_refresh)
     yield monitor.REFRESH_DURATION, one(snapshot.refresh_seconds)
     yield monitor.REFRESH_ERRORS, one(snapshot.refresh_errors)
-
-
-def one(value: float | None) -> list[Sample]:
-    """The only sample of a metric without labels; none if the value is not known."""
-    return [] if value is None else [((), value)]
 
 
 def of_run(manifest: Manifest) -> Iterator[Samples]:
@@ -104,10 +93,10 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
     yield swarm.TOKENS_TOTAL, one(totals.tokens)
     yield swarm.LAST_ROUND_TIMESTAMP, one(totals.round_time)
     yield swarm.AVERAGING_ROUNDS, one(totals.averaged + sum(totals.failed.values()))
-    yield swarm.AVERAGING_ROUNDS_FAILED, _by_label(totals.failed)
-    yield swarm.REJECTED_CONTRIBUTIONS, _by_label(totals.rejected)
-    yield swarm.INVALID_RECORDS, _by_label(totals.refused)
-    yield swarm.REFUSED_MESSAGES, _by_label(totals.refused_messages)
+    yield swarm.AVERAGING_ROUNDS_FAILED, by_label(totals.failed)
+    yield swarm.REJECTED_CONTRIBUTIONS, by_label(totals.rejected)
+    yield swarm.INVALID_RECORDS, by_label(totals.refused)
+    yield swarm.REFUSED_MESSAGES, by_label(totals.refused_messages)
 
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
@@ -201,7 +190,3 @@ def _versions(view: View) -> list[Sample]:
     rest = counts.total() - sum(count for _, count in common)
     shown = Counter(dict(common)) + Counter({"other": rest})  # a peer may call its version `other`
     return [((version,), float(count)) for version, count in shown.items()]
-
-
-def _by_label(counts: Mapping[str, int]) -> list[Sample]:
-    return [((reason,), float(count)) for reason, count in counts.items()]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from dupt_swarm.metrics.spec import MetricSpec, Sample
+from dupt_swarm.metrics.spec import MetricSpec, Sample, Table, one
 from dupt_swarm.node.record import Metric, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer
 
@@ -34,8 +34,7 @@ class FieldMetric:
 
     def value(self, record: PeerRecord) -> list[Sample]:
         """Of one peer, which exports it itself; none if it is not known."""
-        known = self._known((record,))
-        return [((), value) for value in known]
+        return one(getattr(record, self.field))
 
     def samples(self, oracles: Iterable[Peer]) -> list[Sample]:
         """Of each oracle, or of all together; none of what is not known. They lack the label `run`."""
@@ -57,24 +56,27 @@ def _declared(record: type[RecordUpdate]) -> Iterator[tuple[str, Metric]]:
 
 def in_swarm(record: type[RecordUpdate]) -> tuple[FieldMetric, ...]:
     """Those that the monitor exports."""
-    return tuple(_of_swarm(*each) for each in _declared(record))
+    add = Table("dupt_swarm_", "run").add
+    return tuple(
+        FieldMetric(
+            field,
+            metric,
+            add(f"peer_{metric.name}", metric.kind, metric.help, "peer_id")
+            if metric.over == "each"
+            else add(metric.name, metric.kind, metric.help),
+        )
+        for field, metric in _declared(record)
+    )
 
 
 def in_peer(record: type[RecordUpdate]) -> tuple[FieldMetric, ...]:
     """Those that a peer exports itself."""
-    return tuple(_of_peer(field, metric) for field, metric in _declared(record) if metric.own)
-
-
-def _of_swarm(field: str, metric: Metric) -> FieldMetric:
-    if metric.over != "each":
-        spec = MetricSpec(f"dupt_swarm_{metric.name}", metric.kind, metric.help, ("run",))
-    else:
-        spec = MetricSpec(f"dupt_swarm_peer_{metric.name}", metric.kind, metric.help, ("run", "peer_id"))
-    return FieldMetric(field, metric, spec)
-
-
-def _of_peer(field: str, metric: Metric) -> FieldMetric:
-    return FieldMetric(field, metric, MetricSpec(f"dupt_peer_{metric.name}", metric.kind, metric.help))
+    add = Table("dupt_peer_").add
+    return tuple(
+        FieldMetric(field, metric, add(metric.name, metric.kind, metric.help))
+        for field, metric in _declared(record)
+        if metric.own
+    )
 
 
 IN_SWARM, IN_PEER = in_swarm(PeerRecord), in_peer(PeerRecord)

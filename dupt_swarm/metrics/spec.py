@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -63,6 +63,26 @@ class MetricSpec:
             buckets, total = distribution.read()
             family.add_metric(values, buckets, total)
         return family
+
+
+Samples = tuple[MetricSpec, list[Sample]]
+
+
+def one(value: float | None) -> list[Sample]:
+    """The only sample of a metric without labels; none if the value is not known."""
+    return [] if value is None else [((), value)]
+
+
+def by_label(counts: Mapping[str, int]) -> list[Sample]:
+    """A sample for each of the ``counts``, which other threads may change meanwhile."""
+    return [((label,), float(count)) for label, count in dict(counts).items()]
+
+
+def families(everything: Iterable[Samples]) -> Iterator[Metric]:
+    """A new family of each metric that has finite samples."""
+    for spec, samples in everything:
+        if finite := [(labels, value) for labels, value in samples if math.isfinite(value)]:
+            yield spec.family(finite)
 
 
 class Table:

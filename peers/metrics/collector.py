@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import chain
 from typing import TYPE_CHECKING, get_args
@@ -16,7 +15,7 @@ from prometheus_client.registry import Collector
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER
-from dupt_swarm.metrics.spec import Distribution, MetricSpec, Sample
+from dupt_swarm.metrics.spec import Distribution, MetricSpec, Samples, by_label, families, one
 from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
 
-Samples = tuple[MetricSpec, list[Sample]]
 Histogram = tuple[MetricSpec, list[tuple[tuple[str, ...], Distribution]]]
 
 
@@ -67,19 +65,16 @@ class PeerMetrics(Collector):
         """New families with samples."""
         of_gpu = self._gpu.samples() if self._gpu else ()
         own = (self._of_process(), self._of_swarm(), self._of_oracle(), self._of_record())
-        for spec, samples in chain(*own, of_gpu):
-            finite = [(labels, value) for labels, value in samples if math.isfinite(value)]
-            if finite:
-                yield spec.family(finite)
+        yield from families(chain(*own, of_gpu))
         for histogram, distributions in self._histograms():
             yield histogram.histogram(distributions)
 
     def _of_process(self) -> Iterator[Samples]:
         yield names.BUILD_INFO, [(self._software, 1.0)]
-        yield names.START, _one(self._started)
+        yield names.START, one(self._started)
         now = self._state()
         yield names.STATE, [((state,), float(state == now)) for state in get_args(PeerState)]
-        yield names.PAUSED, _one(self._rounds.paused_seconds)
+        yield names.PAUSED, one(self._rounds.paused_seconds)
 
     @property
     def _record(self) -> PeerRecord | None:
@@ -101,38 +96,38 @@ class PeerMetrics(Collector):
         view, record = swarm.view, self._record
         # Only an oracle moves from state to state itself; elsewhere the node does.
         round_now = record.round if record and self._oracle is None else swarm.state.round
-        yield names.ROUND, _one(round_now)
-        yield names.ROUND_LAG, _one(max(0, view.agreed.record.round - round_now) if view.agreed else None)
-        yield names.KNOWN_PEERS, _one(len(view.peers))
-        yield names.DOWNLOADS_FAILED, _one(self._downloads.failed)
-        yield names.NETWORK_RECEIVE, _one(swarm.traffic.received)
-        yield names.NETWORK_TRANSMIT, _one(swarm.traffic.sent)
-        yield names.REFUSED_MESSAGES, _counted(swarm.traffic.refused)
-        yield names.NODE_RESTARTS, _counted(swarm.restarts)
+        yield names.ROUND, one(round_now)
+        yield names.ROUND_LAG, one(max(0, view.agreed.record.round - round_now) if view.agreed else None)
+        yield names.KNOWN_PEERS, one(len(view.peers))
+        yield names.DOWNLOADS_FAILED, one(self._downloads.failed)
+        yield names.NETWORK_RECEIVE, one(swarm.traffic.received)
+        yield names.NETWORK_TRANSMIT, one(swarm.traffic.sent)
+        yield names.REFUSED_MESSAGES, by_label(swarm.traffic.refused)
+        yield names.NODE_RESTARTS, by_label(swarm.restarts)
         checkpoint = swarm.folder.checkpoint
-        yield names.CHECKPOINT_SAVED, _one(checkpoint.stat().st_mtime if checkpoint else None)
+        yield names.CHECKPOINT_SAVED, one(checkpoint.stat().st_mtime if checkpoint else None)
 
     def _of_oracle(self) -> Iterator[Samples]:
         steps, rounds, status, oracle = self._steps, self._rounds, self._rounds.status, self._oracle
         if oracle is None:
             return
-        yield names.LEARNING_RATE, _one(oracle.learning_rate)
-        yield names.TRAINED_TOKENS, _one(steps.tokens)
-        yield names.INNER_STEPS, _one(steps.steps)
-        yield names.LAST_STEP, _one(steps.last)
-        yield names.AVERAGING_ROUNDS, _one(rounds.rounds)
-        yield names.AVERAGING_FAILED, _counted(rounds.failed)
-        yield names.LAST_ROUND, _one(rounds.last_success)
+        yield names.LEARNING_RATE, one(oracle.learning_rate)
+        yield names.TRAINED_TOKENS, one(steps.tokens)
+        yield names.INNER_STEPS, one(steps.steps)
+        yield names.LAST_STEP, one(steps.last)
+        yield names.AVERAGING_ROUNDS, one(rounds.rounds)
+        yield names.AVERAGING_FAILED, by_label(rounds.failed)
+        yield names.LAST_ROUND, one(rounds.last_success)
         if status is None:
             return
-        yield names.LOSS_NATS, _one(status.loss)
-        yield names.TOKENS_TOTAL, _one(status.contributed_tokens)
+        yield names.LOSS_NATS, one(status.loss)
+        yield names.TOKENS_TOTAL, one(status.contributed_tokens)
         if status.latest is not None:
-            yield names.HELDOUT_LOSS_NATS, _one(status.latest.loss_nats)
-            yield names.HELDOUT_BPB, _one(status.latest.bits_per_byte)
-            yield names.HELDOUT_ACCURACY, _one(status.latest.accuracy)
+            yield names.HELDOUT_LOSS_NATS, one(status.latest.loss_nats)
+            yield names.HELDOUT_BPB, one(status.latest.bits_per_byte)
+            yield names.HELDOUT_ACCURACY, one(status.latest.accuracy)
         if status.last_round is not None:
-            yield names.GROUP_SIZE, _one(1 + len(status.last_round.mates))
+            yield names.GROUP_SIZE, one(1 + len(status.last_round.mates))
 
     def _of_record(self) -> Iterator[Samples]:
         record = self._record
@@ -146,11 +141,3 @@ class PeerMetrics(Collector):
             phases = dict(self._steps.phases)
             yield names.STEP_DURATION, [((phase,), spent) for phase, spent in phases.items()]
             yield names.AVERAGING_DURATION, [((), self._rounds.durations)]
-
-
-def _one(value: float | None) -> list[Sample]:
-    return [] if value is None else [((), value)]
-
-
-def _counted(counts: Mapping[str, int]) -> list[Sample]:
-    return [((reason,), float(count)) for reason, count in dict(counts).items()]
