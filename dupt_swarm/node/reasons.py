@@ -24,41 +24,33 @@ class Failure(StrEnum):
     """Why a round has failed for a peer.
 
     Attributes:
-        help: the same in words.
         fate: what becomes of the peer's contribution.
     """
 
-    help: str
     fate: Fate
 
-    def __new__(cls, word: str, help: str, fate: Fate = Fate.KEPT) -> Self:
+    def __new__(cls, word: str, fate: Fate = Fate.KEPT) -> Self:
         """``word`` is the one of logs, records and metrics."""
         member = str.__new__(cls, word)
-        member._value_, member.help, member.fate = word, help, fate
+        member._value_, member.fate = word, fate
         return member
 
-    OTHER = "other", "for a reason that this version does not know"
-    NO_GROUP = "no_group", "no group was found in time"
-    TIMEOUT = "timeout", "the exchange took too long"
-    PEER_LOST = "peer_lost", "a share of the average did not arrive"
-    NETWORK = "network", "libp2p or the daemon failed"
-    NOT_FINITE = "not_finite", "the own contribution is not finite", Fate.GIVEN_UP
-    OUTER_OVERFLOW = "outer_overflow", "the outer step would not have been finite", Fate.GIVEN_UP
-    CANCELLED = "cancelled", "the peer was told to stop"
-    NODE_LOST = "node_lost", "the node process ended in it"
-    LEFT_OUT = "left_out", "it ended without the own contribution, which counts in the next one"
-    NO_QUORUM = (
-        "no_quorum",
-        "not more than half of the voters who are there have signed for the state that follows",
-    )
-    # Voters have signed that they stay at the state before, so the contribution is in none.
-    REJECTED = (
-        "rejected",
-        "for too many voters, the state that follows is worse on text that they hold out",
-        Fate.MADE_ANEW,
-    )
-    STALE = "stale", "the node is at another state than the trainer", Fate.NOT_TRIED
-    BEHIND = "behind", "the others are at a newer state", Fate.NOT_TRIED
+    OTHER = "other"  # for a reason that this version does not know
+    NO_GROUP = "no_group"  # no group was found in time
+    TIMEOUT = "timeout"  # the exchange took too long
+    PEER_LOST = "peer_lost"  # a share of the average did not arrive
+    NETWORK = "network"  # libp2p or the daemon failed
+    NOT_FINITE = "not_finite", Fate.GIVEN_UP  # the own contribution is not finite
+    OUTER_OVERFLOW = "outer_overflow", Fate.GIVEN_UP  # the outer step would not have been finite
+    CANCELLED = "cancelled"  # the peer was told to stop
+    NODE_LOST = "node_lost"  # the node process ended in it
+    LEFT_OUT = "left_out"  # it ended without the own contribution, which counts in the next one
+    NO_QUORUM = "no_quorum"  # no more than half of the voters who are there signed for the state that follows
+    # For too many voters the state that follows is worse on text that they hold out. They have signed that
+    # they stay at the state before, so the contribution is in none.
+    REJECTED = "rejected", Fate.MADE_ANEW
+    STALE = "stale", Fate.NOT_TRIED  # the node is at another state than the trainer
+    BEHIND = "behind", Fate.NOT_TRIED  # the others are at a newer state
 
 
 FAILURES = tuple(failure for failure in Failure if failure.fate is not Fate.NOT_TRIED)
