@@ -157,14 +157,13 @@ class SwarmFolder:
             raise CheckpointError(
                 f"{checkpoint}: damaged, and cannot be renamed ({error.strerror}); remove it"
             ) from error
-        for old in self.damaged[:-CHECKPOINTS_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        _remove(self.damaged[:-CHECKPOINTS_KEPT])
         return aside
 
     @property
     def damaged(self) -> list[Path]:
         """The checkpoints that were set aside, the oldest first."""
-        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]" + DAMAGED))
+        return self._checkpoints(DAMAGED)
 
     @contextmanager
     def new_checkpoint(self, go_on: Callable[[int, int], bool] = lambda *_: True) -> Iterator[Path]:
@@ -212,11 +211,15 @@ class SwarmFolder:
             raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 
     def _remove_checkpoints(self, keep: int) -> None:
-        for old in self._checkpoints()[:-keep]:
-            shutil.rmtree(old, ignore_errors=True)
+        _remove(self._checkpoints()[:-keep])
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]"))
+    def _checkpoints(self, suffix: str = "") -> list[Path]:
+        return sorted(self.path.glob("checkpoint-" + 8 * "[0-9]" + suffix))
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def kept_invitation(folder: Path) -> str:

@@ -26,6 +26,7 @@ Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
 BitsPerByte = Annotated[float, Field(ge=0, le=BITS_PER_BYTE_MAX)]
 Accuracy = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Time = Annotated[float, Field(ge=0, le=1e11)]  # in seconds since the epoch
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -82,7 +83,7 @@ class EvaluationRecord(BaseModel):
     loss_nats: Loss = Field(description="per token, or per example of a task")
     accuracy: Accuracy | None = Field(default=None, description="of a task's answers; none of text")
     round: Count
-    time: float = Field(ge=0, le=1e11, description="when it was measured")
+    time: Time = Field(description="when it was measured")
     sample: SampleRecord | None = Field(default=None, description="of that state, if it was asked for one")
 
     @property
@@ -102,7 +103,7 @@ class RecordUpdate(BaseModel):
 
     role: Role = "oracle"
     state: PeerState = "starting"
-    time: float = Field(default=0.0, ge=0, le=1e11, description="when it was published, since the epoch")
+    time: Time = Field(default=0.0, description="when it was published")
     round: Count = 0
     state_digest: Digest = ""
     swarm_tokens: Count = Field(default=0, description="tokens in the replica state")
@@ -165,7 +166,7 @@ class RecordUpdate(BaseModel):
         default=(), max_length=EXPOSED_MAX, description="ids of who has contradicted itself, the last ones"
     )
     checkpoint_round: Count | None = Field(default=None, description="of the newest one on its disk")
-    checkpoint_time: float = Field(default=0.0, ge=0, le=1e11, description="when that was written")
+    checkpoint_time: Time = Field(default=0.0, description="when that was written")
     heldout_accuracy: Annotated[
         Accuracy | None,
         Metric(
@@ -255,7 +256,7 @@ class PeerRecord(RecordUpdate):
 
     role: Role
     state: PeerState
-    time: float = Field(ge=0, le=1e11)
+    time: Time
     round: Count
     state_digest: Digest
     swarm_tokens: Count
