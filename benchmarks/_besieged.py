@@ -16,7 +16,7 @@ from statistics import fmean
 
 import torch
 from _attacks import ATTACKS, Seen
-from _other_rules import rule_named
+from _other_rules import ALL_RULES
 from _swarm_arithmetic import Learner, all_reduce, steps_of
 from torch import Tensor
 
@@ -131,7 +131,7 @@ class Swarm:
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
             contributions.append(Measured(blob, tokens, measure(blob, form)))
         bounded, counted = bounded_of_shared(self.manifest, contributions, form)
-        rule = rule_named(self.siege.rule, self.manifest.aggregation)
+        rule = ALL_RULES[self.siege.rule](self.manifest.aggregation)
         for place, part in enumerate(rule.average(bounded)):
             following.take(place, part)
         return following.finish(counted.tokens, members)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation
-from dupt_swarm.replica.aggregation import Bounded, Rule, build_rule
+from dupt_swarm.replica.aggregation import Bounded, Rule
 from dupt_swarm.replica.aggregation.rules import RULES, center
 from dupt_swarm.replica.aggregation.sums import combine
 
@@ -55,18 +55,11 @@ class TrimmedMean:
             yield parts[0]
 
 
-OTHER_RULES: dict[str, Callable[[Aggregation], Rule]] = {
+ALL_RULES: dict[str, Callable[[Aggregation], Rule]] = {
+    **RULES,
     "trimmed_mean": lambda table: TrimmedMean(table.hostile),
     "centered_clip": lambda table: CenteredClip(table.radius, table.iterations),
 }
-ALL_RULES = (*RULES, *OTHER_RULES)
-
-
-def rule_named(name: str, table: Aggregation) -> Rule:
-    """The product's rule or another one, with the parameters of the manifest's table."""
-    if name in OTHER_RULES:
-        return OTHER_RULES[name](table)
-    return build_rule(table.model_copy(update={"rule": name}))
 
 
 def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from _other_rules import ALL_RULES, rule_named
+from _other_rules import ALL_RULES
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation, Encoding
@@ -67,7 +67,7 @@ def _plain(blobs: list[Blob], form: Form) -> None:
 
 
 def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
-    rule = rule_named(name, Aggregation())
+    rule = ALL_RULES[name](Aggregation())
     # Of unequal norms and weights, so that nothing is spared.
     norms = [1.0 + place / 8 for place in range(len(blobs))]
     bounded = Bounded.of(
