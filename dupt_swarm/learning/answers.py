@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError, install
 from dupt_swarm.manifest import Objective
-from dupt_swarm.tasks import TASKS
 
 
 class Answer(Protocol):
@@ -66,9 +65,9 @@ class Answer(Protocol):
 
 def build_answer(objective: Objective) -> Answer:
     """What the objective's answers are."""
-    if objective.labels:
+    if objective.answer == "label":
         return Label(tuple(objective.labels))
-    return Choice() if "choice" in TASKS[objective.kind].answers else Score()
+    return Choice() if objective.answer == "choice" else Score()
 
 
 class _OfTheExample:

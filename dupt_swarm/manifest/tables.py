@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from dupt_swarm.manifest.schedule import LEAST_GROWTH
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.tasks import TASKS, Task
+from dupt_swarm.tasks.task import AnswerKind
 
 HASH = re.compile(r"[0-9a-f]{64}")
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
@@ -85,6 +86,13 @@ class Objective(Table):
     def task(self) -> Task | None:
         """What is learned from labelled examples; None: nothing."""
         return TASKS.get(self.kind)
+
+    @property
+    def answer(self) -> AnswerKind | None:
+        """What an answer is; None: there is no task."""
+        if self.task is None:
+            return None
+        return "label" if self.labels else "choice" if "choice" in self.task.answers else "score"
 
     @property
     def supervised(self) -> bool:

@@ -99,9 +99,8 @@ def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
 
 def _announce(finetuner: Finetuner, kind: str, log: Log) -> None:
     """What will be learnt from what; and what of the examples could not be used as it is."""
-    labels = finetuner.manifest.objective.labels
-    [*_, other] = TASKS[kind].answers  # without labels
-    answers = f"labels {', '.join(labels)}" if labels else f"a {other}"
+    objective = finetuner.manifest.objective
+    answers = f"labels {', '.join(objective.labels)}" if objective.labels else f"a {objective.answer}"
     log.say(f"{kind}, {answers}, on {finetuner.device}")
     for name, examples in (("training", finetuner.train), ("validation", finetuner.valid)):
         log.say(f"{name}: {plural(len(examples), 'example')}{_shortcomings(examples)}")

@@ -33,7 +33,7 @@ def tokens(*texts):
 """
 
 _PRINTED = {
-    "labels": """\
+    "label": """\
 for number, probability in enumerate(answer.softmax(0).tolist()):
     print(model.config.id2label[number], probability)""",
     "choice": "print(answer.softmax(0).tolist())",
@@ -44,7 +44,7 @@ for number, probability in enumerate(answer.softmax(0).tolist()):
 def answer(objective: Objective) -> str:
     """A task's model answers, with W_y from a file of its own."""
     assert objective.task is not None
-    kind = "labels" if objective.labels else "choice" if "choice" in objective.task.answers else "score"
+    assert objective.answer is not None
     return f"""\
 import torch
 from safetensors.torch import load_file
@@ -65,7 +65,7 @@ def score(h):
 
 
 answer = {objective.task.example}
-{_PRINTED[kind]}"""
+{_PRINTED[objective.answer]}"""
 
 
 def choice(double_heads: str) -> str:

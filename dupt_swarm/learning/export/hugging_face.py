@@ -90,8 +90,7 @@ class HuggingFace:
 
     def has_head(self, manifest: Manifest) -> bool:
         """See `Format.has_head`: other heads than of two have one output there, or no bias."""
-        task = manifest.objective.task
-        return bool(self.architecture.double_heads) and task is not None and "choice" in task.answers
+        return bool(self.architecture.double_heads) and manifest.objective.answer == "choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
         """See `Format.load_line`."""
