@@ -79,9 +79,8 @@ class Due:
         a round on their strength, all would end it alone, each with another state. A view that was read some
         seconds later shows who is still paused, however long it takes to come.
         """
-        view = self._swarm.view
-        away = any(not peer.record.at_work for peer in view.oracles if peer.peer_id != self._swarm.peer_id)
-        return away and view.time < self._resumed + CATCH_UP_SECONDS
+        others = self._swarm.view.without(self._swarm.peer_id)
+        return others.oracles != others.at_work and others.time < self._resumed + CATCH_UP_SECONDS
 
     def _stragglers(self, contribution: Contribution) -> tuple[Peer, ...]:
         """Oracles that are about to reach our state, as their records tell; those and our own may lag.

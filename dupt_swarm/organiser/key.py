@@ -43,17 +43,16 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     """
     try:
         data = path.read_bytes()
-        if not data:
-            raise UsageError(
-                f"{path}: empty; restore it from your copy, or remove it if there never was a key in it"
-            )
-        key = load_pem_private_key(data, password=None)
-    except UsageError:
-        raise
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read ({error.strerror}); only who has the organiser's key invites and revokes"
         ) from error
+    if not data:
+        raise UsageError(
+            f"{path}: empty; restore it from your copy, or remove it if there never was a key in it"
+        )
+    try:
+        key = load_pem_private_key(data, password=None)
     except Exception as error:  # cryptography has several for what is no key
         raise UsageError(f"{path}: not a private key; restore it from your copy") from error
     if not isinstance(key, Ed25519PrivateKey):

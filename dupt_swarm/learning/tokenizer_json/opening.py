@@ -112,7 +112,10 @@ Table = dict[str, Any]
 
 
 def going_on(backend: tokenizers.Tokenizer, content: Table, spelling: Spelling) -> tokenizers.Tokenizer:
-    """``backend`` without that space; itself if it puts none. ``content`` is its tokenizer.json."""
+    """``backend`` without the space that some put before a text, for text that begins no document.
+
+    Itself if it puts none. ``content`` is its tokenizer.json.
+    """
     changes = {
         "normalizer": _without_prefix(content["normalizer"], spelling),
         "pre_tokenizer": _without_prefix(content["pre_tokenizer"], spelling),
@@ -154,8 +157,8 @@ def encode_pieces(
         return _encode(opened.backend, texts)
     both = list(zip(texts, first, strict=True))
     beginning = iter(_encode(opened.backend, [text for text, begins in both if begins]))
-    going_on = iter(_encode(opened.going_on, [text for text, begins in both if not begins]))
-    return [next(beginning if begins else going_on) for begins in first]
+    continuing = iter(_encode(opened.going_on, [text for text, begins in both if not begins]))
+    return [next(beginning if begins else continuing) for begins in first]
 
 
 def _encode(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
