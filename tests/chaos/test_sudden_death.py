@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.chaos.life import assert_gone, chaos_swarm, processes_of
+from tests.support.chaos.life import assert_gone, assert_others_go_on, chaos_swarm, processes_of
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
 from tests.support.waiting import wait_until
 
-TURN_SECONDS = 300.0
 FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given it up by then
 
 
@@ -24,13 +23,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
 @pytest.mark.parametrize("stage", ["matchmaking", "group"])
 def test_an_oracle_dies_before_a_round(swarm: ChaosSwarm, stage: str) -> None:
     """A power cut while a group forms: the others end that round or the next, with equal states."""
-    victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))
-    victim.start(stage)
-    victim.joined()
-    family = processes_of(victim)
-    wait_until(lambda: not victim.alive, f"it dies in {stage}", TURN_SECONDS)
-    swarm.expect_rounds(1)
-    assert_gone(family)
+    assert_others_go_on(swarm, stage)
 
 
 def test_an_oracle_is_killed_alone(swarm: ChaosSwarm) -> None:

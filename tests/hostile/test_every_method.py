@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,29 +80,23 @@ def worst_shapes(size: int) -> Iterator[bytes]:
     yield b"\xff" * size
 
 
-@dataclass
-class Held:
-    """The longest that a callback has held an event loop, in seconds of a processor."""
+@contextmanager
+def assert_not_held(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """While the block lasts, which calls the method ``name``, no callback holds the event loop for long."""
+    run, longest, by = asyncio.Handle._run, 0.0, ""
 
-    seconds: float = 0.0
-    by: str = ""
-    _runs: int = field(default=0, repr=False)
+    def timed(handle: asyncio.Handle) -> None:
+        nonlocal longest, by
+        before = time.thread_time()
+        run(handle)
+        seconds = time.thread_time() - before
+        if seconds > longest:
+            longest, by = seconds, repr(handle)
 
-    @contextmanager
-    def measured(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """While the block lasts."""
-        run = asyncio.Handle._run
-
-        def timed(handle: asyncio.Handle) -> None:
-            before = time.thread_time()
-            run(handle)
-            seconds = time.thread_time() - before
-            if seconds > self.seconds:
-                self.seconds, self.by = seconds, repr(handle)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(asyncio.Handle, "_run", timed)
-            yield
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.Handle, "_run", timed)
+        yield
+    assert longest < limit_here(), f"{name}: {by}"
 
 
 def limit_here() -> float:
@@ -139,6 +132,18 @@ async def first_peer(
         yield service._participant.connection, joined.addresses[0]  # type: ignore[attr-defined]
     finally:
         await service.close()
+
+
+@asynccontextmanager
+async def stranger_at_first_peer(
+    manifest: Any, folder: Path, identity: Path
+) -> AsyncIterator[tuple[Any, P2P, str]]:
+    """The connection of a swarm's first peer, and who calls it at the address."""
+    async with (
+        first_peer(manifest, folder, identity) as (connection, address),
+        stranger_beside(address) as p2p,
+    ):
+        yield connection, p2p, address
 
 
 @pytest.fixture
@@ -179,21 +184,15 @@ def test_the_worst_shapes(manifest, tmp_path, identities, monkeypatch) -> None:
     """None holds the event loop for long, each has a short answer or a refusal, and the peer goes on."""
 
     async def scenario() -> None:
-        held = Held()
-        async with (
-            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
-            stranger_beside(address) as p2p,
-        ):
+        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
             for name, bounds in calls_of(connection).items():
-                held.seconds = 0.0
-                with held.measured(monkeypatch):
+                with assert_not_held(name, monkeypatch):
                     for data in worst_shapes(bounds.request):
                         assert len(data) <= bounds.request
                         # Each has cost its caller: a new one comes for the next.
                         connection.p2p.limits._accounts.clear()
                         answer = await answer_of(p2p, address, name, data)
                         assert len(answer) <= bounds.reply + len(ANSWERED), name
-                assert held.seconds < limit_here(), f"{name}: {held}"
             hello = await answer_of(p2p, address, Exchange.rpc_hello.name, b"")
             assert hello.startswith(ANSWERED)
 
@@ -221,18 +220,12 @@ def test_many_at_once(manifest, tmp_path, identities, monkeypatch) -> None:
     """Thirty calls at once of what takes longest hold the event loop no longer than one does."""
 
     async def scenario() -> None:
-        held = Held()
-        async with (
-            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
-            stranger_beside(address) as p2p,
-        ):
+        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
             for name, bounds in calls_of(connection).items():
-                held.seconds = 0.0
                 data = filled(b'{"a":[', b"[],", b"[]]}", bounds.request)
-                with held.measured(monkeypatch):
+                with assert_not_held(name, monkeypatch):
                     calls = (answer_of(p2p, address, name, data) for _ in range(AT_ONCE))
                     await asyncio.gather(*calls)
-                assert held.seconds < limit_here(), f"{name}: {held}"
 
     run(scenario)
 
@@ -241,10 +234,7 @@ def test_what_is_too_long(manifest, tmp_path, identities) -> None:
     """One byte more than a request may have is refused before anything is parsed, as long as it is sent."""
 
     async def scenario() -> None:
-        async with (
-            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
-            stranger_beside(address) as p2p,
-        ):
+        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
             refused = connection.p2p.refused
             for number, (name, bounds) in enumerate(calls_of(connection).items(), 1):
                 connection.p2p.limits._accounts.clear()
@@ -259,10 +249,7 @@ def test_what_is_for_members(manifest, tmp_path, identities) -> None:
     """A stranger is told so before its bytes are looked at."""
 
     async def scenario() -> None:
-        async with (
-            first_peer(manifest, tmp_path, identities[0]) as (connection, address),
-            stranger_beside(address) as p2p,
-        ):
+        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
             for method in (Polls.rpc_vote, Agreements.rpc_agree):
                 assert method.bounds.callers is Callers.MEMBERS
                 answer = await answer_of(p2p, address, method.name, b"nonsense")

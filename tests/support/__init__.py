@@ -2,6 +2,7 @@
 
 waiting          wait until something holds
 clock            a clock that stands still until the test moves it
+virtual_time     a clock that goes as fast as there is nothing to do
 publishing       somebody who tells records in many names, in a thread
 loopback         addresses of this machine, free ports, an address where nobody is
 texts            folders of real text to train on
@@ -11,6 +12,7 @@ smaller          manifest files of smaller models
 contributions    contributions as an oracle sends them
 vectors          vectors that are encoded or decoded as a whole
 averages         the average of a round, put together from its parts
+foreign_models   folders as transformers writes them, with random weights
 foreign_tokenizers  such as well-known models have
 full_disk           on which nothing more fits
 saved_models     model folders with very small models
@@ -31,6 +33,8 @@ driven_swarm     a first peer and oracles whose rounds the test drives
 sharing_groups   groups that share their contributions, with their keys
 kept_rounds      rounds in a log, without a swarm that made them
 swarm_program    an oracle in a process of its own
+direct           services that call one another in this process
+memory           what a trainer and its node share, as a test fills it
 stranger         a peer with plain hivemind, which may send anything
 signed_records   records of peers that exist only as keys
 chaos/           swarms to be maltreated

@@ -13,6 +13,8 @@ from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
 from tests.support.leftovers import patiently, segments, sockets_folder
 from tests.support.waiting import wait_until
 
+TURN_SECONDS = 300.0  # within which a stage comes to an oracle: one of four reduces, in each round
+
 
 @contextmanager
 def chaos_swarm(folder: Path, manifest: Manifest = MANIFEST) -> Iterator[ChaosSwarm]:
@@ -44,3 +46,14 @@ def assert_gone(processes: list[psutil.Process]) -> None:
             return False
 
     wait_until(lambda: not any(map(runs, processes)), "no orphan is left")
+
+
+def assert_others_go_on(swarm: ChaosSwarm, stage: str) -> None:
+    """An oracle dies at ``stage``: the others end that round or the next, and nothing is left of it."""
+    victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))
+    victim.start(stage)
+    victim.joined()
+    family = processes_of(victim)
+    wait_until(lambda: not victim.alive, f"it dies in {stage}", TURN_SECONDS)
+    swarm.expect_rounds(1)
+    assert_gone(family)
