@@ -11,7 +11,7 @@ auditing        computing past rounds again, likewise
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
 admission/      whom the swarm admits: everybody, or whom its organiser has invited
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
-members/        who is there: identity, records and their validator, membership, liveness, neighbours
+members/        who is there: identity, records and how they spread, membership, liveness
 states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others
 averaging/      the end of a round: the roll of its group, all-reduce or sharing, the list that counts
 reach/          whether others can dial this peer, and relays where they cannot
