@@ -70,8 +70,10 @@ def unpack(
     return found
 
 
-def load(path: Path, organiser: bytes, swarm_id: str) -> dict[bytes, bytes]:
+def load(path: Path, organiser: bytes, swarm_id: str, known: Revocations | None = None) -> dict[bytes, bytes]:
     """The statements in the file ``path``, one a line in hexadecimal digits; none if there is no file.
+
+    Those that are ``known``, byte for byte, were verified before.
 
     Raises:
         ValueError: one is not of this swarm's organiser, or the file cannot be read.
@@ -83,7 +85,13 @@ def load(path: Path, organiser: bytes, swarm_id: str) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for number, line in enumerate(lines, 1):
         try:
-            found |= unpack(bytes.fromhex(line.decode("ascii")), organiser, swarm_id, found)
+            packed = bytes.fromhex(line.decode("ascii"))
+            same = {
+                each: statement
+                for each, statement in split(packed).items()
+                if (known or {}).get(each) == statement
+            }
+            found |= same | unpack(packed, organiser, swarm_id, found | same)
         except ValueError as error:
             raise ValueError(
                 f"{path}: line {number} revokes nothing in this swarm ({error}); remove that line"
@@ -94,7 +102,7 @@ def load(path: Path, organiser: bytes, swarm_id: str) -> dict[bytes, bytes]:
 
 
 def add(path: Path, revocations: Revocations, organiser: bytes, swarm_id: str) -> dict[bytes, bytes]:
-    """Add statements to those in the file ``path``, whoever else does so at the same time.
+    """Add statements, which are verified, to those in the file ``path``, whoever else does so just now.
 
     Returns:
         All that it has then.
@@ -109,7 +117,7 @@ def add(path: Path, revocations: Revocations, organiser: bytes, swarm_id: str) -
         raise FileError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
-        before = load(path, organiser, swarm_id)
+        before = load(path, organiser, swarm_id, revocations)
         after = before | dict(revocations)
         if len(after) > IDS_MAX:
             raise ValueError(f"more than {IDS_MAX} invitations cannot be revoked; start another swarm")

@@ -70,7 +70,7 @@ class Guests:
             ValueError: it has something else in it.
             FileError: it lacks something and cannot be written; what it has counts all the same.
         """
-        kept = revocations.load(path, self._organiser, self._swarm_id)
+        kept = revocations.load(path, self._organiser, self._swarm_id, self.revoked)
         news = self._learn(kept)
         if self.revoked.keys() - kept.keys():
             revocations.add(path, self.revoked, self._organiser, self._swarm_id)
