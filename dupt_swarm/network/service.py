@@ -36,8 +36,6 @@ from dupt_swarm.node.commands import (
 from dupt_swarm.node.messages import Joined
 from dupt_swarm.node.view import View
 
-NOT_JOINED = "this node has not joined a swarm yet"
-
 logger = logging.getLogger(__name__)
 
 
@@ -51,7 +49,7 @@ class NodeService:
     def __init__(self, host: Host) -> None:
         """A node that has done nothing yet, in the process ``host``."""
         self._host = host
-        self._joined: Connection | Participant | None = None  # a connection is all that an observer has
+        self._node: Connection | Participant | None = None  # a connection is all that an observer has
         self._started = AsyncExitStack()
 
     async def execute(self, command: Command[Any]) -> object:
@@ -119,7 +117,7 @@ class NodeService:
             else:
                 node = await take_part(connection, order, self._host, stack)
                 joined = await node.joined()
-            self._joined, self._started = node, stack.pop_all()
+            self._node, self._started = node, stack.pop_all()
         _log_joined(joined, settings.role, connection.manifest.swarm_id, connection.started.reach)
         return joined
 
@@ -129,33 +127,33 @@ class NodeService:
         Raises:
             NodeError: an observer has lost everybody; the records that it still has are old.
         """
-        joined = self._joined
-        if isinstance(joined, Participant):
-            return await joined.connection.membership.refresh()
-        view = await self._observer.membership.refresh()
-        if not await self._observer.p2p.list_peers():
+        node = self._joined
+        if isinstance(node, Participant):
+            return await node.connection.membership.refresh()
+        view = await node.membership.refresh()
+        if not await node.p2p.list_peers():
             raise NodeError("no peer of the swarm can be reached")
         return view
 
     @property
+    def _joined(self) -> Connection | Participant:
+        if self._node is None:
+            raise NodeError("this node has not joined a swarm yet")
+        return self._node
+
+    @property
     def _observer(self) -> Connection:
-        match self._joined:
-            case Connection():
-                return self._joined
-            case None:
-                raise NodeError(NOT_JOINED)
-            case _:
-                raise NodeError("only an observer fetches a state or audits without taking part")
+        node = self._joined
+        if isinstance(node, Participant):
+            raise NodeError("only an observer fetches a state or audits without taking part")
+        return node
 
     @property
     def _participant(self) -> Participant:
-        match self._joined:
-            case Participant():
-                return self._joined
-            case None:
-                raise NodeError(NOT_JOINED)
-            case _:
-                raise NodeError("an observer takes no part in a swarm")
+        node = self._joined
+        if not isinstance(node, Participant):
+            raise NodeError("an observer takes no part in a swarm")
+        return node
 
 
 def _as_observer(connection: Connection) -> Joined:

@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from hivemind.p2p import PeerID
-
 from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.admission.building import build_admission
@@ -76,7 +74,7 @@ async def _call(p2p: GuardedP2P, exchange: Exchange, address: str) -> Answer:
         await connect(p2p, [address])
     except UnreachableError as error:
         return Answer(error.reasons[address])
-    peer = PeerID.from_base58(Address.of_peer(address).peer_id)
+    peer = Address.of_peer(address).peer_id
     called = time.time()
     try:
         hello = await exchange.hello(peer)
@@ -114,5 +112,5 @@ async def _have_us_dialled(p2p: GuardedP2P, peers: Sequence[str]) -> dict[str, s
     ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(listening)]
     for address in peers:
         with contextlib.suppress(CallError):  # an older program, or one asked too often
-            return await dial_back(p2p, PeerID.from_base58(Address.of_peer(address).peer_id), ways)
+            return await dial_back(p2p, Address.of_peer(address).peer_id, ways)
     return {}

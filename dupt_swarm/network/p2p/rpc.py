@@ -28,8 +28,6 @@ from dupt_swarm.command_line.printable import one_line
 
 # The largest honest frame of a stream is a chunk of a blob or a part of a vector: 1 MiB and a few bytes.
 FRAME_BYTES_MAX = 2 << 20
-# The daemon's own limit of a message that is no stream.
-UNARY_BYTES_MAX = 4 << 20
 CALL_SECONDS = 30.0
 # Longer ones are read and packed in a thread.
 LONG_BYTES = 1 << 15

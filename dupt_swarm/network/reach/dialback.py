@@ -86,7 +86,7 @@ class Answer:
             raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
 
 
-async def ask_to_dial(p2p: GuardedP2P, peer: PeerID, addresses: Sequence[str]) -> Answer:
+async def ask_to_dial(p2p: GuardedP2P, peer: PeerID | str, addresses: Sequence[str]) -> Answer:
     """Ask ``peer`` to dial ``addresses`` of ours; in ``/ip4/0.0.0.0/…`` it puts the IP that it sees.
 
     Raises:
@@ -100,7 +100,7 @@ async def ask_to_dial(p2p: GuardedP2P, peer: PeerID, addresses: Sequence[str]) -
     )
 
 
-async def dial_back(p2p: GuardedP2P, peer: PeerID, addresses: Sequence[str]) -> dict[str, str]:
+async def dial_back(p2p: GuardedP2P, peer: PeerID | str, addresses: Sequence[str]) -> dict[str, str]:
     """Why ``peer`` cannot call us at each of ``addresses``; an empty reason if it can.
 
     Raises:

@@ -12,8 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from hivemind.p2p import PeerID
-
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect, dial
@@ -225,7 +223,7 @@ async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> l
     asked = [*seen, *(address.way for address in dialable)][:ADDRESSES_MAX]
     peers = _ids_of(reached)[:ASKED_MAX]
     replies = await asyncio.gather(
-        *(ask_to_dial(p2p, PeerID.from_base58(peer), asked) for peer in peers),
+        *(ask_to_dial(p2p, peer, asked) for peer in peers),
         return_exceptions=True,
     )
     return [reply for reply in replies if isinstance(reply, Answer)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from hivemind.p2p import PeerID
 
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
+
 AVOID_SECONDS = 120.0
 
 Donors = Callable[[], Awaitable[Sequence[PeerID]]]
@@ -64,3 +66,8 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it fell silent"
     return str(error) or type(error).__name__
+
+
+def is_harmless(error: BaseException) -> bool:
+    """Whether a donor that says so has not failed: it is busy, or the swarm has moved on."""
+    return isinstance(error, CallError) and error.refusal in (Refusal.LATER, Refusal.NOT_HELD)

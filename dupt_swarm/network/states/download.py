@@ -16,7 +16,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states.chunk_queue import ChunkQueue
-from dupt_swarm.network.states.donor import Backoff, Donor, Donors, reason_of
+from dupt_swarm.network.states.donor import Backoff, Donor, Donors, is_harmless, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
@@ -154,7 +154,7 @@ class Download:
         except* (CallError, ValueError, TimeoutError) as group:
             error = group.exceptions[0]
             donor.reason = reason_of(error)
-            if not isinstance(error, CallError) or error.refusal is not Refusal.NOT_HELD:
+            if not is_harmless(error):
                 self._backoff.add(donor.peer)
         finally:
             donor.busy = False

@@ -25,7 +25,7 @@ from dupt_swarm.network.p2p.rpc import (
     rpc_stream,
 )
 from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.donor import Backoff, Donors, reason_of
+from dupt_swarm.network.states.donor import Backoff, Donors, is_harmless, reason_of
 from dupt_swarm.network.states.download import Download
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
@@ -134,7 +134,7 @@ class Exchange:
         if self._hello is None:
             raise CallError(Refusal.NOT_HELD, "this peer is in no swarm yet")
         return replace(
-            *(self._hello,),
+            self._hello,
             time=str(time.time()),
             states=" ".join(self._states()),
             attestation=self.attestation,
@@ -144,10 +144,7 @@ class Exchange:
     async def rpc_index(self, request: Raw, caller: str) -> Raw:
         """The index of a blob."""
         del caller
-        blob = self._find(request.data.decode())
-        if blob is None:
-            raise CallError(Refusal.NOT_HELD, NOT_HELD)
-        return Raw(blob.index.data)
+        return Raw(self._held(request.data.decode()).index.data)
 
     @rpc(Raw, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
     async def rpc_log(self, request: Raw, caller: str) -> Log:
@@ -163,9 +160,7 @@ class Exchange:
         Instead of them, or of the rest: `LATER`, if too many peers download from us at this moment, or it is
         the turn of another stranger.
         """
-        blob = self._find(request.digest)
-        if blob is None:
-            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        blob = self._held(request.digest)
         numbers = list(dict.fromkeys(request.numbers))
         if numbers and max(numbers) >= len(blob.index.chunk_sha256):
             raise CallError(Refusal.MALFORMED, "no such chunk")
@@ -179,6 +174,12 @@ class Exchange:
                     raise CallError(Refusal.LATER, "it is the turn of others")
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
                 yield blob.chunk(number)
+
+    def _held(self, digest: str) -> Blob:
+        blob = self._find(digest)
+        if blob is None:
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        return blob
 
     def _find(self, digest: str) -> Blob | None:
         found = (shelf.get(digest) for shelf in self._shelves)
@@ -227,7 +228,7 @@ class Exchange:
                     if error is None:
                         return task.result()
                     problems.append(f"{donor}: {reason_of(error)}")
-                    if not _is_harmless(error):
+                    if not is_harmless(error):
                         self._backoff.add(donor)
         finally:
             for task in asked:
@@ -262,8 +263,3 @@ class Exchange:
             raise ValueError("the donor sent another blob")
         check_elements(data, INDEX_ELEMENTS_MAX)
         return Index.parse(data)
-
-
-def _is_harmless(error: BaseException) -> bool:
-    """Whether a donor that says so has not failed: it is busy, or the swarm has moved on."""
-    return isinstance(error, CallError) and error.refusal in (Refusal.LATER, Refusal.NOT_HELD)

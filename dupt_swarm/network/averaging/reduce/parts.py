@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
+from dupt_swarm.network.averaging.gathering import loop_time
 from dupt_swarm.replica.aggregation import screen_norms, weighted_mean
 from dupt_swarm.replica.codec import (
     Codec,
@@ -127,7 +128,7 @@ class PartReducer:
         if sender not in self._active:
             raise ValueError("this sender was left out")
         if self._due_since is not None:
-            self._waited[sender] += _now() - self._due_since
+            self._waited[sender] += loop_time() - self._due_since
         self._received[sender] = (values, weight)
         average = self._average
         self._average_if_complete()
@@ -140,7 +141,7 @@ class PartReducer:
         """
         if self._due_since is None:
             return []
-        waits, lacking = _now() - self._due_since, self._active - self._received.keys()
+        waits, lacking = loop_time() - self._due_since, self._active - self._received.keys()
         return [sender for sender in sorted(lacking) if self._waited[sender] + waits > seconds]
 
     def leave_out(self, sender: str) -> None:
@@ -163,7 +164,7 @@ class PartReducer:
         elif 2 * len(self._active & received.keys()) <= len(self._active):
             self._due_since = None
         elif self._due_since is None:
-            self._due_since = _now()
+            self._due_since = loop_time()
 
     async def _run(self, average: asyncio.Future[Averaged], received: Sequence[tuple[Tensor, float]]) -> None:
         try:
@@ -187,7 +188,3 @@ class PartReducer:
     def _fail(average: asyncio.Future[Averaged], error: Exception) -> None:
         average.set_exception(error)
         average.exception()  # maybe nobody waits
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
