@@ -40,7 +40,7 @@ RUN apt-get update \
 ENV PATH=/opt/dupt/bin:$PATH \
     XDG_STATE_HOME=/state \
     XDG_CACHE_HOME=/state/cache
-ARG VERSION=0.3.0
+ARG VERSION=0.4.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version=${VERSION} \
       org.opencontainers.image.revision=${REVISION}

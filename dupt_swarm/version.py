@@ -1,3 +1,3 @@
 """The version of this package, which peers tell one another."""
 
-VERSION = "0.3.0"
+VERSION = "0.4.0"
