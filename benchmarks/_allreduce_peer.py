@@ -22,8 +22,8 @@ from hivemind.p2p import P2P
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import Offer, RoundContext
+from dupt_swarm.network.averaging.rounds import SwarmAverager
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.reach.starting import start_daemon

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.judgement import Judgement
+from dupt_swarm.network.averaging.polls import Judgement
 from dupt_swarm.network.averaging.rounds import Rounds, accept
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection

@@ -7,12 +7,10 @@ import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 
-from dupt_swarm.network.averaging.accusing import Accusing
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import RoundContext
-from dupt_swarm.network.averaging.judgement import Judgement
-from dupt_swarm.network.averaging.offences import Offences
-from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.averaging.offences import Accusing, Offences
+from dupt_swarm.network.averaging.polls import Judgement
+from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state, newest_attestation

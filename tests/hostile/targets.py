@@ -28,20 +28,15 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission.by_invitation import Presented
 from dupt_swarm.network.admission.guests import Guests
-from dupt_swarm.network.averaging.accusing import ProofsMessage
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.coordinators import CoordinatorMessage, StateMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.averaging.pledge import Accepting, Subject
+from dupt_swarm.network.averaging.offences import ProofsMessage
+from dupt_swarm.network.averaging.pledge import Accepting, Proof, Subject, Vote
 from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
-from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.reports import Acceptance, Decision, Report
+from dupt_swarm.network.averaging.reports import Acceptance, AnswerMessage, Decision, Report, ReportMessage
 from dupt_swarm.network.averaging.reports import Answer as AgreementAnswer
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.roll_call import JoinMessage, RollMessage
-from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.roll import Roll, Statement
+from dupt_swarm.network.averaging.roll_call import CoordinatorMessage, JoinMessage, RollMessage, StateMessage
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.signed import read_signed, sign

@@ -11,10 +11,8 @@ import torch
 
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.accusing import ProofsMessage
-from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.offences import ProofsMessage
+from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from tests.support.driven_swarm import Cluster

@@ -11,11 +11,10 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import RoundContext
+from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.network.averaging.roll_call import RollCall
-from dupt_swarm.network.averaging.rounds import Rounds
-from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import TOLERATED
 from dupt_swarm.network.members.identity import load_identity

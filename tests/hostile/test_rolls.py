@@ -12,9 +12,8 @@ import torch
 from hivemind.p2p import P2P, PeerID
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
-from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
 from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
 from dupt_swarm.replica.contribution import Claim

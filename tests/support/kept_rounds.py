@@ -9,9 +9,8 @@ import torch
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.pledge import Subject, Vote
+from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim

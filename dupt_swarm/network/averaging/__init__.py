@@ -1,27 +1,19 @@
 """The end of a round.
 
-rounds          all-reduce, then the outer step; whatever goes wrong, it returns, and counts it
-averager        finds the group of the peers at one state, and averages in it
-exchange        what every exchange takes and gives
-roll_call       finds the group: those who have come to one coordinator
-coordinators    whom members ask for the roll
-gathering       at a coordinator: who has come, and the roll once it is called
-roll            who ends a round together, signed
-statement       what a member brings, signed
-reduce/         the exchange in which each member averages one share
-share           the exchange in which everybody gets all contributions
-collecting      fetches those of the others, and keeps them for who asks
-group           who is in it, and who brings what
-pledge          what a member signs of an attempt to end a round: votes and acceptances are its kinds
-votes           what members sign of the state that a round leads to
-polls           collects their votes
-judgement       asks the trainer whether to vote for it
-proof           two pledges of one member that contradict each other
-offences        the proofs that this peer knows, also on disk
-accusing        passes them on
-evidence        whether a log entry is what its group signed
-agreement       which contributions count: one list, agreed once, whoever dies meanwhile
-session         one member's part in it, on the clock and over the network
-reports         what members tell each other for it
-ballots         its messages
+rounds       group, average, outer step and votes; it returns whatever goes wrong
+exchange     what every exchange takes and gives
+roll_call    finds the group: those who have come to one coordinator, or to whom most go
+gathering    at a coordinator: who has come, and the roll once it is called
+roll         what each member brings, and who ends a round together; signed
+reduce       the exchange in which each member averages one share
+allreduce    how it does: parts of the vector go out, and come back averaged
+share        the exchange in which everybody fetches all contributions
+group        who is in it, and who brings what
+agreement    which contributions count: one list, agreed once, whoever dies meanwhile
+session      one member's part in it, on the clock and over the network
+reports      what members tell each other for it
+pledge       what a member signs of an attempt to end a round, and proof that it signed twice
+polls        collects the votes on a state, and asks the trainer for its own
+offences     the proofs that this peer knows, kept and passed on
+evidence     whether a log entry is what its group signed
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.pledge import Vote
+from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.network.members.signed import from_text
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry

@@ -10,9 +10,8 @@ from typing import Protocol
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.pledge import Proof
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.reasons import Failure

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from dupt_swarm.manifest.tables import Rounds
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
 

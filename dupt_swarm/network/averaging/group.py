@@ -8,11 +8,9 @@ from functools import cached_property
 
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.pledge import Accepting, Subject
-from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.pledge import Accepting, Proof, Subject
 from dupt_swarm.network.averaging.reports import Acceptance, Decision, Places, suffices
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.voters import Voters
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
 from dupt_swarm.network.averaging.exchange import RoundContext
-from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import NO_STATE, BallotBox, Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
+from dupt_swarm.node.messages import Candidate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
+from dupt_swarm.replica.state import ReplicaState
 
 COLLECTORS = 3  # are asked at once
 ANSWER_SECONDS = 1.0  # until then an answer may wait for another vote
@@ -50,6 +51,74 @@ class VotesMessage(Message):
     elements_max: ClassVar[int] = 2 * MEMBERS_MAX + 8
 
     votes: Annotated[tuple[Signed, ...], Field(max_length=2 * MEMBERS_MAX)] = ()
+
+
+Contradiction = tuple[Vote, Vote]
+"""Two votes of one peer for two states."""
+
+
+class BallotBox:
+    """The votes of one group, as they come in.
+
+    Attributes:
+        subject: what they are about.
+        votes: by voter, the first one of each.
+        contradictions: by voter, what proves that it lies.
+    """
+
+    def __init__(self, subject: Subject, members: Collection[str]) -> None:
+        self.subject, self.members = subject, frozenset(members)
+        self.votes: dict[str, Vote] = {}
+        self.contradictions: dict[str, Contradiction] = {}
+
+    def add(self, vote: Vote) -> None:
+        """Take one.
+
+        Raises:
+            ValueError: it is about something else, or of nobody in the group.
+        """
+        if vote.subject != self.subject or vote.maker not in self.members:
+            raise ValueError("a vote of another group")
+        first = self.votes.setdefault(vote.maker, vote)
+        if first.digest != vote.digest:
+            self.contradictions.setdefault(vote.maker, (first, vote))
+
+    @property
+    def all(self) -> dict[str, Vote]:
+        """By their ids, with those that contradict others."""
+        lies = [vote for pair in self.contradictions.values() for vote in pair]
+        return {vote.id: vote for vote in (*self.votes.values(), *lies)}
+
+    def certificate(self, after: str, electorate: Electorate) -> tuple[Vote, ...]:
+        """The votes for ``after``, if they are a quorum, sorted by voter; those of who lies do not count."""
+        found = {
+            voter: vote
+            for voter, vote in self.votes.items()
+            if vote.digest == after and voter not in self.contradictions
+        }
+        if not electorate.is_quorum(found, self.members):
+            return ()
+        return tuple(vote for _, vote in sorted(found.items()))
+
+    def is_lost(self, after: str, electorate: Electorate) -> bool:
+        """Whether ``after`` will not get a quorum, whoever still votes for it.
+
+        Nobody waits for those who abstain; unless somebody rejects it, so that all see whether enough do.
+        """
+        possible = {after, NO_STATE} if self.rejects(electorate) else {after}
+        against = {voter for voter, vote in self.votes.items() if vote.digest not in possible}
+        return not electorate.is_quorum(self.members - against - self.contradictions.keys(), self.members)
+
+    def others(self, after: str, electorate: Electorate) -> tuple[str, ...]:
+        """Those whose vote counts, and is neither for ``after`` nor for the state before."""
+        counted = electorate.of(self.members) - self.contradictions.keys()
+        known = (after, self.subject.before)
+        return tuple(who for who, vote in self.votes.items() if who in counted and vote.digest not in known)
+
+    def rejects(self, electorate: Electorate) -> bool:
+        """Whether somebody whose vote counts wants the swarm to stay at the state before."""
+        voters = electorate.of(self.members) - self.contradictions.keys()
+        return any(vote.digest == self.subject.before for who, vote in self.votes.items() if who in voters)
 
 
 @dataclass(frozen=True)
@@ -216,3 +285,48 @@ class Polls:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
+
+
+# The trainer looks between two micro-batches. Whoever cannot look in time votes for what it has computed.
+JUDGE_SECONDS = 10.0
+PART_OF_VOTING = 0.5
+
+
+class Judgement:
+    """Asks the trainer, and waits for its answer."""
+
+    def __init__(
+        self, tell: Callable[[Candidate], None], place: Callable[[Tensor], int], voting_seconds: float
+    ) -> None:
+        """Begin.
+
+        Args:
+            tell: passes a candidate to the trainer.
+            place: where in the shared memory a vector lies.
+            voting_seconds: for which the others wait for votes.
+        """
+        self._tell, self._place = tell, place
+        self._seconds = min(JUDGE_SECONDS, PART_OF_VOTING * voting_seconds)
+        self._waiting: tuple[str, asyncio.Future[bool]] | None = None
+
+    async def accepts(self, state: ReplicaState) -> bool:
+        """Whether to vote for ``state``."""
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting = state.digest, answer
+        self._tell(Candidate(state.digest, self._place(state.anchor)))
+        try:
+            async with asyncio.timeout(self._seconds):
+                accepted = bool(await answer)
+        except TimeoutError:
+            logger.info("round %d: the trainer did not look at it in time", state.round)
+            return True
+        finally:
+            self._waiting = None
+        if not accepted:
+            logger.warning("round %d does harm to our held-out text: we vote against it", state.round)
+        return accepted
+
+    def hear(self, digest: str, *, accepted: bool) -> None:
+        """The trainer's answer; one that comes too late is of no use."""
+        if self._waiting is not None and self._waiting[0] == digest and not self._waiting[1].done():
+            self._waiting[1].set_result(accepted)

@@ -1,4 +1,4 @@
-"""The roll of a round: who ends it together, with which contributions; signed by the peer that called it."""
+"""Who ends a round together: what each member brings, and the roll of all; signed by those who say so."""
 
 from __future__ import annotations
 
@@ -11,17 +11,89 @@ from typing import Annotated, Literal
 from hivemind.utils.crypto import RSAPrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
-from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest
 
-KIND: Literal["roll"] = "roll"
+STATEMENT_KIND: Literal["contribution"] = "contribution"
+STATEMENT_BYTES_MAX = 2048
+
+
+class _StatementContent(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    swarm: Annotated[str, Field(max_length=80)]
+    round: Count
+    state: Digest
+    contribution: Digest | Literal[""] = Field(description="empty where each member gets a share of it only")
+    tokens: Annotated[int, Field(ge=1, lt=1 << 62)]
+    callable: bool
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a member brings.
+
+    Attributes:
+        claim: what the contribution is.
+        digest: of the contribution's blob; empty: it has none.
+        callable: whether others can call its maker, who then coordinates, or reduces a share.
+        data: the statement as it was signed.
+    """
+
+    claim: Claim
+    digest: str
+    callable: bool
+    data: bytes
+
+    @property
+    def maker(self) -> str:
+        """Its peer id."""
+        return self.claim.maker
+
+    @cached_property
+    def id(self) -> str:
+        """Its own digest."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @classmethod
+    def make(
+        cls, swarm_id: str, claim: Claim, digest: str, key: RSAPrivateKey, *, callable: bool = True
+    ) -> Statement:
+        """The statement of the owner of ``key``, who is the maker that ``claim`` names."""
+        content = _StatementContent(
+            swarm=swarm_id,
+            round=claim.round,
+            state=claim.state,
+            contribution=digest,
+            tokens=claim.tokens,
+            callable=callable,
+        )
+        return cls(claim, digest, callable, sign(key, STATEMENT_KIND, content.model_dump()))
+
+    @classmethod
+    def read(cls, data: bytes, swarm_id: str) -> Statement:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is malformed or of another swarm, or its signature is wrong.
+        """
+        if len(data) > STATEMENT_BYTES_MAX:
+            raise ValueError("a statement is too long")
+        maker, fields = read_signed(data, STATEMENT_KIND)
+        content = _StatementContent.model_validate(fields)
+        if content.swarm != swarm_id:
+            raise ValueError("the statement is of another swarm")
+        claim = Claim(content.round, content.state, content.tokens, maker)
+        return cls(claim, content.contribution, content.callable, data)
+
+
+ROLL_KIND: Literal["roll"] = "roll"
 ID_DIGITS = 40
 
 
-class _Content(BaseModel):
+class _RollContent(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     round: Count
@@ -89,8 +161,8 @@ class Roll:
         """The roll of those who have made ``statements``, which are about one state."""
         ordered = tuple(sorted(statements, key=lambda each: each.maker))
         claim = ordered[0].claim
-        content = _Content(round=claim.round, state=claim.state, statements=[each.id for each in ordered])
-        return cls(me, ordered, sign(key, KIND, content.model_dump()))
+        content = _RollContent(round=claim.round, state=claim.state, statements=[each.id for each in ordered])
+        return cls(me, ordered, sign(key, ROLL_KIND, content.model_dump()))
 
     @classmethod
     def read(cls, data: bytes, statements: Sequence[Statement]) -> Roll:
@@ -99,8 +171,8 @@ class Roll:
         Raises:
             ValueError: it is malformed, or names other statements, or its signature is wrong.
         """
-        coordinator, fields = read_signed(data, KIND)
-        content = _Content.model_validate(fields)
+        coordinator, fields = read_signed(data, ROLL_KIND)
+        content = _RollContent.model_validate(fields)
         if [each.id for each in statements] != content.statements:
             raise ValueError("a roll of other statements")
         roll = cls(coordinator, tuple(statements), data)

@@ -14,10 +14,9 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.agreement import Agreement
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
-from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.reports import Answer, Decision, Report
+from dupt_swarm.network.averaging.pledge import Proof
+from dupt_swarm.network.averaging.reports import Answer, AnswerMessage, Decision, Report, ReportMessage
 from dupt_swarm.network.p2p.rpc import CallError
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say

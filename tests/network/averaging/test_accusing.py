@@ -10,11 +10,15 @@ import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.accusing import PROOFS_MAX, Accusing, ProofsMessage
-from dupt_swarm.network.averaging.offences import KEPT_MAX, Offences, name_of
-from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.offences import (
+    KEPT_MAX,
+    PROOFS_MAX,
+    Accusing,
+    Offences,
+    ProofsMessage,
+    name_of,
+)
+from dupt_swarm.network.averaging.pledge import PROOF_BYTES_MAX, Proof, Subject, Vote
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly

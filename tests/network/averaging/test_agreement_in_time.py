@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dupt_swarm.network.averaging import session as session_module
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
-from dupt_swarm.network.averaging.reports import Answer
+from dupt_swarm.network.averaging.reports import Answer, AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.session import Ask, Session
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from tests.support.sharing_groups import group_of, member_keys

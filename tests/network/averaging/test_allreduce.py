@@ -6,9 +6,9 @@ import pytest
 import torch
 from hivemind.proto import averaging_pb2
 
-from dupt_swarm.network.averaging.reduce import reduce as reduce_module
-from dupt_swarm.network.averaging.reduce.allreduce import AllReduce
-from dupt_swarm.network.averaging.reduce.reducers import Reducers
+from dupt_swarm.network.averaging import reduce as reduce_module
+from dupt_swarm.network.averaging.allreduce import AllReduce
+from dupt_swarm.network.averaging.reduce import Reducers
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.replica.aggregation import weighted_mean
 from dupt_swarm.replica.codec import PART_VALUES, build_codec

@@ -8,11 +8,10 @@ import torch
 from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.averaging.collecting import AT_ONCE, Collection, RoundShelf
 from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.session import Session
-from dupt_swarm.network.averaging.statement import Statement
+from dupt_swarm.network.averaging.share import AT_ONCE, Collection, RoundShelf
 from dupt_swarm.network.host import background
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.contribution import Claim

@@ -12,9 +12,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging import offences
 from dupt_swarm.network.averaging.offences import Offences, name_of
-from dupt_swarm.network.averaging.pledge import Accepting, Pledge, Subject
-from dupt_swarm.network.averaging.proof import PROOF_BYTES_MAX, Proof
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.pledge import PROOF_BYTES_MAX, Accepting, Pledge, Proof, Subject, Vote
 from dupt_swarm.network.members.attendance import Attendance
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.manifest import Encoding
-from dupt_swarm.network.averaging.reduce.parts import Parts, average_alone
+from dupt_swarm.network.averaging.allreduce import Parts, average_alone
 from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec
 from tests.support.averages import Collected
 from tests.support.vectors import decode_parts, encode_parts

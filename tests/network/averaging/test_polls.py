@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dupt_swarm.network.averaging.exchange import RoundContext
-from dupt_swarm.network.averaging.pledge import Subject
+from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
 from dupt_swarm.network.averaging.polls import (
     BOXES_MAX,
     RETRY_SECONDS,
@@ -17,9 +17,7 @@ from dupt_swarm.network.averaging.polls import (
     VoteMessage,
     VotesMessage,
 )
-from dupt_swarm.network.averaging.proof import Proof
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import Vote
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.signed import as_text

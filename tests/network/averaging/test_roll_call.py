@@ -13,9 +13,8 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.network.averaging import gathering as gathering_module
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.gathering import GAP_SECONDS, Gathering
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, RollCall, RollMessage
-from dupt_swarm.network.averaging.statement import Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.electorate import Electorate
 from dupt_swarm.network.members.identity import load_identity

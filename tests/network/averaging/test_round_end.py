@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.averager import SwarmAverager
 from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext
-from dupt_swarm.network.averaging.rounds import Rounds
+from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.round_log import RoundLog

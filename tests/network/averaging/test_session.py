@@ -8,7 +8,7 @@ import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest.tables import Rounds
-from dupt_swarm.network.averaging.ballots import AnswerMessage, ReportMessage
+from dupt_swarm.network.averaging.reports import AnswerMessage, ReportMessage
 from dupt_swarm.network.averaging.session import Ask, Session
 from dupt_swarm.network.host import background
 from dupt_swarm.network.p2p.rpc import CallError, Refusal

@@ -11,7 +11,7 @@ import torch
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging import share
 from dupt_swarm.network.averaging.exchange import ExchangeOutcome
-from dupt_swarm.network.averaging.proof import Proof
+from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.averaging.session import Session
 from tests.support.averages import Averaging, Received, open_averaging, start_round
 

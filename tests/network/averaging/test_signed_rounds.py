@@ -10,15 +10,20 @@ import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage
 from dupt_swarm.network.averaging.evidence import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
-from dupt_swarm.network.averaging.pledge import Subject
-from dupt_swarm.network.averaging.proof import Proof
-from dupt_swarm.network.averaging.reports import Acceptance, Answer, Decision, Places, Report
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.statement import Statement
-from dupt_swarm.network.averaging.votes import Vote
+from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
+from dupt_swarm.network.averaging.reports import (
+    Acceptance,
+    Answer,
+    AnswerMessage,
+    Decision,
+    DecisionMessage,
+    Places,
+    Report,
+    ReportMessage,
+)
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.members.signed import SIGNED_BYTES_MAX, read_signed, sign
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry

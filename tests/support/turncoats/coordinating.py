@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import JoinMessage, RollCall, RollMessage
-from dupt_swarm.network.averaging.statement import Statement
 from tests.support.turncoats.orders import Orders
 
 NOT_YET_SECONDS = 0.5

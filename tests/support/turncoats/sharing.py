@@ -9,8 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dupt_swarm.network.averaging.ballots import AnswerMessage, DecisionMessage, ReportMessage, _bits
-from dupt_swarm.network.averaging.reports import Acceptance, Decision, Places, Report
+from dupt_swarm.network.averaging.reports import (
+    Acceptance,
+    AnswerMessage,
+    Decision,
+    DecisionMessage,
+    Places,
+    Report,
+    ReportMessage,
+    _bits,
+)
 from dupt_swarm.network.averaging.session import Ask, Session
 from dupt_swarm.network.averaging.share import Agreements
 from dupt_swarm.network.host import background

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dupt_swarm.network.averaging.polls import PollResult, Polls, VoteMessage, VotesMessage
+from dupt_swarm.network.averaging.pledge import Vote
+from dupt_swarm.network.averaging.polls import BallotBox, PollResult, Polls, VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.averaging.votes import BallotBox, Vote
 from dupt_swarm.network.members.signed import as_text, from_text
 from tests.support.turncoats.orders import Orders
 

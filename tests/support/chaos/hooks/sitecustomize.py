@@ -41,13 +41,11 @@ def among_three(owner: type, name: str, members) -> None:
 
 def arm(stage: str) -> None:
     """Set the trap."""
-    from dupt_swarm.network.averaging.averager import SwarmAverager
-    from dupt_swarm.network.averaging.collecting import Collection
+    from dupt_swarm.network.averaging.allreduce import AllReduce, PartReducer
     from dupt_swarm.network.averaging.polls import Polls
-    from dupt_swarm.network.averaging.reduce.allreduce import AllReduce
-    from dupt_swarm.network.averaging.reduce.parts import PartReducer
-    from dupt_swarm.network.averaging.rounds import Rounds
+    from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
     from dupt_swarm.network.averaging.session import Session
+    from dupt_swarm.network.averaging.share import Collection
 
     if stage == "matchmaking":
         before(SwarmAverager, "average")
