@@ -4,12 +4,11 @@ process         the program: commands from the pipe, heartbeats, the end
 log_file        node.log: one line per event
 host            that process as the node sees it, and background work
 service         `NodeService`: carries out the commands, also those of a node that only looks
-participant     `Participant`: a node that holds the state, averages and serves
-taking_part     how it comes about: puts the rooms below together
+participant     `Participant`: a node that holds the state, averages and serves, and how it comes about
 pulling         fetching a state for an observer
-auditing        computing past rounds again, likewise
+auditing        computing past rounds again, likewise, and checking who has signed them
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
-admission/      whom the swarm admits: everybody, or whom its organiser has invited
+admission       whom the swarm admits: everybody, or whom its organiser has invited
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and how they spread, membership, liveness
 states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others

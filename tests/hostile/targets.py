@@ -26,9 +26,8 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
-from dupt_swarm.network.admission.by_invitation import Presented
-from dupt_swarm.network.admission.guests import Guests
-from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.admission import Guests, Presented
+from dupt_swarm.network.auditing import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.offences import ProofsMessage
 from dupt_swarm.network.averaging.pledge import Accepting, Proof, Subject, Vote
@@ -40,12 +39,10 @@ from dupt_swarm.network.averaging.roll_call import CoordinatorMessage, JoinMessa
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.network.p2p.dht_messages import check_dht_message
+from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
 from dupt_swarm.network.p2p.frames import FrameReader
 from dupt_swarm.network.p2p.guard import OPEN
-from dupt_swarm.network.p2p.ids import place_of
-from dupt_swarm.network.p2p.plain_json import load
-from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.plain import load, unpack
 from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed

@@ -30,10 +30,10 @@ from dupt_swarm.network.p2p.rpc import (
     Refusal,
     rpc,
 )
-from dupt_swarm.network.states import upload_slots
+from dupt_swarm.network.states import serving
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.upload_slots import SLOTS, STRANGERS_RATIO
+from dupt_swarm.network.states.serving import SLOTS, STRANGERS_RATIO
 from dupt_swarm.replica.blob import Assembly, Blob
 from tests.support.stranger import peer_id_in, stranger_beside
 
@@ -307,7 +307,7 @@ async def begin_download(p2p: P2P, address: str) -> tuple[asyncio.StreamReader, 
 @pytest.mark.system  # for its length
 def test_joiners_that_are_slow(stations, monkeypatch) -> None:
     """They take all slots of a donor, and again whenever they lose one: who else joins gets the state."""
-    monkeypatch.setattr(upload_slots, "TURN_SECONDS", 1.0)
+    monkeypatch.setattr(serving, "TURN_SECONDS", 1.0)
 
     async def drip(address: str) -> None:
         async with stranger_beside(address) as p2p:

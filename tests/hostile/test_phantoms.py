@@ -21,7 +21,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.contribution import Claim

@@ -14,8 +14,7 @@ from dupt_swarm.network.auditing import Auditor
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.replaying import Replaying
-from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.log_entry import LogEntry

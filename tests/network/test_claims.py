@@ -16,8 +16,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.replaying import Replaying
-from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.record import RecordUpdate

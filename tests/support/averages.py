@@ -12,7 +12,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.averaging.rounds import SwarmAverager
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.voters import Voters

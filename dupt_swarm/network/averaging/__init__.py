@@ -15,5 +15,4 @@ reports      what members tell each other for it
 pledge       what a member signs of an attempt to end a round, and proof that it signed twice
 polls        collects the votes on a state, and asks the trainer for its own
 offences     the proofs that this peer knows, kept and passed on
-evidence     whether a log entry is what its group signed
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.roll import Roll, Statement
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for the roll

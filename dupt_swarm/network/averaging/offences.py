@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError
 from dupt_swarm.network.averaging.pledge import Proof
-from dupt_swarm.network.members.short_names import NAME_BYTES, short_name
+from dupt_swarm.network.members.identity import NAME_BYTES, short_name
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import rpc
 from dupt_swarm.replica.log_entry import Signed
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
 from dupt_swarm.node.messages import Candidate

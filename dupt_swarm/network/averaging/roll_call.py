@@ -20,7 +20,7 @@ from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering, loop_time
 from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.host import background
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
 from dupt_swarm.node.view import Peer

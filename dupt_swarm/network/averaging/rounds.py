@@ -28,7 +28,7 @@ from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.signed import as_text
-from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import GroupFormed, Traffic
 from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, in_order

@@ -2,7 +2,6 @@
 
 connection      what every node has that is connected, observers included
 handshake       who the initial peers are, which manifest and tokenizer they share
-entry           reaches a peer, enters the DHT, gets the first state
-hearsay         which state the initial peers tell, while they move on
+entry           reaches a peer, enters the DHT, gets the first state: which one the initial peers tell
 preflight       checks ports and initial peers without joining
 """

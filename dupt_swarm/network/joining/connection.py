@@ -11,7 +11,7 @@ from hivemind.dht.node import DHTNode
 
 from dupt_swarm.errors import AdmissionError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.admission import build_admission
 from dupt_swarm.network.host import Host, background, end
 from dupt_swarm.network.joining.entry import enter_dht, reach
 from dupt_swarm.network.joining.handshake import Handshake, introduce

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,10 @@ from hivemind.p2p import P2P
 
 from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.network.joining.handshake import Handshake
-from dupt_swarm.network.joining.hearsay import Hearsay
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.ids import place_of
+from dupt_swarm.network.p2p.dht_messages import place_of
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
@@ -27,6 +28,43 @@ from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.view import View
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.state import ReplicaState
+
+
+class Hearsay:
+    """Which states the initial peers have told, first in ``hellos`` (by peer id), then in their records."""
+
+    def __init__(self, hellos: Mapping[str, Hello]) -> None:
+        self._told: OrderedDict[str, set[str]] = OrderedDict()
+        self._initial = frozenset(hellos)
+        for peer_id, hello in hellos.items():
+            self._hear(peer_id, hello.state_digest)
+
+    @property
+    def tellers(self) -> frozenset[str]:
+        """Ids of those who have told a state at all."""
+        return frozenset().union(*self._told.values())
+
+    @property
+    def digests(self) -> list[str]:
+        """The states that more than half of the tellers have told; what was told last comes first.
+
+        What most have not told is not among them: one of them might serve a state of its own, which cannot be
+        told from the swarm's.
+        """
+        count = len(self.tellers)
+        return [digest for digest, by in reversed(self._told.items()) if 2 * len(by) > count]
+
+    def hear(self, view: View) -> None:
+        """Read their records."""
+        for peer in view.peers:
+            if peer.peer_id in self._initial:
+                self._hear(peer.peer_id, peer.record.state_digest)
+
+    def _hear(self, peer_id: str, digest: str) -> None:
+        if digest:
+            self._told.setdefault(digest, set()).add(peer_id)
+            self._told.move_to_end(digest)
+
 
 STATE_SECONDS = 60.0
 # So long only those are believed whom the organiser names, where it has named any.

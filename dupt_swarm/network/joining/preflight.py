@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.building import build_admission
-from dupt_swarm.network.members.looking import with_identity
+from dupt_swarm.network.admission import build_admission
+from dupt_swarm.network.members.identity import with_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError

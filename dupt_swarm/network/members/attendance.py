@@ -1,10 +1,15 @@
-"""Who is waited for when a round ends, and may come: not who never comes, or comes and brings nothing."""
+"""Who is waited for when a round ends, who decides it, and whose word is not believed for a while.
+
+Not waited for is who never comes, or comes and brings nothing."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, KeysView
+from dataclasses import dataclass
+
+from hivemind.utils import get_dht_time
 
 # So many rounds in a row is a newcomer waited for in vain; longer whoever was in a group with us before.
 TOLERATED, TOLERATED_OF_MATES = 3, 8
@@ -108,3 +113,89 @@ def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:
     kept.move_to_end(peer)
     if len(kept) > KEPT_MAX:
         kept.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Electorate:
+    """Whose votes on a round count: more than half of these decide.
+
+    Attributes:
+        voters: ids of those who vote on the state, and are there; nobody: whoever is in the group.
+    """
+
+    voters: frozenset[str] = frozenset()
+
+    def of(self, members: Collection[str]) -> frozenset[str]:
+        """Those that count in a group of ``members``."""
+        return self.voters or frozenset(members)
+
+    def is_quorum(self, those: Iterable[str], members: Collection[str]) -> bool:
+        """Whether ``those`` of the ``members`` of a group are enough to decide."""
+        counted = self.of(members)
+        return 2 * len(counted.intersection(those)) > len(counted)
+
+
+class Outdated:
+    """Knows since when records of some peers are outdated: these were seen to be elsewhere, or dead."""
+
+    def __init__(self, record_seconds: float) -> None:
+        """Records live for ``record_seconds``."""
+        self._record_seconds = record_seconds
+        self._since: dict[str, float] = {}
+
+    def note(self, peer_ids: tuple[str, ...]) -> None:
+        """The present records of these are."""
+        now = get_dht_time()
+        # Clocks may differ by as much as a record lives.
+        kept = {peer: at for peer, at in self._since.items() if now - at < 2 * self._record_seconds}
+        self._since = kept | dict.fromkeys(peer_ids, now)
+
+    def applies(self, peer_id: str, time: float) -> bool:
+        """Whether the record of ``peer_id`` of that ``time`` is."""
+        return time <= self._since.get(peer_id, 0.0)
+
+
+Claim = tuple[str, int]  # digest and tokens of a state that a peer says it holds
+
+FIRST_SECONDS, LONGEST_SECONDS = 30.0, 1800.0
+# From so many failed claims on, nothing that the peer says is believed.
+TOLERATED = 3
+FORGOTTEN_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    claim: Claim
+    failures: int
+    until: float
+
+    @property
+    def whole(self) -> bool:
+        return self.failures >= TOLERATED
+
+
+class Distrust:
+    """For each peer its failed claims: each counts for twice as long as the one before.
+
+    An honest peer claims another state after the next round, and is believed again at once.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._doubts: dict[str, _Doubt] = {}
+
+    def failed(self, peer_id: str, claim: Claim) -> None:
+        """``peer_id`` made this claim, and the state could not be had, or is another."""
+        now = self._clock()
+        self._doubts = {
+            other: doubt for other, doubt in self._doubts.items() if now < doubt.until + FORGOTTEN_SECONDS
+        }
+        before = self._doubts.get(peer_id)
+        failures = 1 + (before.failures if before else 0)
+        seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_SECONDS)
+        self._doubts[peer_id] = _Doubt(claim, failures, now + seconds)
+
+    def applies(self, peer_id: str, claim: Claim) -> bool:
+        """Whether ``peer_id`` is not to be believed when it makes this claim."""
+        doubt = self._doubts.get(peer_id)
+        return doubt is not None and self._clock() < doubt.until and (doubt.whole or doubt.claim == claim)

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import msgpack
 
+from dupt_swarm.network.members.identity import NAME_BYTES, short_name
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, RECORDS_MAX, Records, SignedRecord
-from dupt_swarm.network.members.short_names import NAME_BYTES, short_name
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Budget
-from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import CallError, Raw, rpc
 
 # To so many who are connected a record is told, and if they are more, to so many of them.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import multihash
@@ -13,8 +16,10 @@ from hivemind.proto import crypto_pb2
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 
 from dupt_swarm.disk.files import create_secret
+from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import UsageError
 from dupt_swarm.network.p2p.hivemind_internals import private_key_of, public_der
+from dupt_swarm.settings import NodeSettings
 
 # How each key of 2048 bits with the exponent 65537 begins in OpenSSH's format, and how long all are.
 KEY_BEGINNINGS, KEY_BYTES = (
@@ -70,3 +75,38 @@ def peer_id_of_key(openssh: bytes) -> str:
     message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()
     digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
     return str(PeerID(digest).to_base58())
+
+
+FOLDER = "looking"  # in the platform's state folder
+
+
+def with_identity(settings: NodeSettings, run_dir: Path, stack: AsyncExitStack | ExitStack) -> NodeSettings:
+    """``settings`` with an identity if they have none; it is this process' until ``stack`` is closed."""
+    if settings.identity_path is not None:
+        return settings
+    path = run_dir / "identity"
+    if settings.invitation:
+        path = _kept_identity(default_state_dir() / FOLDER, stack) or path
+    load_identity(path)
+    return replace(settings, identity_path=path)
+
+
+def _kept_identity(folder: Path, stack: AsyncExitStack | ExitStack) -> Path | None:
+    """That of this machine; None while another process has it: each would hear what is meant for both."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = stack.enter_context((folder / "lock").open("a"))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # that, or nothing can be kept here
+        return None
+    return folder / "identity"
+
+
+NAME_BYTES = 8
+NAMES_MAX = 8192  # are remembered, as the same ones come again and again
+
+
+@functools.lru_cache(maxsize=NAMES_MAX)
+def short_name(data: bytes) -> bytes:
+    """Of an owner tag, or a peer id."""
+    return hashlib.sha256(data).digest()[:NAME_BYTES]

@@ -11,11 +11,8 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.attendance import Attendance
-from dupt_swarm.network.members.distrust import Claim, Distrust
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Electorate, Outdated
 from dupt_swarm.network.members.gossip import Acquaintances, Gossip
-from dupt_swarm.network.members.outdated import Outdated
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.guard import Admission, GuardedP2P
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order

@@ -11,7 +11,7 @@ import msgpack
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.members.identity import peer_id_of_key, public_key
-from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.network.p2p.plain import unpack
 
 # 256 members' statements by their digests; the longest is a roll.
 SIGNED_BYTES_MAX = 24_000

@@ -5,10 +5,8 @@ rpc             how methods are declared that peers call, and why a call may com
 guard           the gate that every call passes: who, how much, how long, and what the answer costs
 frames          the frames of streams, measured before they are read
 limits          how much other peers may ask
-dht_messages    messages of the DHT: neighbours, and nothing that is stored
-ids             peer ids as bytes, and their places in the DHT
-plain_msgpack   reads msgpack without extension types
-plain_json      reads JSON of any depth without an accident
+dht_messages    messages of the DHT: neighbours at their places, and nothing that is stored
+plain           reads JSON of any depth, and msgpack without extension types
 hivemind_internals  the private names of hivemind that we use
 hivemind_table  says of each what we rely on, pinned by a test
 bandwidth       token buckets that keep to the limits of upload and download

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dupt_swarm.errors import NodeError, UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.admission import build_admission
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import expect_cancelled_calls, expect_death, local_p2p_type
 from dupt_swarm.node.addresses import Address

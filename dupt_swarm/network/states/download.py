@@ -5,22 +5,172 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
-from dupt_swarm.network.states.chunk_queue import ChunkQueue
-from dupt_swarm.network.states.donor import Backoff, Donor, Donors, is_harmless, reason_of
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from dupt_swarm.speed import Speed
+
+logger = logging.getLogger(__name__)
+
+OVERDUE_SECONDS = 2.0
+OVERDUE_RATIO = 3.0
+STALLED_SECONDS = 10.0
+
+Asked = TypeVar("Asked", bound=Hashable)
+
+
+class ChunkQueue(Generic[Asked]):
+    """The missing chunks of one download: waiting, or asked for from one donor, or several near the end.
+
+    When no chunk waits any more, one that is overdue from all who were asked for it (it takes three times
+    as long as others did) is asked for from another donor too, so that the end waits for nobody.
+    """
+
+    def __init__(self, missing: Iterable[int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting = deque(sorted(missing))
+        self._asked: dict[int, dict[Asked, float]] = {}
+        self._usual_seconds = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """The number of chunks not requested from anybody."""
+        return len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        """The number of requested chunks that may still arrive: without stalled ones."""
+        since = self._clock() - STALLED_SECONDS
+        return sum(max(asked.values()) > since for asked in self._asked.values())
+
+    def holds(self, donor: Asked) -> bool:
+        """Whether ``donor`` has open requests."""
+        return any(donor in asked for asked in self._asked.values())
+
+    def stalled(self, donor: Asked) -> bool:
+        """Whether ``donor`` has owed a chunk for too long."""
+        since = self._clock() - STALLED_SECONDS
+        return any(asked.get(donor, math.inf) <= since for asked in self._asked.values())
+
+    def take(self, donor: Asked, at_most: int) -> list[int]:
+        """Chunks to ask ``donor`` for; none if there is nothing to do for it now."""
+        numbers = [self._waiting.popleft() for _ in range(min(at_most, len(self._waiting)))]
+        if not numbers and at_most > 0:
+            numbers = self._overdue(donor)[:1]
+        for number in numbers:
+            # Not overdue before the request is out.
+            self._asked.setdefault(number, {})[donor] = math.inf
+        return numbers
+
+    def sent(self, donor: Asked, numbers: Iterable[int]) -> None:
+        """The request for ``numbers`` goes out now."""
+        for number in numbers:
+            if donor in self._asked.get(number, {}):
+                self._asked[number][donor] = self._clock()
+
+    def arrived(self, donor: Asked, number: int) -> list[Asked]:
+        """``number`` came from ``donor``; returns the donors who were asked earlier, and are too slow."""
+        asked = self._asked.pop(number, {})
+        since = asked.pop(donor, math.inf)
+        if since < math.inf:
+            seconds = self._clock() - since
+            self._usual_seconds += (seconds - self._usual_seconds) * (0.1 if self._usual_seconds else 1)
+        return [other for other, earlier in asked.items() if earlier < since]
+
+    def give_back(self, donor: Asked, numbers: Iterable[int]) -> None:
+        """The request for ``numbers`` has ended; what nobody else is asked for waits again."""
+        for number in sorted(numbers, reverse=True):
+            asked = self._asked.get(number)
+            if asked is None or asked.pop(donor, None) is None:
+                continue
+            if not asked:
+                del self._asked[number]
+                self._waiting.appendleft(number)
+
+    def _overdue(self, donor: Asked) -> list[int]:
+        before = self._clock() - max(OVERDUE_SECONDS, OVERDUE_RATIO * self._usual_seconds)
+        return [
+            number
+            for number, asked in self._asked.items()
+            if donor not in asked and max(asked.values()) < before
+        ]
+
+
+AVOID_SECONDS = 120.0
+
+Donors = Callable[[], Awaitable[Sequence[PeerID]]]
+
+
+@dataclass(eq=False)
+class Donor:
+    """One donor in one download.
+
+    Attributes:
+        peer: who it is.
+        task: draws chunks from it; None before it is asked for any.
+        proved: it has given a chunk.
+        busy: it had no place for us when it was asked last.
+        reason: why it gave nothing lately, in words; empty if it gives.
+    """
+
+    peer: PeerID
+    task: asyncio.Task[None] | None = None
+    proved: bool = False
+    busy: bool = False
+    reason: str = ""
+
+    @property
+    def working(self) -> bool:
+        """Whether it is being asked for chunks."""
+        return self.task is not None and not self.task.done()
+
+    def gave(self) -> None:
+        """A chunk has arrived from it."""
+        self.proved, self.reason = True, ""
+
+
+class Backoff:
+    """Donors that failed us lately: they are asked last, until their time is over."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[PeerID, float] = {}
+
+    def add(self, donor: PeerID) -> None:
+        """Avoid ``donor`` for a while."""
+        now = self._clock()
+        self._until = {other: until for other, until in self._until.items() if until > now}
+        self._until[donor] = now + AVOID_SECONDS
+
+    def __contains__(self, donor: PeerID) -> bool:
+        return self._until.get(donor, 0.0) > self._clock()
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a donor failed, in words."""
+    if isinstance(error, TimeoutError):
+        return "it fell silent"
+    return str(error) or type(error).__name__
+
+
+def is_harmless(error: BaseException) -> bool:
+    """Whether a donor that says so has not failed: it is busy, or the swarm has moved on."""
+    return isinstance(error, CallError) and error.refusal in (Refusal.LATER, Refusal.NOT_HELD)
+
 
 CHUNK_SECONDS = 30.0  # a donor that needs longer for a chunk of 1 MiB counts as gone
 RECRUIT_SECONDS = 3.0
@@ -35,8 +185,6 @@ FIRST_CHUNKS = 4
 DONORS_MAX = 16
 
 Ask = Callable[[PeerID, list[int]], AsyncGenerator[memoryview, None]]
-
-logger = logging.getLogger(__name__)
 
 
 class Download:

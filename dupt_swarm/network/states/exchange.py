@@ -24,11 +24,9 @@ from dupt_swarm.network.p2p.rpc import (
     rpc,
     rpc_stream,
 )
-from dupt_swarm.network.states.blob_cache import BlobCache
-from dupt_swarm.network.states.donor import Backoff, Donors, is_harmless, reason_of
-from dupt_swarm.network.states.download import Download
+from dupt_swarm.network.states.download import Backoff, Donors, Download, is_harmless, reason_of
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.upload_slots import SMALL_BYTES, SMALL_SLOTS, UploadSlots
+from dupt_swarm.network.states.serving import SMALL_BYTES, SMALL_SLOTS, BlobCache, UploadSlots
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 
 from dupt_swarm.command_line.printable import one_line
-from dupt_swarm.network.p2p.plain_json import load
+from dupt_swarm.network.p2p.plain import load
 from dupt_swarm.network.p2p.rpc import check_elements
 
 STATES_MAX = 16  # read of those that a hello names

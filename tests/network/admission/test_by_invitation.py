@@ -7,8 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.errors import AdmissionError, NodeError
-from dupt_swarm.network.admission.building import build_admission
-from dupt_swarm.network.admission.by_invitation import ByInvitation, Presented
+from dupt_swarm.network.admission import ByInvitation, Presented, build_admission
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states.exchange import Exchange

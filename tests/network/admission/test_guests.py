@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dupt_swarm.network.admission.guests import Guests
+from dupt_swarm.network.admission import Guests
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.organiser.revocations import IDS_MAX, load, pack, revoke
 from tests.support.clock import Clock

@@ -18,7 +18,7 @@ from dupt_swarm.network.averaging.polls import (
     VotesMessage,
 )
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.rpc import Refusal

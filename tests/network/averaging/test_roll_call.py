@@ -16,7 +16,7 @@ from dupt_swarm.network.averaging.gathering import GAP_SECONDS, Gathering
 from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, RollCall, RollMessage
 from dupt_swarm.network.host import background
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.replica.contribution import Claim

@@ -12,7 +12,7 @@ from dupt_swarm.network.averaging.exchange import ExchangeOutcome, Offer, RoundC
 from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
 from dupt_swarm.network.members.attendance import Attendance
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.round_log import RoundLog
+from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS, Failure, by_reason

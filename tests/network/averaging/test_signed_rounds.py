@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.evidence import check_evidence
+from dupt_swarm.network.auditing import check_evidence
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
 from dupt_swarm.network.averaging.reports import (

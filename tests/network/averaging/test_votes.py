@@ -7,7 +7,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject, Vote
 from dupt_swarm.network.averaging.polls import BallotBox
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import sign
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.errors import AdmissionError
-from dupt_swarm.network.admission.building import build_admission
+from dupt_swarm.network.admission import build_admission
 from dupt_swarm.network.joining.connection import _come_in
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.p2p.daemon import connect

@@ -1,6 +1,6 @@
 """Which state most of the initial peers have told."""
 
-from dupt_swarm.network.joining.hearsay import Hearsay
+from dupt_swarm.network.joining.entry import Hearsay
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.view import View
 from tests.support import invented

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.network.members.distrust import FIRST_SECONDS, LONGEST_SECONDS, TOLERATED, Distrust
+from dupt_swarm.network.members.attendance import FIRST_SECONDS, LONGEST_SECONDS, TOLERATED, Distrust
 from tests.support.clock import Clock
 
 FIRST, SECOND = ("a" * 64, 100), ("b" * 64, 200)

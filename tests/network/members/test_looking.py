@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.network.members.looking import with_identity
+from dupt_swarm.network.members.identity import with_identity
 from dupt_swarm.settings import NodeSettings
 from tests.network.conftest import identities
 
@@ -17,7 +17,7 @@ INVITED = NodeSettings("observer", invitation="dupt-x")
 @pytest.fixture(autouse=True)
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The platform's state folder is the test's."""
-    monkeypatch.setattr("dupt_swarm.network.members.looking.default_state_dir", lambda: tmp_path / "state")
+    monkeypatch.setattr("dupt_swarm.network.members.identity.default_state_dir", lambda: tmp_path / "state")
     return tmp_path / "state"
 
 

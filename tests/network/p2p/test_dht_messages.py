@@ -12,9 +12,9 @@ from dupt_swarm.network.p2p.dht_messages import (
     FOUND_MAX,
     NEIGHBOURS_MAX,
     check_dht_message,
+    place_of,
 )
-from dupt_swarm.network.p2p.ids import place_of
-from dupt_swarm.network.p2p.plain_msgpack import BYTES_MAX, unpack
+from dupt_swarm.network.p2p.plain import BYTES_MAX, unpack
 
 KEY = bytes(20)
 

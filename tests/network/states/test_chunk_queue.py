@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.network.states.chunk_queue import OVERDUE_SECONDS, STALLED_SECONDS, ChunkQueue
+from dupt_swarm.network.states.download import OVERDUE_SECONDS, STALLED_SECONDS, ChunkQueue
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.network.states.claims import HEARD_MAX, Believed, Claims
+from dupt_swarm.network.states.sync import HEARD_MAX, Believed, Claims
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import Peer
 

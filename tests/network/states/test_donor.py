@@ -13,7 +13,7 @@ from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.upload_slots import SLOTS, SMALL_BYTES
+from dupt_swarm.network.states.serving import SLOTS, SMALL_BYTES
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 from tests.support.direct import Direct
 

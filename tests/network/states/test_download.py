@@ -11,8 +11,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.donor import AVOID_SECONDS, Backoff
-from dupt_swarm.network.states.download import Download
+from dupt_swarm.network.states.download import AVOID_SECONDS, Backoff, Download
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
@@ -142,7 +141,7 @@ def test_a_complete_assembly_asks_nobody(blob) -> None:
 def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
     """Its chunks are asked for from another, it is dropped as slow, and avoided."""
     monkeypatch.setattr(download_module, "CHUNK_SECONDS", 3000.0)
-    monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.OVERDUE_SECONDS", 0.3)
+    monkeypatch.setattr("dupt_swarm.network.states.download.OVERDUE_SECONDS", 0.3)
     donors, assembly, avoided = (
         Donors(blob, slow="is silent", good="is good"),
         Assembly(blob.index),
@@ -157,8 +156,8 @@ def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
 def test_silent_donors_take_no_room_from_a_good_one(blob, monkeypatch) -> None:
     """However many silent donors were asked first, the good one is found and gives everything in time."""
     monkeypatch.setattr(download_module, "CHUNK_SECONDS", 3000.0)
-    monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.OVERDUE_SECONDS", 0.3)
-    monkeypatch.setattr("dupt_swarm.network.states.chunk_queue.STALLED_SECONDS", 0.2)
+    monkeypatch.setattr("dupt_swarm.network.states.download.OVERDUE_SECONDS", 0.3)
+    monkeypatch.setattr("dupt_swarm.network.states.download.STALLED_SECONDS", 0.2)
     silent = {f"silent{number}": "is silent" for number in range(9)}
     for manners in ({"good": "is good"} | silent, silent | {"good": "is good"}):
         assembly = Assembly(blob.index)

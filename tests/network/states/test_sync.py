@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.members.electorate import Electorate
+from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.states.sync import STALEMATE_ROUNDS, StateSync, is_near
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.state import ReplicaState

@@ -4,13 +4,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from dupt_swarm.network.states.blob_cache import LINGER_SECONDS, LINGERING_MAX, BlobCache
-from dupt_swarm.network.states.upload_slots import (
+from dupt_swarm.network.states.serving import (
     ASKING_SECONDS,
+    LINGER_SECONDS,
+    LINGERING_MAX,
     SLOTS,
     SMALL_SLOTS,
     STREAMS_PER_PEER,
     TURN_SECONDS,
+    BlobCache,
     UploadSlots,
 )
 from dupt_swarm.replica.blob import Blob

@@ -1,15 +1,11 @@
-"""Admission by invitation: peers show each other their credentials before anything else.
-
-Once to each peer before the first call, and again when that has forgotten, because it was started anew. Both
-learn of each other's revocations on this occasion: each sends a digest of those that it knows, and where the
-two differ, the statements themselves. Who learns something new tells everybody at once.
-"""
+"""Whom a swarm admits: everybody, or whom its organiser has invited."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,17 +16,101 @@ import msgpack
 from hivemind.p2p import P2PHandlerError, PeerID
 
 from dupt_swarm.errors import AdmissionError, FileError
-from dupt_swarm.network.admission.guests import Guests
-from dupt_swarm.network.p2p.guard import Admission, Answer, GuardedP2P
-from dupt_swarm.network.p2p.plain_msgpack import unpack
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.guard import OPEN, Admission, Answer, GuardedP2P
+from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.organiser import revocations
-from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX
+from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX, Invitation, Token, read_credential
+from dupt_swarm.organiser.revocations import Revocations
+from dupt_swarm.settings import NodeSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Guests:
+    """The peers that have shown a credential of this swarm, by their ids.
+
+    An invitation admits so many peers, first come, first served; peers that saw others come first may count
+    differently. How many are remembered is bounded by what the organiser signed.
+
+    Attributes:
+        revoked: the organiser's statements that this peer has seen, by the invitations that they revoke.
+    """
+
+    def __init__(self, organiser: bytes, swarm_id: str, clock: Callable[[], float] = time.time) -> None:
+        """``organiser`` is the public key; ``clock`` gives seconds since the epoch."""
+        self._organiser, self._swarm_id, self._clock = organiser, swarm_id, clock
+        self._guests: dict[str, tuple[str, Invitation]] = {}
+        self.revoked: dict[bytes, bytes] = {}
+
+    def admit(self, peer_id: str, credential: str) -> str:
+        """Why ``credential`` does not admit the peer; empty: it does, and is remembered."""
+        shown, _ = self._guests.get(peer_id, ("", None))
+        if not credential or shown == credential:
+            return self.objection(peer_id)
+        try:
+            invitation = read_credential(credential, self._organiser, peer_id)
+        except ValueError as error:
+            return str(error)
+        problem = self._objection_to(invitation)
+        if not problem and self._uses(invitation, peer_id) >= invitation.uses:
+            problem = f"the invitation has admitted {invitation.uses} peers already"
+        if not problem:
+            self._guests[peer_id] = credential, invitation
+        return problem
+
+    def objection(self, peer_id: str) -> str:
+        """Why the peer is not admitted at this moment; empty: it is."""
+        if peer_id not in self._guests:
+            return "no credential was shown"
+        return self._objection_to(self._guests[peer_id][1])
+
+    def __contains__(self, peer_id: object) -> bool:
+        return isinstance(peer_id, str) and not self.objection(peer_id)
+
+    def revoke(self, packed: bytes) -> bool:
+        """Whether something is new in these statements (see `revocations.pack`); they count from now on.
+
+        Raises:
+            ValueError: one is not the organiser's.
+        """
+        return self._learn(revocations.unpack(packed, self._organiser, self._swarm_id, self.revoked))
+
+    def sync(self, path: Path) -> bool:
+        """Whether something is new in the file ``path``; what it lacks is added to it.
+
+        Raises:
+            ValueError: it has something else in it.
+            FileError: it lacks something and cannot be written; what it has counts all the same.
+        """
+        kept = revocations.load(path, self._organiser, self._swarm_id, self.revoked)
+        news = self._learn(kept)
+        if self.revoked.keys() - kept.keys():
+            revocations.add(path, self.revoked, self._organiser, self._swarm_id)
+        return news
+
+    def _learn(self, found: Revocations) -> bool:
+        new = [each for each in found if each not in self.revoked]
+        room = revocations.IDS_MAX - len(self.revoked)
+        if len(new) > room:
+            logger.warning("%d revocations are not followed: there are too many", len(new) - room)
+        self.revoked |= {each: found[each] for each in new[:room]}
+        return bool(new[:room])
+
+    def _objection_to(self, invitation: Invitation) -> str:
+        if invitation.id in self.revoked:
+            return "the invitation has been revoked"
+        return invitation.objection(self._swarm_id, self._clock())
+
+    def _uses(self, invitation: Invitation, but: str) -> int:
+        """How many others came by it."""
+        others = (known for peer_id, (_, known) in self._guests.items() if peer_id != but)
+        return sum(known.key == invitation.key for known in others)
+
 
 PRESENT_SECONDS = 10.0
 PASS_ON_SECONDS = 2.0  # one peer is told again what everybody should know
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -251,3 +331,17 @@ class ByInvitation(Admission):
 
 def _is_not_invited(outcome: object) -> bool:
     return isinstance(outcome, CallError) and outcome.refusal is Refusal.NOT_INVITED
+
+
+def build_admission(p2p: GuardedP2P, settings: NodeSettings, manifest: Manifest) -> Admission:
+    """How the peer of this daemon comes to the swarm, and lets others come.
+
+    Whether its invitation counts is for others to say: `check_invited` tells beforehand, as far as it can.
+    """
+    if manifest.admission.kind == "open":
+        return OPEN
+    guests = Guests(bytes.fromhex(manifest.admission.organiser), manifest.swarm_id)
+    p2p.limits.invited = guests  # strangers take nothing of what is theirs
+    token = settings.invitation
+    credential = Token.parse(token).credential(str(p2p.peer_id)) if token else ""
+    return ByInvitation(p2p, guests, credential, settings.revoked)
