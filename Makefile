@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
-# Tests wait two fifths of their time, so one worker more than cores. Those of a file run in one worker and share
-# what they start; the long ones of chaos/ come first.
-WORKERS ?= 3
+# For two cores: tests wait more than half of their time. Those of a file run in one worker and share what they
+# start; the long ones of chaos/ come first.
+WORKERS ?= 5
 
 .PHONY: demo check test test-system fuzz lint bench bench-links dashboards clean
 
