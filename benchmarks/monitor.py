@@ -39,7 +39,7 @@ from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.network.members.gossip import Gossip, Told
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.guard import OPEN
+from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import PeerRecord

@@ -17,7 +17,8 @@ from hivemind.p2p import P2PHandlerError, PeerID
 
 from dupt_swarm.errors import AdmissionError, FileError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.p2p.guard import OPEN, Admission, Answer, GuardedP2P
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.limits import OPEN, Admission, Answer
 from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.organiser import revocations

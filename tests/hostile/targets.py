@@ -41,7 +41,7 @@ from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
 from dupt_swarm.network.p2p.frames import FrameReader
-from dupt_swarm.network.p2p.guard import OPEN
+from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.network.p2p.plain import load, unpack
 from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage

@@ -59,7 +59,7 @@ async def downloads(caller, peer, seconds: float = 20.0, blob: Blob = BLOB) -> b
     """Whether ``caller`` gets the blob from ``peer``."""
 
     async def donors():
-        return [peer.p2p.peer_id]
+        return [str(peer.p2p.peer_id)]
 
     exchange = Exchange(caller.p2p)
     index = await exchange.fetch_index(blob.digest, await donors())

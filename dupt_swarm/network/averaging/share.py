@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
-from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer, RoundContext
@@ -154,10 +153,10 @@ class Collection:
         self._session.hold(place)
         self._arrived.set()
 
-    async def _donors(self, place: int) -> list[PeerID]:
+    async def _donors(self, place: int) -> list[str]:
         agreement, members = self._session.agreement, self._session.group.members
         places = {place, *agreement.holders[place]} - {agreement.me}
-        return [PeerID.from_base58(members[each]) for each in sorted(places)]
+        return [members[each] for each in sorted(places)]
 
 
 # Members that are behind may still ask about the rounds before.

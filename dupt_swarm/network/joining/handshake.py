@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hivemind.p2p import PeerID
-
 from dupt_swarm.errors import DuptError, ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
@@ -145,12 +143,11 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: H
 
 
 async def _fetch_tokenizer(exchange: Exchange, digest: str, handshake: Handshake) -> bytes:
-    peers = [PeerID.from_base58(peer_id) for peer_id in handshake.peer_ids]
 
-    async def donors() -> list[PeerID]:
-        return peers
+    async def donors() -> list[str]:
+        return handshake.peer_ids
 
-    index = await exchange.fetch_index(digest, peers)
+    index = await exchange.fetch_index(digest, handshake.peer_ids)
     size = sum(index.sizes)
     if size > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
         raise NodeError("the peers offered a malformed tokenizer")

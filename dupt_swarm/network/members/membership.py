@@ -14,7 +14,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Electorate, Outdated
 from dupt_swarm.network.members.gossip import Acquaintances, Gossip
 from dupt_swarm.network.members.records import Records
-from dupt_swarm.network.p2p.guard import Admission, GuardedP2P
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View

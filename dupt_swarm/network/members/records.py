@@ -19,7 +19,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import peer_id_of_key, short_name
 from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.network.p2p.guard import Admission
+from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.node.record import PeerRecord
 

@@ -2,9 +2,9 @@
 
 daemon          dialling by ``p2pd``, noticing that it is gone
 rpc             how methods are declared that peers call, and why a call may come to nothing
-guard           the gate that every call passes: who, how much, how long, and what the answer costs
+guard           the gate that every call passes: how long it is, who calls, what the answer costs
 frames          the frames of streams, measured before they are read
-limits          how much other peers may ask
+limits          who may call, and how much each may ask
 dht_messages    messages of the DHT: neighbours at their places, and nothing that is stored
 plain           reads JSON of any depth, and msgpack without extension types
 hivemind_internals  the private names of hivemind that we use

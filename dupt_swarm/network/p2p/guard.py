@@ -17,7 +17,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Sequence,
 )
 from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
@@ -31,7 +30,7 @@ from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.network.p2p.dht_messages import check_dht_message
 from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen
 from dupt_swarm.network.p2p.hivemind_internals import add_raw_handler, call_raw_handler, open_stream
-from dupt_swarm.network.p2p.limits import Kind, LimitError, PeerLimits
+from dupt_swarm.network.p2p.limits import OPEN, Admission, Kind, LimitError, PeerLimits
 from dupt_swarm.network.p2p.rpc import (
     ANSWERED,
     LONG_BYTES,
@@ -62,54 +61,9 @@ UPLOAD_DEBT_SECONDS = 5.0
 TURNED_AWAY_MAX = 64  # are waited for at once, until they have read why
 
 StreamHandler = Callable[[Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Answer = TypeVar("Answer")
 Read = TypeVar("Read", bound=Packed)
 
 logger = logging.getLogger(__name__)
-
-
-class Admission:
-    """What the gate asks of every kind of admission. This one is an open swarm's: everybody is admitted.
-
-    Attributes:
-        credential: this peer's, for its record; empty where none is needed.
-    """
-
-    credential = ""
-
-    def objection(self, peer_id: str) -> str:
-        """Why this peer may not call, or have a record; empty if it may."""
-        del peer_id
-        return ""
-
-    def admit(self, peer_id: str, credential: str) -> str:
-        """Take note of what a peer shows; why it is not admitted, empty if it is."""
-        del peer_id, credential
-        return ""
-
-    async def call(self, peer: PeerID, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call a method of ``peer`` by ``attempt``, after what has to come before."""
-        del peer
-        return await attempt()
-
-    def refused_by(self, peer: PeerID) -> None:
-        """A stream of ``peer`` has failed, perhaps because it does not know us any more."""
-
-    async def start(self) -> None:
-        """Begin to answer other peers."""
-
-    async def introduce(self, peer_ids: Sequence[str]) -> None:
-        """Come to know the first peers.
-
-        Raises:
-            AdmissionError: they do not admit this one.
-        """
-
-    async def keep_forever(self) -> None:
-        """Pass on what others have to know."""
-
-
-OPEN = Admission()
 
 
 def nobody(peer_id: str) -> bool:

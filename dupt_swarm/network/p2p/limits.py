@@ -1,19 +1,22 @@
-"""How much other peers may ask of this one: each by itself, and all together that are no members."""
+"""Who may call this peer, and how much each may ask: by itself, and all together that are no members."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
+
+from hivemind.p2p import PeerID
 
 # Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
 ACCOUNTS_MAX = 1024
 
 
 Kind = Literal["call", "stream"]
+Answer = TypeVar("Answer")
 
 
 class LimitError(Exception):
@@ -187,3 +190,47 @@ class PeerLimits:
     def _new(self) -> Account:
         now = self._clock()
         return Account(Budget(now), Budget(now))
+
+
+class Admission:
+    """What the gate asks of every kind of admission. This one is an open swarm's: everybody is admitted.
+
+    Attributes:
+        credential: this peer's, for its record; empty where none is needed.
+    """
+
+    credential = ""
+
+    def objection(self, peer_id: str) -> str:
+        """Why this peer may not call, or have a record; empty if it may."""
+        del peer_id
+        return ""
+
+    def admit(self, peer_id: str, credential: str) -> str:
+        """Take note of what a peer shows; why it is not admitted, empty if it is."""
+        del peer_id, credential
+        return ""
+
+    async def call(self, peer: PeerID, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call a method of ``peer`` by ``attempt``, after what has to come before."""
+        del peer
+        return await attempt()
+
+    def refused_by(self, peer: PeerID) -> None:
+        """A stream of ``peer`` has failed, perhaps because it does not know us any more."""
+
+    async def start(self) -> None:
+        """Begin to answer other peers."""
+
+    async def introduce(self, peer_ids: Sequence[str]) -> None:
+        """Come to know the first peers.
+
+        Raises:
+            AdmissionError: they do not admit this one.
+        """
+
+    async def keep_forever(self) -> None:
+        """Pass on what others have to know."""
+
+
+OPEN = Admission()

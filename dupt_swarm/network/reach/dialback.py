@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
-from hivemind.p2p import PeerID
 from pydantic import Field
 
 from dupt_swarm.command_line.printable import one_line
@@ -86,7 +85,7 @@ class Answer:
             raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
 
 
-async def ask_to_dial(p2p: GuardedP2P, peer: PeerID | str, addresses: Sequence[str]) -> Answer:
+async def ask_to_dial(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> Answer:
     """Ask ``peer`` to dial ``addresses`` of ours; in ``/ip4/0.0.0.0/…`` it puts the IP that it sees.
 
     Raises:
@@ -100,7 +99,7 @@ async def ask_to_dial(p2p: GuardedP2P, peer: PeerID | str, addresses: Sequence[s
     )
 
 
-async def dial_back(p2p: GuardedP2P, peer: PeerID | str, addresses: Sequence[str]) -> dict[str, str]:
+async def dial_back(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> dict[str, str]:
     """Why ``peer`` cannot call us at each of ``addresses``; an empty reason if it can.
 
     Raises:

@@ -14,8 +14,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from hivemind.p2p import PeerID
-
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
@@ -112,7 +110,7 @@ class ChunkQueue(Generic[Asked]):
 
 AVOID_SECONDS = 120.0
 
-Donors = Callable[[], Awaitable[Sequence[PeerID]]]
+Donors = Callable[[], Awaitable[Sequence[str]]]
 
 
 @dataclass(eq=False)
@@ -127,7 +125,7 @@ class Donor:
         reason: why it gave nothing lately, in words; empty if it gives.
     """
 
-    peer: PeerID
+    peer: str
     task: asyncio.Task[None] | None = None
     proved: bool = False
     busy: bool = False
@@ -148,15 +146,15 @@ class Backoff:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[PeerID, float] = {}
+        self._until: dict[str, float] = {}
 
-    def add(self, donor: PeerID) -> None:
+    def add(self, donor: str) -> None:
         """Avoid ``donor`` for a while."""
         now = self._clock()
         self._until = {other: until for other, until in self._until.items() if until > now}
         self._until[donor] = now + AVOID_SECONDS
 
-    def __contains__(self, donor: PeerID) -> bool:
+    def __contains__(self, donor: str) -> bool:
         return self._until.get(donor, 0.0) > self._clock()
 
 
@@ -184,7 +182,7 @@ AHEAD_SECONDS = 5.0
 FIRST_CHUNKS = 4
 DONORS_MAX = 16
 
-Ask = Callable[[PeerID, list[int]], AsyncGenerator[memoryview, None]]
+Ask = Callable[[str, list[int]], AsyncGenerator[memoryview, None]]
 
 
 class Download:
@@ -210,7 +208,7 @@ class Download:
         self._bucket = bucket or TokenBucket(None)
         self._urgent = assembly.index.header.get("kind") == CONTRIBUTION  # a group waits for it
         self._queue: ChunkQueue[Donor] = ChunkQueue(assembly.missing)
-        self._donors: dict[PeerID, Donor] = {}
+        self._donors: dict[str, Donor] = {}
         self._speed, self._reported = Speed(), 0.0
         self._changed = asyncio.Event()
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol, Self
 
-from hivemind.p2p import PeerID
 from pydantic import Field
 
 from dupt_swarm.errors import NodeError
@@ -189,7 +188,7 @@ class Exchange:
             if blob.index.header.get("kind") == KIND:
                 yield f"{blob.index.header['round']}:{blob.digest}"
 
-    async def hello(self, peer: PeerID | str) -> Hello:
+    async def hello(self, peer: str) -> Hello:
         """Ask ``peer`` who it is.
 
         Raises:
@@ -197,7 +196,7 @@ class Exchange:
         """
         return await self._p2p.call(peer, Exchange.rpc_hello, Raw())
 
-    async def log_of(self, peer: PeerID | str, since: str = "") -> tuple[LogEntry, ...]:
+    async def log_of(self, peer: str, since: str = "") -> tuple[LogEntry, ...]:
         """The log of rounds of ``peer``, from the state ``since`` on if it reaches back so far.
 
         Raises:
@@ -205,14 +204,14 @@ class Exchange:
         """
         return (await self._p2p.call(peer, Exchange.rpc_log, Raw(since.encode()))).entries
 
-    async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
+    async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.
 
         Raises:
             NodeError: none did; says why for each.
         """
         waiting = sorted(donors, key=self._backoff.__contains__)
-        asked: dict[asyncio.Task[Index], PeerID] = {}
+        asked: dict[asyncio.Task[Index], str] = {}
         problems = []
         try:
             while waiting or asked:
@@ -247,7 +246,7 @@ class Exchange:
             NodeError: it could not be completed in time; what arrived stays in the assembly.
         """
 
-        def ask(donor: PeerID, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
+        def ask(donor: str, numbers: list[int]) -> AsyncGenerator[memoryview, None]:
             message = ChunksMessage(digest=assembly.index.digest, numbers=tuple(numbers))
             return self._p2p.stream(donor, Exchange.rpc_chunks, message)
 
@@ -255,7 +254,7 @@ class Exchange:
         await download.run(donors, seconds)
         return assembly.finish()
 
-    async def _ask_index(self, donor: PeerID, digest: str) -> Index:
+    async def _ask_index(self, donor: str, digest: str) -> Index:
         data = (await self._p2p.call(donor, Exchange.rpc_index, Raw(digest.encode()))).data
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("the donor sent another blob")

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hivemind.p2p import PeerID
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.states.download import Donors
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN, FETCH_SECONDS, DonorIds
+from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN, FETCH_SECONDS
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.replay import claims_of, form_of_inputs, replay
@@ -117,7 +117,7 @@ class Replaying:
     empty: Callable[[int], Tensor]
     always: bool
 
-    async def replay(self, state: ReplicaState, digest: str, donors: DonorIds) -> ReplicaState | None:
+    async def replay(self, state: ReplicaState, digest: str, donors: Donors) -> ReplicaState | None:
         """The state ``digest``, computed from ours; None if it is better fetched, or cannot be had like this.
 
         Args:
@@ -176,7 +176,7 @@ class Replaying:
 
 
 async def fetch_inputs(
-    manifest: Manifest, exchange: Exchange, entry: LogEntry, numel: int, donors: DonorIds
+    manifest: Manifest, exchange: Exchange, entry: LogEntry, numel: int, donors: Donors
 ) -> dict[str, Blob]:
     """The blobs that went into a round, by digest, from those who kept them.
 
@@ -195,14 +195,11 @@ async def fetch_inputs(
         raise ValueError("the entry of the log is of another exchange than the manifest's")
     form = form_of_inputs(manifest, entry.exchange, numel)
 
-    async def peers() -> list[PeerID]:
-        return [PeerID.from_base58(donor) for donor in await donors()]
-
     async def fetch(digest: str) -> Blob:
-        index = await exchange.fetch_index(digest, await peers())
+        index = await exchange.fetch_index(digest, await donors())
         form.check(index, claims_of(entry)[digest])
         seconds = FETCH_SECONDS + form.size / BYTES_PER_SECOND_MIN
-        return await exchange.fetch(Assembly(index), peers, seconds)
+        return await exchange.fetch(Assembly(index), donors, seconds)
 
     tasks = [asyncio.create_task(fetch(digest)) for digest in entry.digests]
     try:

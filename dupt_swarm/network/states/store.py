@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from hivemind.p2p import PeerID
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.states.download import Donors
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.vectors import SharedVectors
@@ -29,8 +29,6 @@ from dupt_swarm.replica.storage import load_state
 # Time limit of a download: this, plus the time for its bytes at the slowest acceptable rate.
 FETCH_SECONDS = 300.0
 BYTES_PER_SECOND_MIN = 250_000
-
-DonorIds = Callable[[], Awaitable[Sequence[str]]]
 
 
 class StateStore:
@@ -110,7 +108,7 @@ class StateStore:
         """Memory for a vector of a state; see `VectorPool`."""
         return self._pool.empty(numel)
 
-    async def fetch(self, digest: str, donors: DonorIds, tokens: int | None = None) -> ReplicaState:
+    async def fetch(self, digest: str, donors: Donors, tokens: int | None = None) -> ReplicaState:
         """Download state ``digest`` from those who hold it, checked; the current one stays.
 
         Only chunks that differ from the states held here travel. A download that failed is resumed
@@ -125,11 +123,8 @@ class StateStore:
             NodeError: no donor could provide it, or it does not fit the manifest.
         """
 
-        async def peers() -> list[PeerID]:
-            return [PeerID.from_base58(donor) for donor in await donors()]
-
         try:
-            known = await peers()
+            known = await donors()
         except Exception as error:
             # Others may fail in any way that libp2p knows.
             raise NodeError(f"the peers that hold the state could not be looked up: {error!r}") from error
@@ -144,7 +139,7 @@ class StateStore:
                 raise ValueError("it is of round 0, and not the one that the manifest names")
             self._unfinished = await asyncio.to_thread(self._begin, index)
             seconds = FETCH_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
-            blob = await self._exchange.fetch(self._unfinished, peers, seconds, self._tell_progress)
+            blob = await self._exchange.fetch(self._unfinished, donors, seconds, self._tell_progress)
             self._unfinished = None
             return await asyncio.to_thread(ReplicaState.from_blob, blob, layout, names)
         except ValueError as error:

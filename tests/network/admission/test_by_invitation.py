@@ -69,7 +69,9 @@ async def presentations(exchange: Exchange, peer, count: int) -> int:
 
     admission._present_to = noted  # type: ignore[method-assign, assignment]
     try:
-        await asyncio.gather(*(exchange.fetch_index(BLOB.digest, [peer.p2p.peer_id]) for _ in range(count)))
+        await asyncio.gather(
+            *(exchange.fetch_index(BLOB.digest, [str(peer.p2p.peer_id)]) for _ in range(count))
+        )
     finally:
         admission._present_to = attempt  # type: ignore[method-assign]
     return len(sent)
@@ -88,7 +90,7 @@ def test_each_shows_its_invitation_once(stations) -> None:
             await connect(me.p2p, [other.address])
             assert await presentations(mine, other, 5) == 1
             assert await presentations(mine, other, 1) == 0
-            assert (await theirs.fetch_index(BLOB.digest, [me.p2p.peer_id])).digest == BLOB.digest
+            assert (await theirs.fetch_index(BLOB.digest, [str(me.p2p.peer_id)])).digest == BLOB.digest
             assert me.p2p.refused == other.p2p.refused == {}
 
     run(scenario)
@@ -109,7 +111,7 @@ def test_who_was_started_anew_is_shown_it_again(stations) -> None:
             await again(other, own)
 
             async def donors():
-                return [other.p2p.peer_id]
+                return [str(other.p2p.peer_id)]
 
             index = BLOB.index
             with pytest.raises(NodeError, match="no credential was shown"):
@@ -127,9 +129,9 @@ def test_strangers_hear_hello_and_nothing_else(stations) -> None:
             await invited(peer)
             exchange = Exchange(stranger.p2p)
             await connect(stranger.p2p, [peer.address])
-            assert (await exchange.hello(peer.p2p.peer_id)).swarm_id == MANIFEST.swarm_id
+            assert (await exchange.hello(str(peer.p2p.peer_id))).swarm_id == MANIFEST.swarm_id
             with pytest.raises(CallError, match="no credential was shown") as caught:
-                await exchange.log_of(peer.p2p.peer_id)
+                await exchange.log_of(str(peer.p2p.peer_id))
             assert caught.value.refusal is Refusal.NOT_INVITED
             assert peer.p2p.refused == {"invitation": 1}
 
@@ -144,11 +146,11 @@ def test_nobody_calls_on_who_is_not_invited(stations) -> None:
             mine, theirs = await invited(me), await serves(impostor)
             await connect(me.p2p, [impostor.address])
             with pytest.raises(CallError, match=r"protocol|handler|supported"):
-                await mine.log_of(impostor.p2p.peer_id)
+                await mine.log_of(str(impostor.p2p.peer_id))
             impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
             await impostor.p2p.admission.start()
             with pytest.raises(CallError, match="is no peer of this swarm"):
-                await mine.log_of(impostor.p2p.peer_id)
+                await mine.log_of(str(impostor.p2p.peer_id))
             assert me.p2p.refused == {"invitation": 1}
             del theirs
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.averaging.group import SharingGroup
@@ -30,9 +29,9 @@ class Donors:
         self._blobs, self._silent = blobs, silent
         self.asked: list[str] = []
 
-    async def fetch_index(self, digest: str, donors: Sequence[PeerID]) -> Index:
-        self.asked.append(str(donors[0]))
-        if str(donors[0]) in self._silent:
+    async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:
+        self.asked.append(donors[0])
+        if donors[0] in self._silent:
             await asyncio.sleep(1.0)
             raise NodeError("nobody gives it")
         return self._blobs[digest].index

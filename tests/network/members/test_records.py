@@ -14,7 +14,7 @@ from dupt_swarm.network.members import records, signed
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, Records
 from dupt_swarm.network.members.signed import sign
-from dupt_swarm.network.p2p.guard import OPEN
+from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
 from tests.support.signed_records import id_of, many_keys, signed_record

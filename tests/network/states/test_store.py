@@ -20,14 +20,14 @@ from dupt_swarm.replica.state import ReplicaState
 from tests.support.direct import Direct
 
 CHUNK = 256
-DONOR = PeerID(b"\x12\x20" + bytes(32))
+DONOR = PeerID(b"\x12\x20" + bytes(32)).to_base58()
 
 
 class Noting(Direct):
     """Notes the chunks that it asks for, and loses its connection when so many have come."""
 
     def __init__(self, donor: Exchange) -> None:
-        super().__init__("joiner", {str(DONOR): donor})
+        super().__init__("joiner", {DONOR: donor})
         self.asked: list[int] = []
         self.gives_until = 10**9
 
@@ -66,7 +66,7 @@ def altered(state: ReplicaState, *slots: int) -> ReplicaState:
 
 
 async def donors() -> list[str]:
-    return [str(DONOR)]
+    return [DONOR]
 
 
 async def give(state: ReplicaState) -> Exchange:
