@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ class Guests:
     An invitation admits so many peers, first come, first served; peers that saw others come first may count
     differently. How many are remembered is bounded by what the organiser signed.
 
+    What is learnt of revocations may be learnt in threads.
+
     Attributes:
         revoked: the organiser's statements that this peer has seen, by the invitations that they revoke.
     """
@@ -44,6 +47,7 @@ class Guests:
         self._organiser, self._swarm_id, self._clock = organiser, swarm_id, clock
         self._guests: dict[str, tuple[str, Invitation]] = {}
         self.revoked: dict[bytes, bytes] = {}
+        self._learning = threading.Lock()
 
     def admit(self, peer_id: str, credential: str) -> str:
         """Why ``credential`` does not admit the peer; empty: it does, and is remembered."""
@@ -92,12 +96,13 @@ class Guests:
         return news
 
     def _learn(self, found: Revocations) -> bool:
-        new = [each for each in found if each not in self.revoked]
-        room = revocations.IDS_MAX - len(self.revoked)
-        if len(new) > room:
-            logger.warning("%d revocations are not followed: there are too many", len(new) - room)
-        self.revoked |= {each: found[each] for each in new[:room]}
-        return bool(new[:room])
+        with self._learning:
+            new = [each for each in found if each not in self.revoked]
+            room = revocations.IDS_MAX - len(self.revoked)
+            if len(new) > room:
+                logger.warning("%d revocations are not followed: there are too many", len(new) - room)
+            self.revoked = self.revoked | {each: found[each] for each in new[:room]}
+            return bool(new[:room])
 
     def _objection_to(self, invitation: Invitation) -> str:
         if invitation.id in self.revoked:
@@ -166,7 +171,8 @@ class ByInvitation(Admission):
         self._refused_for = ""
         self._synced: int | None = None  # the file's time of change
         guests.admit(self._own_id, credential)
-        self._follow_file()
+        if self._follow_file():
+            self._note_news()
 
     def objection(self, peer_id: str) -> str:
         """As inherited."""
@@ -214,7 +220,7 @@ class ByInvitation(Admission):
         """Take the caller's credential and revocations, and give ours."""
         if objection := self._guests.admit(caller, request.credential):
             raise self._refusal(objection)
-        self._take(request.revoked)
+        await self._take(request.revoked)
         known = self._guests.revoked
         differ = request.digest != revocations.digest(known)
         return self._presented(revocations.pack(known) if differ else b"")
@@ -238,7 +244,7 @@ class ByInvitation(Admission):
                 async with asyncio.timeout(PASS_ON_SECONDS):
                     await self._news.wait()
             if self._file_changed:
-                self._follow_file()
+                await self._follow()
             everybody = self._news.is_set()
             self._news.clear()
             with suppress(Exception):  # p2pd may be about to be replaced
@@ -261,11 +267,11 @@ class ByInvitation(Admission):
     async def _present_to(self, peer: PeerID) -> None:
         """Show our credential, and come to know the same revocations as ``peer``, in two calls at most."""
         shown = await self._show(peer, b"")
-        self._take(shown.revoked)
+        await self._take(shown.revoked)
         theirs, known = revocations.split(shown.revoked), self._guests.revoked
         if shown.digest != revocations.digest(known):
             missing = {each: statement for each, statement in known.items() if each not in theirs}
-            self._take((await self._show(peer, revocations.pack(missing))).revoked)
+            await self._take((await self._show(peer, revocations.pack(missing))).revoked)
 
     async def _show(self, peer: PeerID, revoked: bytes) -> Presented:
         """Show our credential with these revocations, and admit ``peer`` by its own."""
@@ -295,15 +301,15 @@ class ByInvitation(Admission):
     def _presented(self, revoked: bytes) -> Presented:
         return Presented(self.credential, revocations.digest(self._guests.revoked), revoked)
 
-    def _take(self, revoked: bytes) -> None:
-        """Revocations that another peer knows of."""
+    async def _take(self, revoked: bytes) -> None:
+        """Revocations that another peer knows of: verified in a thread, as there may be many."""
         try:
-            news = self._guests.revoke(revoked)
+            news = bool(revoked) and await asyncio.to_thread(self._guests.revoke, revoked)
         except ValueError as error:
             raise self._refusal(str(error)) from error
         if news:
             self._note_news()
-            self._follow_file()
+            await self._follow()
 
     @property
     def _file_changed(self) -> bool:
@@ -313,17 +319,22 @@ class ByInvitation(Admission):
             return self._revoked.stat().st_mtime_ns != self._synced
         return False
 
-    def _follow_file(self) -> None:
-        """Take what the file of revocations has, and add what it lacks."""
+    async def _follow(self) -> None:
+        """`_follow_file` in a thread, as others may hold the file, and there may be many to verify."""
+        if await asyncio.to_thread(self._follow_file):
+            self._note_news()
+
+    def _follow_file(self) -> bool:
+        """Take what the file of revocations has, and add what it lacks; whether something was news."""
         if self._revoked is None:
-            return
+            return False
         with suppress(OSError):
             self._synced = self._revoked.stat().st_mtime_ns
         try:
-            if self._guests.sync(self._revoked):
-                self._note_news()
+            return self._guests.sync(self._revoked)
         except (FileError, ValueError) as error:
             logger.warning("the file of revocations is not kept: %s", error)
+            return False
 
     def _note_news(self) -> None:
         logger.info("%d invitations have been revoked", len(self._guests.revoked))

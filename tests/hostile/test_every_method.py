@@ -6,7 +6,8 @@ import gc
 import hashlib
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,10 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.chaos.swarm import PeerProcess, end
+from tests.support.held_loop import assert_not_held, limit_here
 from tests.support.loopback import LOOPBACK
 from tests.support.stranger import call_raw, stranger_beside
 
-HELD_SECONDS_MAX = 0.02  # of a processor, by one callback of the event loop
-# What this takes on the machine on which that limit was set; a slower one has more time.
-REFERENCE = bytes(4 << 20)
-REFERENCE_SECONDS = 0.0035
 AT_ONCE = 30
 TOKENIZER = b"{}"
 STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
@@ -78,35 +76,6 @@ def worst_shapes(size: int) -> Iterator[bytes]:
         yield tag * (size // len(tag))
     yield bytes(size)
     yield b"\xff" * size
-
-
-@contextmanager
-def assert_not_held(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While the block lasts, which calls the method ``name``, no callback holds the event loop for long."""
-    run, longest, by = asyncio.Handle._run, 0.0, ""
-
-    def timed(handle: asyncio.Handle) -> None:
-        nonlocal longest, by
-        before = time.thread_time()
-        run(handle)
-        seconds = time.thread_time() - before
-        if seconds > longest:
-            longest, by = seconds, repr(handle)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(asyncio.Handle, "_run", timed)
-        yield
-    assert longest < limit_here(), f"{name}: {by}"
-
-
-def limit_here() -> float:
-    """`HELD_SECONDS_MAX`, longer on a slower machine."""
-    times = []
-    for _ in range(5):
-        before = time.thread_time()
-        hashlib.sha256(REFERENCE).digest()
-        times.append(time.thread_time() - before)
-    return HELD_SECONDS_MAX * max(1.0, min(times) / REFERENCE_SECONDS)
 
 
 @asynccontextmanager
@@ -271,18 +240,21 @@ def test_answers_keep_to_the_upload(manifest, tmp_path, identities) -> None:
         ):
             names = list(calls_of(connection))
             loop = asyncio.get_running_loop()
-            began, sent = loop.time(), connection.p2p.counts.sent
+            began, passed, longest = loop.time(), 0, 0
 
-            async def ask_on(p2p: P2P, name: str) -> None:
+            async def ask_on(p2p: P2P, name: str, data: bytes) -> None:
+                nonlocal passed, longest
                 while loop.time() < began + seconds:
-                    await answer_of(p2p, address, name, b"")
+                    answer = len(await answer_of(p2p, address, name, data))
+                    passed, longest = passed + answer, max(longest, answer)
                     await asyncio.sleep(0.001)
 
-            await asyncio.gather(*(ask_on(p2p, name) for p2p in (one, two) for name in names))
-            passed = connection.p2p.counts.sent - sent
-            longest = max(map(len, [await answer_of(one, address, name, b"") for name in names]))
+            # Well asked for what is long, and badly, so that it is refused.
+            calls = product((one, two), names, (b"", b"\xff" * 64))
+            await asyncio.gather(*(ask_on(*call) for call in calls))
             assert passed > rate * BURST_SECONDS, "enough was asked for"
             assert passed <= rate * (loop.time() - began + 2 * BURST_SECONDS) + longest
+            assert connection.p2p.counts.sent >= passed
 
     run(scenario)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dupt_swarm.manifest.tables import Rounds
 from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.members.attendance import Electorate
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for the roll
@@ -84,7 +85,7 @@ class Gathering:
         on the last roll asks for that one, and who brings another needs a new roll.
 
         Raises:
-            ValueError: too many have come.
+            CallError: too many have come.
         """
         if self.roll is not None and statement in self.roll.statements:
             return self.roll
@@ -135,7 +136,7 @@ class Gathering:
         }
         arrival = self._arrivals.get(statement.maker)
         if arrival is None and len(self._arrivals) >= HERE_MAX and statement.maker not in self._known():
-            raise ValueError("too many have come to end this round")
+            raise CallError(Refusal.LATER, "too many have come to end this round")
         if arrival is None or (arrival.statement != statement and not arrival.is_here(now)):
             arrival = _Arrival(statement, now, now)
         arrival.statement, arrival.heard = statement, now

@@ -21,7 +21,7 @@ from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
 from dupt_swarm.network.averaging.roll import Roll
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
-from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
 from dupt_swarm.node.messages import Candidate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
 from dupt_swarm.replica.state import ReplicaState
@@ -221,8 +221,9 @@ class Polls:
             raise CallError(Refusal.NOT_HELD, "no such group is known here")
         if caller not in box.members:
             raise CallError(Refusal.NOT_ALLOWED, "a vote of nobody in the group")
-        vote = Vote.read(from_text(request.vote))
-        self._take(box, [vote])
+        with blamed_on_caller():
+            vote = Vote.read(from_text(request.vote))
+            self._take(box, [vote])
         known = {*request.known, vote.id}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):

@@ -22,7 +22,7 @@ from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
-from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, rpc
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest, PeerId, Signed
@@ -180,12 +180,13 @@ class RollCall:
     @rpc(JoinMessage, RollMessage, longest=(4096, ROLL_BYTES_MAX), callers=Callers.MEMBERS, urgent=True)
     async def rpc_join(self, request: JoinMessage, caller: str) -> RollMessage:
         """The roll, once it is called; a refusal for who brings nothing that this round could use."""
-        statement = self._read(request.statement)
-        if statement.maker != caller:
-            raise ValueError("a member brings the statement of another")
-        state, (round, digest) = _state_of(statement), self._companions.at
-        if state[1] == digest and state[0] != round:
-            raise ValueError("a round that did not begin with this state")
+        with blamed_on_caller():
+            statement = self._read(request.statement)
+            if statement.maker != caller:
+                raise ValueError("a member brings the statement of another")
+            state, (round, digest) = _state_of(statement), self._companions.at
+            if state[1] == digest and state[0] != round:
+                raise ValueError("a round that did not begin with this state")
         gathering = self._gathering(state)
         on_roll = gathering.roll is not None and statement in gathering.roll.statements
         if state in self._ended and not on_roll:

@@ -17,7 +17,7 @@ from dupt_swarm.network.averaging.agreement import Agreement
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.averaging.reports import Answer, AnswerMessage, Decision, Report, ReportMessage
-from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.p2p.rpc import CallError, Refusal, blamed_on_caller
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 COMPARE_SECONDS = 2.0  # for one that is asked for its list when the round has failed
@@ -74,10 +74,13 @@ class Session:
         So members need not ask often, and hear at once. After a second there is an answer anyway.
 
         Raises:
-            ValueError: it is no member, or its report is malformed.
+            CallError: it is no member of this group, or its report is malformed.
         """
+        if member not in self.group.members:
+            raise CallError(Refusal.NOT_ALLOWED, "a report of nobody in the group")
         place = self.group.members.index(member)
-        report = self._note(place, message)
+        with blamed_on_caller():
+            report = self._note(place, message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 while not self.agreement.is_news_to(place, report):

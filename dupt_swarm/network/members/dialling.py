@@ -133,9 +133,8 @@ class Dialler:
             await self.connected()
             if self.is_proved(address):  # else it was connected from elsewhere, and nothing was dialled
                 self._addresses.forget(str(address))
-                if (
-                    not proved
-                ):  # else it was not charged, and others who are said to be there are not forgiven
+                # A proved one was not charged, and others who are said to be there are not forgiven.
+                if not proved:
                     self._hosts.forget(host)
         return reason
 

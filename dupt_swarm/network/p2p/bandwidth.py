@@ -69,6 +69,10 @@ class TokenBucket:
                 return
         await self.take(amount, urgent=urgent)
 
+    def charge(self, amount: int) -> None:
+        """Let ``amount`` bytes pass at once; what comes next waits for them."""
+        self._left -= amount
+
     def give_back(self, amount: int) -> None:
         """Return ``amount`` bytes that were not sent after all."""
         self._left += amount

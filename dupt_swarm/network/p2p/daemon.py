@@ -18,6 +18,8 @@ PROBE_SECONDS = 2.0
 PROBE_ANSWER_SECONDS = 5.0
 # Of all addresses of a peer; libp2p says it in words only.
 NOBODY_LISTENS = "connection refused"
+# What it says of an address at which it failed lately, and for how long it tries no more the first time.
+BACKOFF, BACKOFF_SECONDS = "dial backoff", 6.0
 MEMORY_BYTES_MAX = 2 << 30  # an honest one takes 50 to 200 MB
 
 
@@ -48,12 +50,21 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     Raises:
         UnreachableError: none did; it has the reason of each.
     """
-    outcomes = await asyncio.gather(*(dial(p2p, address) for address in addresses))
+    outcomes = await asyncio.gather(*(_dial_patiently(p2p, address) for address in addresses))
     reasons = dict(zip(addresses, outcomes, strict=True))
     reached = [address for address, reason in reasons.items() if not reason]
     if not reached:
         raise UnreachableError(reasons)
     return reached
+
+
+async def _dial_patiently(p2p: P2P, address: str) -> str:
+    """As `dial`; again where libp2p did not even try, as it had failed there a moment ago."""
+    reason = await dial(p2p, address)
+    if not reason.endswith(BACKOFF):
+        return reason
+    await asyncio.sleep(BACKOFF_SECONDS)
+    return await dial(p2p, address)
 
 
 async def dial(p2p: P2P, text: str) -> str:

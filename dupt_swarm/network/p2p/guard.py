@@ -22,6 +22,7 @@ from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contex
 from functools import partial
 from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, P2PHandlerError, PeerID
 from hivemind.proto.p2pd_pb2 import RPCError
@@ -43,6 +44,7 @@ from dupt_swarm.network.p2p.rpc import (
     Reply,
     Request,
     StreamMethod,
+    blamed_on_caller,
     bounds_of,
     methods_of,
 )
@@ -183,13 +185,15 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         members: Callable[[str], bool],
     ) -> None:
         async def answer(data: bytes, caller: PeerID) -> bytes:
-            return ANSWERED + (await handler(await _read(method.request, data), str(caller))).pack()
+            with blamed_on_caller():
+                request = await _read(method.request, data)
+            return ANSWERED + (await handler(request, str(caller))).pack()
 
         async def answer_or_refuse(data: bytes, caller: PeerID) -> bytes:
             try:
                 return await self._pass(method.name, data, caller, answer, members)
             except CallError as error:
-                return error.pack()
+                return self._afford(caller, error.pack())
 
         await add_raw_handler(self, method.name, answer_or_refuse)
 
@@ -198,12 +202,14 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> None:
         async def answer(message: Any, context: P2PContext) -> AsyncIterator[Any]:
             try:
-                with self._refusing():
+                with blamed_on_caller():
                     request = await _read(method.request, message.value)
                 async with aclosing(handler(request, str(context.remote_id))) as replies:
                     async for reply in replies:
+                        _check_reply(len(ANSWERED) + len(reply), method.bounds)
                         yield BytesValue(value=b"".join((ANSWERED, reply)))
             except CallError as error:
+                self._note(error)
                 yield BytesValue(value=error.pack())
             except Exception:
                 logger.exception("%s failed", method.name)
@@ -226,13 +232,24 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         if not kind.get("stream_input") and not kind.get("stream_output"):
 
             async def answer(data: bytes, caller: PeerID) -> bytes:
-                message = input_protobuf_type.FromString(data)
-                check_dht_message(message, caller.to_bytes(), self.refused)
+                with blamed_on_caller():
+                    message = self._read_protobuf(input_protobuf_type, data, caller)
                 context = P2PContext(handle_name=name, local_id=self.peer_id, remote_id=caller)
                 reply: bytes = (await handler(message, context)).SerializeToString()
                 return reply
 
-            await add_raw_handler(self, name, lambda data, caller: self._pass(name, data, caller, answer))
+            async def answer_or_fail(data: bytes, caller: PeerID) -> bytes:
+                try:
+                    return await self._pass(name, data, caller, answer)
+                except CallError as error:
+                    # hivemind sends it as text, so that there always is some.
+                    if self._afford(caller, repr(error).encode()):
+                        raise
+                    later = CallError(Refusal.LATER)
+                    self._charge(caller, len(repr(later)))
+                    raise later from error
+
+            await add_raw_handler(self, name, answer_or_fail)
             return
 
         def streams(requests: Any, context: Any) -> Any:
@@ -251,10 +268,24 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> Any:
         """As inherited; of calls that are no streams."""
         ask = partial(self._ask, peer_id, name, bounds_of(name), input.SerializeToString())
-        reply = output_protobuf_type.FromString(await self.admission.call(peer_id, ask))
-        with self._refusing():
-            check_dht_message(reply, peer_id.to_bytes(), self.refused)
-        return reply
+        reply = await self.admission.call(peer_id, ask)
+        try:
+            return self._read_protobuf(output_protobuf_type, reply, peer_id)
+        except ValueError as error:
+            raise self._refusal("form", Refusal.NONSENSE, str(error)) from None
+
+    def _read_protobuf(self, kind: type[Any], data: bytes, sender: PeerID) -> Any:
+        """A message of hivemind's, without what it would trip over.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        try:
+            message = kind.FromString(data)
+        except DecodeError as error:
+            raise ValueError(f"not a {kind.__name__}") from error
+        check_dht_message(message, sender.to_bytes(), self.refused)
+        return message
 
     async def iterate_protobuf_handler(
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
@@ -285,7 +316,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 try:
                     admitted.enter_context(self._admitted(info.peer_id, "stream", bounds))
                 except CallError as error:
-                    await self._turn_away(self._refusal_message(name, error), frames, writer)
+                    await self._turn_away(info.peer_id, self._refusal_message(name, error), frames, writer)
                     return
                 late = partial(self._refusal, "slow", Refusal.TOO_SLOW)
                 with frames.impatient(frames_due, seconds, bounds.seconds, late):
@@ -335,10 +366,11 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             self._check_upload(peer, bounds)
             try:
                 async with self._time_limit(bounds.seconds):
-                    with self._refusing():
-                        reply = await answer(data, caller)
+                    reply = await answer(data, caller)
+                    _check_reply(len(reply), bounds)
                     await self._pay(caller, len(reply), bounds)
-            except CallError:
+            except CallError as error:
+                self._note(error)
                 raise
             except Exception as error:
                 logger.exception("%s failed", name)
@@ -357,6 +389,19 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         """Charge what is about to be sent to who asked for it, and to our upload."""
         self.limits.charge(str(peer), size)
         await self._send(size, bounds, urgent=bounds.urgent or str(peer) in self.limits.mates)
+
+    def _afford(self, peer: PeerID, refusal: bytes) -> bytes:
+        """A refusal, if our upload has room for it at once; else nothing, which says `Refusal.LATER`."""
+        if self.bandwidth.upload.debt_seconds > 0:
+            return b""
+        self._charge(peer, len(refusal))
+        return refusal
+
+    def _charge(self, peer: PeerID, size: int) -> None:
+        """So much is sent to ``peer`` at once: what comes next waits for it."""
+        self.limits.charge(str(peer), size)
+        self.bandwidth.upload.charge(size)
+        self._sent += size
 
     async def _send(self, size: int, bounds: Bounds, *, urgent: bool = False) -> None:
         upload = self.bandwidth.upload
@@ -395,13 +440,16 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         """What a stream is answered that is not let in."""
         return BytesValue(value=error.pack()) if name in self._methods else RPCError(message=str(error))
 
-    async def _turn_away(self, answer: Any, frames: FrameReader, writer: asyncio.StreamWriter) -> None:
+    async def _turn_away(
+        self, peer: PeerID, answer: Any, frames: FrameReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Say why; the first few may read it before the stream is closed, see above."""
         self._turned_away += 1
         try:
             with suppress(OSError):  # it may have hung up, or takes too long
                 async with asyncio.timeout(LINGER_SECONDS):
-                    await P2P.send_protobuf(answer, writer)
+                    if self._afford(peer, answer.SerializeToString()):
+                        await P2P.send_protobuf(answer, writer)
                     if self._turned_away <= TURNED_AWAY_MAX:
                         await frames.until_hung_up()
         finally:
@@ -443,13 +491,17 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """What is found malformed, or is too much, is refused."""
+        """What is too much is refused."""
         try:
             yield
         except LimitError as error:
             raise self._refusal(error.reason, Refusal.LATER, str(error)) from error
-        except ValueError as error:
-            raise self._refusal("form", Refusal.MALFORMED, str(error)) from None
+
+    def _note(self, error: CallError) -> None:
+        """Count what a handler, or reading a request, refuses as malformed; the others have been counted."""
+        if error.refusal is Refusal.MALFORMED:
+            self.refused["form"] += 1
+            logger.debug("malformed: %s", error.__cause__ or error)
 
     def _refusal(self, reason: str, refusal: Refusal, detail: str) -> CallError:
         self.refused[reason] += 1
@@ -463,6 +515,12 @@ async def _read(kind: type[Read], data: bytes) -> Read:
         ValueError: it is malformed.
     """
     return await asyncio.to_thread(kind.read, data) if len(data) > LONG_BYTES else kind.read(data)
+
+
+def _check_reply(size: int, bounds: Bounds) -> None:
+    """No reply is longer than its method says: whoever asks would not take it."""
+    if size > bounds.reply + len(ANSWERED):
+        raise RuntimeError(f"a reply of {size:,} bytes, where {bounds.reply:,} are the most")
 
 
 def _id_of(peer: PeerID | str) -> PeerID:

@@ -10,11 +10,13 @@ A method is a coroutine of a service under the decorator `rpc`, or an asynchrono
     votes = await p2p.call(peer_id, Polls.rpc_vote, message)
 
 A reply begins with one byte: 0, or a `Refusal`. Whatever goes wrong with a call, its caller gets `CallError`.
+A handler refuses by raising one; any other error of it is its own, and its caller hears `FAILED`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
@@ -29,7 +31,7 @@ from dupt_swarm.command_line.printable import one_line
 # The largest honest frame of a stream is a chunk of a blob or a part of a vector: 1 MiB and a few bytes.
 FRAME_BYTES_MAX = 2 << 20
 CALL_SECONDS = 30.0
-# Longer ones are read and packed in a thread.
+# Longer ones are read in a thread.
 LONG_BYTES = 1 << 15
 DETAIL_BYTES_MAX = 200
 ANSWERED = b"\0"  # before what an answer says
@@ -71,12 +73,27 @@ class CallError(P2PHandlerError):  # type: ignore[misc]
 
     @classmethod
     def read(cls, data: bytes) -> CallError:
-        """What another peer said in place of an answer; nonsense is one too."""
+        """What another peer said in place of an answer; nonsense is one too, and nothing is `LATER`."""
+        if not data:
+            return cls(Refusal.LATER, "it has no upload left to say why")
         try:
             refusal = Refusal(data[0])
-        except (IndexError, ValueError):
+        except ValueError:
             return cls(Refusal.NONSENSE, "neither an answer nor a refusal")
         return cls(refusal, one_line(bytes(data[1 : 1 + DETAIL_BYTES_MAX]).decode(errors="replace")))
+
+
+@contextmanager
+def blamed_on_caller() -> Iterator[None]:
+    """What is found malformed in the block has come from the caller, who hears that and no more.
+
+    Raises:
+        CallError: in place of `ValueError`, whose text may be many times as long as what it is about.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise CallError(Refusal.MALFORMED) from error
 
 
 class Callers(Enum):
@@ -276,12 +293,15 @@ def rpc(
 
 
 def rpc_stream(
-    request: type[Request], *, longest: tuple[int, int], **bounds: Any
+    request: type[Request], *, longest: tuple[int, int], seconds: float = CALL_SECONDS
 ) -> Callable[[Callable[[Any, Request, str], AsyncGenerator[Any, None]]], StreamMethod[Request]]:
-    """Declare a method that yields bytes, as `rpc` does; ``longest`` is of the request, and of each reply."""
+    """Declare a method that yields bytes, as `rpc` does, for whoever is admitted.
+
+    ``longest`` is of the request, and of each reply; ``seconds`` of the whole stream.
+    """
 
     def declare(handler: Callable[[Any, Request, str], AsyncGenerator[Any, None]]) -> StreamMethod[Request]:
-        return StreamMethod(handler, request, Bounds(*longest, **bounds))
+        return StreamMethod(handler, request, Bounds(*longest, seconds=seconds))
 
     return declare
 

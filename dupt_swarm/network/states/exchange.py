@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +68,47 @@ class Log:
         """
         check_elements(data, LOG_ELEMENTS_MAX)
         return cls(tuple(parse_log(data)))
+
+
+@dataclass(frozen=True)
+class Name:
+    """The digest of what is asked for; or nothing."""
+
+    digest: str
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return self.digest.encode()
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is no text.
+        """
+        return cls(data.decode())
+
+
+@dataclass(frozen=True)
+class IndexMessage:
+    """The index of a blob."""
+
+    index: Index
+
+    def pack(self) -> bytes:
+        """As it travels."""
+        return self.index.data
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Read another peer's.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        check_elements(data, INDEX_ELEMENTS_MAX)
+        return cls(Index.parse(data))
 
 
 class Shelf(Protocol):
@@ -137,17 +177,17 @@ class Exchange:
             attestation=self.attestation,
         )
 
-    @rpc(Raw, Raw, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
-    async def rpc_index(self, request: Raw, caller: str) -> Raw:
+    @rpc(Name, IndexMessage, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
+    async def rpc_index(self, request: Name, caller: str) -> IndexMessage:
         """The index of a blob."""
         del caller
-        return Raw(self._held(request.data.decode()).index.data)
+        return IndexMessage(self._held(request.digest).index)
 
-    @rpc(Raw, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
-    async def rpc_log(self, request: Raw, caller: str) -> Log:
+    @rpc(Name, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
+    async def rpc_log(self, request: Name, caller: str) -> Log:
         """The log of rounds up to our state: from the state that is named on, or else all that we keep."""
         del caller
-        return Log(tuple(self._log(request.data.decode())))
+        return Log(tuple(self._log(request.digest)))
 
     # 64 chunks, at 75 KB/s
     @rpc_stream(ChunksMessage, longest=(4096, CHUNK_BYTES_MAX), seconds=900.0)
@@ -202,7 +242,7 @@ class Exchange:
         Raises:
             CallError: it does not tell.
         """
-        return (await self._p2p.call(peer, Exchange.rpc_log, Raw(since.encode()))).entries
+        return (await self._p2p.call(peer, Exchange.rpc_log, Name(since))).entries
 
     async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.
@@ -255,8 +295,7 @@ class Exchange:
         return assembly.finish()
 
     async def _ask_index(self, donor: str, digest: str) -> Index:
-        data = (await self._p2p.call(donor, Exchange.rpc_index, Raw(digest.encode()))).data
-        if hashlib.sha256(data).hexdigest() != digest:
+        index = (await self._p2p.call(donor, Exchange.rpc_index, Name(digest))).index
+        if index.digest != digest:
             raise ValueError("the donor sent another blob")
-        check_elements(data, INDEX_ELEMENTS_MAX)
-        return Index.parse(data)
+        return index

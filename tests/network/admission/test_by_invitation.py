@@ -17,6 +17,7 @@ from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.settings import NodeSettings
 from tests.network.conftest import identities, quick_daemons, stations
+from tests.support.held_loop import assert_not_held
 from tests.support.tiny import tiny_manifest
 
 __all__ = ["identities", "quick_daemons", "stations"]
@@ -187,7 +188,7 @@ def test_who_comes_is_told_why_nobody_admits_it(stations) -> None:
             await invited(me, own)
             await connect(me.p2p, [one.address, two.address])
             revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
-            one.p2p.admission._take(revocations.pack(revoked))
+            await one.p2p.admission._take(revocations.pack(revoked))
             peers = [one.peer_id, two.peer_id]
             await me.p2p.admission.introduce(peers)
             with pytest.raises(
@@ -227,6 +228,24 @@ def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_many_revocations_at_once(stations, tmp_path: Path, monkeypatch) -> None:
+    """Whoever brings hundreds of them, all signed by the organiser, does not hold the event loop for long."""
+    revoked = revocations.revoke((b"%8d" % each for each in range(600)), ORGANISER, MANIFEST.swarm_id)
+
+    async def scenario() -> None:
+        async with stations(2) as [me, other]:
+            for peer, file in zip((me, other), ("mine", "theirs"), strict=True):
+                await invited(peer, revoked=tmp_path / file)
+            await connect(me.p2p, [other.address])
+            await me.p2p.admission._take(revocations.pack(revoked))
+            with assert_not_held("ByInvitation.rpc_present", monkeypatch):
+                await me.p2p.admission._present_to(other.p2p.peer_id)
+            assert other.p2p.admission._guests.revoked == revoked
+            assert revocations.load(tmp_path / "theirs", PUBLIC, MANIFEST.swarm_id) == revoked
+
+    run(scenario)
+
+
 def test_only_what_the_other_lacks_is_sent(stations) -> None:
     """Peers that know the same revocations exchange a digest; others exchange statements once, both ways."""
 
@@ -237,7 +256,7 @@ def test_only_what_the_other_lacks_is_sent(stations) -> None:
             await connect(me.p2p, [other.address])
             statements = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
             for peer, each in zip((me, other), statements, strict=True):
-                peer.p2p.admission._take(statements[each])
+                await peer.p2p.admission._take(statements[each])
             shown = []
             show = me.p2p.admission._show
 

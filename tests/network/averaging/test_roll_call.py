@@ -19,6 +19,7 @@ from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.signed import as_text
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.replica.contribution import Claim
 from tests.support.averages import Anybody
 from tests.support.sharing_groups import STATE, SWARM, member_keys
@@ -419,7 +420,7 @@ def test_more_than_a_roll_has_room_for(make_manifest, monkeypatch) -> None:
         waiting = [asyncio.create_task(gathering.answer(each)) for each in (first, second, third)]
         await asyncio.sleep(0.1)
         [stranger] = stated(member_keys(1))
-        with pytest.raises(ValueError, match="too many"):
+        with pytest.raises(CallError, match="too many"):
             await gathering.answer(stranger)
         found = await gathering.answer(fourth)
         assert found is not None and found.members == sorted([third.maker, fourth.maker])

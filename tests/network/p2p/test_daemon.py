@@ -8,7 +8,7 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from hivemind.proto import p2pd_pb2
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
-from dupt_swarm.network.p2p.daemon import connect, daemon_failure
+from dupt_swarm.network.p2p.daemon import connect, daemon_failure, dial
 from dupt_swarm.network.reach.starting import ReachabilitySettings, check_port_free, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
@@ -80,6 +80,25 @@ def test_connect(stations) -> None:
         async with stations(2) as [one, two]:
             nobody = f"/ip4/127.0.0.1/tcp/{free_port()}/p2p/{NOBODY}"
             assert await connect(one.p2p, [nobody, two.address, "junk"]) == [two.address]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_peer_that_was_dialled_a_moment_too_soon(stations, identities, tmp_path) -> None:
+    """libp2p does not try again where nobody listened just now; whoever wants to reach it waits for that."""
+
+    async def scenario() -> None:
+        way, identity = f"/ip4/127.0.0.1/tcp/{free_port()}", identities[-1]
+        address = f"{way}/p2p/{PeerID.from_identity(identity.read_bytes())}"
+        async with stations(1) as [one]:
+            assert await dial(one.p2p, address) == "connection refused"
+            settings = NodeSettings("oracle", host_maddrs=(way,), identity_path=identity)
+            late = await start_daemon(settings, tmp_path)
+            try:
+                assert (await dial(one.p2p, address)).endswith("dial backoff")
+                assert await connect(one.p2p, [address]) == [address]
+            finally:
+                await late.shutdown()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
