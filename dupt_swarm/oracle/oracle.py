@@ -35,7 +35,8 @@ REST_SECONDS = 0.2
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
 # How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
-HAND_OVER_SECONDS, HAND_OVER_SECONDS_STOPPED = 30.0, 2.0
+# A first peer may be several rounds behind, and on a home's link each takes it half a minute.
+HAND_OVER_SECONDS, HAND_OVER_SECONDS_STOPPED = 120.0, 2.0
 
 logger = logging.getLogger(__name__)
 
