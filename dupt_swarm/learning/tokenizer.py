@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import trainers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
@@ -29,18 +29,19 @@ from dupt_swarm.learning.tokenizer_json.opening import (
     parse,
     try_out,
 )
-from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT, find_difference, untrained
 from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 
+END_OF_TEXT = "<|endoftext|>"
+"""The special token of ours, with id 0."""
 MIN_VOCABULARY_SIZE = 1 + 256
 # The most that training reads: more hardly changes the merges, and all distinct words are held in memory.
 TRAINING_CHARACTERS = 1 << 28
 
 
 class Tokenizer:
-    """Text to ids and back. Made by `train_tokenizer`, or read by one of the three class methods.
+    """Text to ids and back. Made by `train_tokenizer`, or read by one of the two class methods.
 
     Attributes:
         end_of_text: the id that follows each document.
@@ -154,18 +155,6 @@ class Tokenizer:
         return self._data
 
     @classmethod
-    def from_bytes(cls, data: bytes, source: str = "the swarm's tokenizer") -> Self:
-        """Read one of ours back from the content of tokenizer.json.
-
-        Raises:
-            ManifestError: it is not a tokenizer, or not one like those that `train_tokenizer` makes.
-        """
-        backend = _parse(data, source, "`dupt-peer new` writes one")
-        if problem := find_difference(backend):
-            raise ManifestError(f"{source}: {problem}; `dupt-peer new` writes a suitable one")
-        return cls(open_tokenizer(backend, data), data)
-
-    @classmethod
     def from_foreign(cls, data: bytes, end_of_text: int, source: str = "tokenizer.json") -> Self:
         """Read the tokenizer.json of any model, as it is; ours is the plain case.
 
@@ -180,8 +169,7 @@ class Tokenizer:
         Raises:
             ManifestError: it is not a tokenizer, or of a kind that is not supported; the reason is named.
         """
-        remedy = "use a model with another tokenizer"
-        backend = _parse(data, source, "use the one that the model came with")
+        backend = _parse(data, source)
         try:
             opened = open_tokenizer(backend, data)
             if not 0 <= end_of_text < len(opened.tokens):
@@ -191,7 +179,7 @@ class Tokenizer:
             found = cls(opened, data, end_of_text)
             try_out(found._opened, found.decode, keeps_text=not found.lossy)
         except Exception as error:  # the library raises bare Exceptions here too
-            raise ManifestError(f"{source}: {error}; {remedy}") from error
+            raise ManifestError(f"{source}: {error}; use a model with another tokenizer") from error
         return found
 
     @classmethod
@@ -227,7 +215,8 @@ class Tokenizer:
         return b"".join(map(self._opened.spelled.__getitem__, ids))
 
 
-def _parse(data: bytes, source: str, remedy: str) -> tokenizers.Tokenizer:
+def _parse(data: bytes, source: str) -> tokenizers.Tokenizer:
+    remedy = "use the one that the model came with"
     if len(data) > TOKENIZER_BYTES_MAX:
         raise ManifestError(
             f"{source}: a tokenizer.json of {len(data):,} bytes, and {TOKENIZER_BYTES_MAX:,} are the most; "
@@ -253,7 +242,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
             f"vocabulary_size = {vocabulary_size} is too small; "
             f"use at least {MIN_VOCABULARY_SIZE}: 256 bytes and {END_OF_TEXT}"
         )
-    backend = untrained()
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=2,
@@ -262,7 +253,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
         show_progress=False,
     )
     backend.train_from_iterator(_training_texts(texts), trainer)
-    return Tokenizer.from_bytes(backend.to_str().encode())
+    return Tokenizer.from_foreign(backend.to_str().encode(), 0)
 
 
 def _training_texts(texts: Iterable[str]) -> Iterator[str]:

@@ -418,7 +418,7 @@ def _tokenizer() -> bytes:
 
 
 def _read_tokenizer(data: bytes) -> None:
-    Tokenizer.from_bytes(data).encode("to be")
+    Tokenizer.from_foreign(data, 0).encode("to be")
 
 
 def _ask_for_chunks(data: bytes) -> None:

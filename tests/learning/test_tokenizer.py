@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.errors import UsageError
 from dupt_swarm.learning import tokenizer as tokenizer_module
-from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
-from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 
 TEXTS = ["The swarm trains one model; the swarm has no centre.\n", "Æsop's fox: 'naïve' 狐狸 🦊\r\n\t"] * 8
 TOKENIZER = train_tokenizer(TEXTS, 400)
@@ -87,7 +85,7 @@ def test_half_a_surrogate_pair() -> None:
 
 def test_bytes_and_hash_survive() -> None:
     """A tokenizer read back from its bytes has the same bytes, hash and ids."""
-    again = Tokenizer.from_bytes(TOKENIZER.to_bytes())
+    again = Tokenizer.from_foreign(TOKENIZER.to_bytes(), 0)
     assert TOKENIZER.to_bytes() == again.to_bytes()
     assert hashlib.sha256(TOKENIZER.to_bytes()).hexdigest() == again.sha256
     assert TOKENIZER.encode(f"{END_OF_TEXT} swarm") == again.encode(f"{END_OF_TEXT} swarm")
@@ -100,49 +98,7 @@ def test_save(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b"[" * 10000, TOKENIZER.to_bytes()[:-9]])
-def test_garbage_is_refused(data: bytes) -> None:
-    """Bytes that are no tokenizer are a ManifestError."""
-    with pytest.raises(ManifestError, match=r"the swarm's tokenizer: not a tokenizer\.json"):
-        Tokenizer.from_bytes(data)
-
-
-def _changed(**changes: Any) -> bytes:
-    content = json.loads(TOKENIZER.to_bytes())
-    content["model"] |= changes.pop("model", {})
-    return json.dumps(content | changes).encode()
-
-
-VOCABULARY: dict[str, int] = json.loads(TOKENIZER.to_bytes())["model"]["vocab"]
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (_changed(normalizer={"type": "Lowercase"}), "`normalizer`"),
-        (_changed(pre_tokenizer=None), "`pre_tokenizer`"),
-        (_changed(decoder=None), "`decoder`"),
-        (
-            _changed(
-                truncation={"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
-            ),
-            "`trunc",
-        ),
-        (_changed(model={"dropout": 0.5}), "`model`"),
-        (_changed(model={"vocab": {**VOCABULARY, "zz": len(VOCABULARY) + 7}}), "its ids"),
-        (_changed(model={"vocab": {**VOCABULARY, "☃": len(VOCABULARY)}}), "alphabet"),
-        (_changed(model={"vocab": {END_OF_TEXT: 0, "a": 1}, "merges": []}), "alphabet"),
-        (_changed(model={"vocab": {"a": 0}, "merges": []}, added_tokens=[]), "id 0"),
-        (_changed(model={"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "a"}), "`model`"),
-    ],
-)
-def test_unsuitable_tokenizer_is_refused(data: bytes, problem: str) -> None:
-    """A tokenizer that would lose text or misnumber tokens is refused with the reason."""
-    with pytest.raises(ManifestError, match=problem):
-        Tokenizer.from_bytes(data)
-
-
 def test_formatting_does_not_matter() -> None:
     """The same tokenizer written with indentation is accepted and keeps its own hash."""
     data = json.dumps(json.loads(TOKENIZER.to_bytes()), indent=2).encode()
-    assert hashlib.sha256(data).hexdigest() == Tokenizer.from_bytes(data).sha256
+    assert hashlib.sha256(data).hexdigest() == Tokenizer.from_foreign(data, 0).sha256

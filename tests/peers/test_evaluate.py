@@ -125,7 +125,7 @@ def settled(address: str) -> dict[str, Any]:
 
 def measured_here(state: ReplicaState, manifest: Manifest, folder: Path, text: Path) -> Evaluation:
     """All blocks of ``text`` under the parameters of ``state``, without any evaluator."""
-    tokenizer = Tokenizer.from_bytes((folder / "tokenizer.json").read_bytes())
+    tokenizer = Tokenizer.of(manifest, (folder / "tokenizer.json").read_bytes())
     length = manifest.model.context_length
     whole = Corpus.prepare(
         TextFiles(text), tokenizer, folder / "tokens", context_length=length, seed=manifest.seed

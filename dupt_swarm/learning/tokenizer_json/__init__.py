@@ -3,5 +3,4 @@
 opening    from bytes that a stranger wrote to a tokenizer that is understood, tried out, and used
 refusals   why a tokenizer cannot be used, or text does not survive it
 spelling   which bytes of text a token stands for: three ways to write them in a vocabulary
-ours       what `train_tokenizer` makes
 """

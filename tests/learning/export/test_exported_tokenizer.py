@@ -17,8 +17,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.hugging_face import TASK_TOKENS, write_tokenizer
 from dupt_swarm.learning.objectives import build_model
-from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.tokenizer_json.ours import END_OF_TEXT
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer
 from tests.learning.export.test_agreement import POST, PRE, TOKENIZER, learned_as
 from tests.support.foreign_tokenizers import KEEPING
 from tests.support.foreign_tokenizers import KINDS as FOREIGN
@@ -161,6 +160,6 @@ def test_a_vocabulary_with_a_task_token(tmp_path: Path) -> None:
     content = json.loads(TOKENIZER.to_bytes())
     vocabulary, merges = content["model"]["vocab"], content["model"]["merges"]
     vocabulary[TASK_TOKENS[1]] = vocabulary.pop("".join(merges.pop()))
-    odd = Tokenizer.from_bytes(json.dumps(content).encode())
+    odd = Tokenizer.from_foreign(json.dumps(content).encode(), 0)
     with pytest.raises(ManifestError, match=r"has one of <.* already"):
         write_tokenizer(tmp_path, odd, learned_as(PRE, kind="multiple-choice").manifest)

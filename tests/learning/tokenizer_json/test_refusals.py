@@ -152,5 +152,3 @@ def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_module, "TOKENIZER_BYTES_MAX", len(GPT2) - 1)
     with pytest.raises(ManifestError, match=r"theirs: a tokenizer\.json of .* bytes, and .* are the most"):
         Tokenizer.from_foreign(GPT2, 300, "theirs")
-    with pytest.raises(ManifestError, match="are the most"):
-        Tokenizer.from_bytes(GPT2)
