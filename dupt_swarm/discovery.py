@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from dupt_swarm.errors import UnreachableError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
+from dupt_swarm.node.commands import Discover
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.node import Node
 from dupt_swarm.organiser.invitation import check_invited
 from dupt_swarm.settings import NodeSettings
@@ -32,12 +34,12 @@ def check_some(initial_peers: Sequence[str]) -> None:
 def discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
     """``wish`` with the swarm's manifest, and with known peers if no initial peer answers any more."""
     try:
-        return replace(wish, manifest=node.discover(wish.initial_peers, wish.swarm_id))
+        return replace(wish, manifest=node.ask(Discover(wish.initial_peers, wish.swarm_id)))
     except UnreachableError:
         for book in address_books(state_dir, wish):
             met = replace(wish, initial_peers=(*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
             with contextlib.suppress(UnreachableError):
-                return replace(met, manifest=node.discover(met.initial_peers, met.swarm_id))
+                return replace(met, manifest=node.ask(Discover(met.initial_peers, met.swarm_id)))
         raise
 
 
@@ -61,24 +63,26 @@ def invited(manifest: Manifest, wish: NodeSettings, state_dir: Path) -> NodeSett
     return wish
 
 
-def observe(initial_peers: Sequence[str], swarm_id: str = "", invitation: str = "") -> tuple[Node, Manifest]:
-    """Observe a swarm without joining it; close the node afterwards.
+def observe(
+    initial_peers: Sequence[str],
+    settings: NodeSettings | None = None,
+    on_download: Callable[[Downloading], None] = lambda _: None,
+) -> tuple[Node, Manifest]:
+    """Observe a swarm without joining it: nothing is published; close the node afterwards.
 
     Args:
         initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
-        swarm_id: the swarm expected; empty: whichever it is.
-        invitation: a token of the swarm's organiser, where the swarm admits by invitation.
+        settings: the swarm expected, the invitation to it, the greatest rate to receive at.
+        on_download: hears how far the download of a state is, in another thread.
 
     Raises:
         DuptError: why it is not possible; see `errors`.
     """
-    node = Node()
+    check_some(initial_peers)
+    wish = replace(settings or NodeSettings("observer"), role="observer", initial_peers=tuple(initial_peers))
+    node = Node(on_download)
     try:
-        wish = NodeSettings(
-            "observer", initial_peers=tuple(initial_peers), swarm_id=swarm_id, invitation=invitation
-        )
-        joined = node.join(wish)
-        return node, Manifest.from_bytes(joined.manifest)
+        return node, Manifest.from_bytes(node.join(wish).manifest)
     except BaseException:
         node.close()
         raise

@@ -17,7 +17,7 @@ from dupt_swarm.discovery import check_some, discover, invited
 from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.commands import EndRound
+from dupt_swarm.node.commands import Attest, CancelRound, EndRound, ReadVoters, Save
 from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import RecordUpdate
@@ -246,7 +246,7 @@ class Swarm:
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait; from any thread."""
-        self._node.cancel_average()
+        self._node.tell(CancelRound())
 
     def adopt(self) -> Adopted:
         """Take over the newer state that the node has, if there is one, and say which it is."""
@@ -262,7 +262,7 @@ class Swarm:
 
         A first peer's node moves on by itself; an oracle's may, when started again, be ahead of `state`.
         """
-        self._saved = self._node.save(checkpoint / REPLICA_FILE)
+        self._saved = self._node.ask(Save(checkpoint / REPLICA_FILE))
         return self._saved
 
     def attest(self, organiser: Ed25519PrivateKey) -> None:
@@ -271,10 +271,10 @@ class Swarm:
         The key stays in this process: the node, which reads what strangers send, gets the signature only.
         """
         with contextlib.suppress(NodeError):  # when it is back, there is a next time
-            state, voters = self._node.read_voters()
+            state, voters = self._node.ask(ReadVoters())
             if state.round:
                 said = Attestation(self.manifest.swarm_id, state.round, state.digest, voters)
-                self._node.attest(said.signed(organiser))
+                self._node.tell(Attest(said.signed(organiser)))
 
     def announce_checkpoint(self) -> None:
         """Announce the newest checkpoint, which holds the state that was last saved or joined with."""

@@ -14,6 +14,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
 from monitor.watcher import Source, Watcher
 
@@ -107,7 +108,7 @@ def main(
 def _connect(initial_peers: tuple[str, ...], invitation: str, swarm_id: str) -> tuple[Source, Manifest]:
     from dupt_swarm.discovery import observe
 
-    return observe(initial_peers, swarm_id, invitation)
+    return observe(initial_peers, NodeSettings("observer", swarm_id=swarm_id, invitation=invitation))
 
 
 def _app_of(watcher: Watcher, initial_peers: tuple[str, ...], max_peer_series: int) -> WSGIApplication:

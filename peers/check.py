@@ -61,20 +61,20 @@ def run_checks(
     **of_machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
+    from dupt_swarm.node import commands
     from dupt_swarm.node.node import Node
     from peers.checks import initial_peers as swarm
 
     own, misread = _read_manifest(manifest)
+    settings = NodeSettings(
+        "oracle",
+        initial_peers=initial_peers,
+        host_maddrs=host_maddrs,
+        swarm_id=swarm_id,
+        invitation=invitation,
+    )
     with Node() as node:
-        checkup = node.check(
-            NodeSettings(
-                "oracle",
-                initial_peers=initial_peers,
-                host_maddrs=host_maddrs,
-                swarm_id=swarm_id,
-                invitation=invitation,
-            )
-        )
+        checkup = node.ask(commands.Check(settings))
     answers = [answer for answer in checkup.answers.values() if not answer.problem]
     about_manifest, known = swarm.check_manifest(own, answers, swarm_id)
     return [

@@ -14,6 +14,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.control.client import find_peer
 from peers.control.health import show_health
@@ -60,7 +61,9 @@ def command(
         raise UsageError("say which swarm: --initial-peers ADDRESS; or --health for the peer of this machine")
     from dupt_swarm.discovery import observe
 
-    node, manifest = observe(initial_peers, swarm_id, invitation)
+    node, manifest = observe(
+        initial_peers, NodeSettings("observer", swarm_id=swarm_id, invitation=invitation)
+    )
     with node:
         view = _look(node)
     if as_json:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from dupt_swarm.discovery import check_some
+from dupt_swarm.discovery import observe
+from dupt_swarm.node.commands import Audit
 from dupt_swarm.node.messages import AuditedRound, Downloading
-from dupt_swarm.node.node import Node
 from dupt_swarm.settings import NodeSettings
 
 
@@ -35,8 +34,6 @@ def audit(
         NodeError: no peer keeps a log of rounds.
         DuptError: other reasons; see `errors`.
     """
-    check_some(initial_peers)
-    wish = replace(settings or NodeSettings("observer"), role="observer", initial_peers=tuple(initial_peers))
-    with Node(on_download) as node:
-        node.join(wish)
-        return node.audit(rounds)
+    node, _ = observe(initial_peers, settings, on_download)
+    with node:
+        return node.ask(Audit(rounds))

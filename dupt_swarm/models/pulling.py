@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dupt_swarm.checkpoint import REPLICA_FILE
-from dupt_swarm.discovery import check_some
+from dupt_swarm.discovery import observe
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
+from dupt_swarm.node.commands import Pull
 from dupt_swarm.node.messages import Downloading, StateName
-from dupt_swarm.node.node import Node
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
@@ -50,11 +50,10 @@ def pull(
         DuptError: other reasons; see `errors`.
     """
     folder = Path(folder)
-    check_some(initial_peers)
-    wish = replace(settings or NodeSettings("observer"), role="observer", initial_peers=tuple(initial_peers))
-    with new_model_folder(folder) as unfinished, Node(on_download) as node:
-        manifest = Manifest.from_bytes(node.join(wish).manifest)
-        pulled = node.pull(unfinished / REPLICA_FILE, round)
+    with new_model_folder(folder) as unfinished:
+        node, manifest = observe(initial_peers, settings, on_download)
+        with node:
+            pulled = node.ask(Pull(unfinished / REPLICA_FILE, round))
         origin = origin_of(manifest, pulled.state, pulled.view)
         write_shared(unfinished, manifest, pulled.tokenizer, origin)
         model = SavedModel.load(unfinished)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from dupt_swarm.node.messages import Adopted, AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
 from dupt_swarm.node.record import RecordUpdate
@@ -16,11 +16,19 @@ from dupt_swarm.node.view import View
 from dupt_swarm.replica.state import Layout
 from dupt_swarm.settings import NodeSettings
 
+DOWNLOAD_SECONDS = 4 * 3600.0  # the node itself bounds the download of a state
+
 Reply = TypeVar("Reply")
 
 
 class Command(Generic[Reply]):
-    """Something to do, answered by a `Reply` or a `DuptError`."""
+    """Something to do, answered by a `Reply` or a `DuptError`.
+
+    Attributes:
+        seconds: how long the answer may take.
+    """
+
+    seconds: ClassVar[float] = 30.0
 
     def reply(self, reply: Reply) -> Reply:
         """``reply`` itself: who answers a command passes it through here, so that its type is checked."""
@@ -38,6 +46,7 @@ class LogTo(Command[None]):
 class Check(Command[Checkup]):
     """Look around as a peer with these settings would, without joining."""
 
+    seconds = 120.0
     settings: NodeSettings
 
 
@@ -45,6 +54,7 @@ class Check(Command[Checkup]):
 class Discover(Command[bytes]):
     """Ask these peers for the canonical manifest of their swarm (``swarm_id``, if not empty)."""
 
+    seconds = 120.0
     initial_peers: tuple[str, ...]
     swarm_id: str
 
@@ -72,6 +82,7 @@ class Join(Command[Joined]):
         predecessor: the node process that this one replaces, if it does.
     """
 
+    seconds = DOWNLOAD_SECONDS
     settings: NodeSettings
     memory_fd: int
     predecessor: Predecessor | None = None
@@ -143,6 +154,7 @@ class Attest(Command[None]):
 class Save(Command[StateName]):
     """Write the current replica state to ``path``."""
 
+    seconds = 300.0
     path: Path
 
 
@@ -155,6 +167,7 @@ class Pull(Command[Pulled]):
         round: the state after so many rounds; None: the newest that the swarm agrees on.
     """
 
+    seconds = DOWNLOAD_SECONDS
     path: Path
     round: int | None
 
@@ -167,6 +180,7 @@ class Audit(Command[tuple[AuditedRound, ...]]):
         rounds: the last so many; None: all that the peers keep.
     """
 
+    seconds = DOWNLOAD_SECONDS
     rounds: int | None
 
 

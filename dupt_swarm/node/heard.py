@@ -28,7 +28,6 @@ class Heard:
         group: the group of the round that is being ended; None if there is none yet.
         candidate: the state that it leads to, while it is to be judged.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
-        downloading: how far the download of a state is; None before the first.
     """
 
     view: View = NOBODY
@@ -36,25 +35,21 @@ class Heard:
     group: GroupFormed | None = None
     candidate: Candidate | None = None
     traffic: Traffic = NO_TRAFFIC
-    downloading: Downloading | None = None
 
     def after(self, event: object) -> Heard:
         """What is known after ``event``."""
-        match event:
-            case View():
-                return replace(self, view=event)
-            case CatchingUp():
-                return replace(self, catching_up=event)
-            case GroupFormed():
-                return replace(self, group=event)
-            case Candidate():
-                return replace(self, candidate=event)
-            case Traffic():
-                return replace(self, traffic=event)
-            case Downloading():
-                return replace(self, downloading=event)
-            case _:
-                return self
+        changes: dict[str, Any] = {KINDS[type(event)]: event} if type(event) in KINDS else {}
+        return replace(self, **changes)
+
+
+# Which attribute each kind of event replaces; other kinds are only passed on.
+KINDS: dict[type, str] = {
+    View: "view",
+    CatchingUp: "catching_up",
+    GroupFormed: "group",
+    Candidate: "candidate",
+    Traffic: "traffic",
+}
 
 
 class Hearing:

@@ -16,34 +16,23 @@ from typing import TypeVar
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
     Adopt,
-    Attest,
-    Audit,
-    CancelRound,
-    Check,
     Command,
-    Discover,
     EndRound,
     Join,
     Judge,
     LogTo,
     Predecessor,
     Publish,
-    Pull,
     ReadView,
-    ReadVoters,
-    Save,
 )
 from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import (
     Adopted,
-    AuditedRound,
     CatchingUp,
-    Checkup,
     Downloading,
     Joined,
-    Pulled,
     RoundResult,
     StateName,
 )
@@ -52,13 +41,8 @@ from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
 
-DISCOVER_SECONDS = 120.0
 OBSERVE_SECONDS = 60.0
-CHECKUP_SECONDS = 120.0
 REJOIN_SECONDS = 120.0
-JOIN_SECONDS = 4 * 3600.0  # the state's download is bounded by the node itself
-COMMAND_SECONDS = 30.0
-WRITE_STATE_SECONDS = 300.0
 CHECK_SECONDS = 1.0
 RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
 
@@ -102,17 +86,27 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def discover(self, initial_peers: tuple[str, ...], swarm_id: str) -> bytes:
-        """The canonical manifest of the swarm that these peers are in.
+    def ask(self, command: Command[Reply], seconds: float | None = None) -> Reply:
+        """The reply to ``command``, which has the command's own time unless ``seconds`` says otherwise.
 
         Raises:
-            DuptError: unreachable, or another swarm than expected.
+            NodeError: the node is being started again, or must be.
+            DuptError: why the command could not be carried out.
         """
-        return self._call(Discover(initial_peers, swarm_id), DISCOVER_SECONDS)
+        seconds = command.seconds if seconds is None else seconds
+        try:
+            return self._link.submit(command).result(seconds)
+        except TimeoutError as error:
+            name = type(command).__name__
+            if self._supervisor is not None:
+                self.replace_process(name)
+            raise NodeError(
+                f"the node did not answer {name} within {seconds:.0f} s; start the peer again"
+            ) from error
 
-    def check(self, settings: NodeSettings) -> Checkup:
-        """Look around with these settings, without joining; see `Checkup`."""
-        return self._call(Check(settings), CHECKUP_SECONDS)
+    def tell(self, command: Command[None]) -> None:
+        """Send ``command``, without waiting for it to be carried out."""
+        self._link.submit(command)
 
     def log_to(self, log: Path) -> None:
         """Append the messages of the node and its daemon to ``log``; before that they are dropped."""
@@ -125,8 +119,8 @@ class Node:
         Raises:
             DuptError: why it cannot.
         """
-        seconds = OBSERVE_SECONDS if settings.role == "observer" else JOIN_SECONDS
-        joined = self._call(Join(settings, self._memory_fd), seconds)
+        command = Join(settings, self._memory_fd)
+        joined = self.ask(command, OBSERVE_SECONDS if settings.role == "observer" else command.seconds)
         known = replace(
             settings,
             host_maddrs=joined.host_maddrs,
@@ -172,10 +166,6 @@ class Node:
         self.hearing.put(candidate=None)
         self._link.submit(Judge(digest, accepted))
 
-    def cancel_average(self) -> None:
-        """Cancel the all-reduce under way, if there is one; does not wait."""
-        self._link.submit(CancelRound())
-
     def adopt(self, state: StateName) -> Adopted:
         """Take over the newer state that the node has fetched; ``state`` is the trainer's.
 
@@ -183,45 +173,7 @@ class Node:
             NodeError: the node is being started again, or must be.
         """
         self.hearing.put(catching_up=UP_TO_DATE)
-        return self._call(Adopt(state), COMMAND_SECONDS)
-
-    def read_voters(self) -> tuple[StateName, tuple[str, ...]]:
-        """The node's current state, and who votes on the next one; see `ReadVoters`.
-
-        Raises:
-            NodeError: as in `adopt`.
-        """
-        return self._call(ReadVoters(), COMMAND_SECONDS)
-
-    def attest(self, attestation: str) -> None:
-        """Have the node pass on what the organiser says; does not wait."""
-        self._link.submit(Attest(attestation))
-
-    def save(self, path: Path) -> StateName:
-        """Have the node write its replica state to ``path``.
-
-        Raises:
-            NodeError: as in `adopt`.
-            CheckpointError: it cannot be written.
-        """
-        return self._call(Save(path), WRITE_STATE_SECONDS)
-
-    def pull(self, path: Path, round: int | None) -> Pulled:
-        """Have the node of an observer fetch a replica state, and write it to ``path``; see `Pull`.
-
-        Raises:
-            NodeError: nobody could give it.
-            CheckpointError: it cannot be written.
-        """
-        return self._call(Pull(path, round), JOIN_SECONDS)
-
-    def audit(self, rounds: int | None) -> tuple[AuditedRound, ...]:
-        """Have the node of an observer compute past rounds again; see `Audit`.
-
-        Raises:
-            NodeError: nobody keeps a log of rounds.
-        """
-        return self._call(Audit(rounds), JOIN_SECONDS)
+        return self.ask(Adopt(state))
 
     def refresh(self) -> View:
         """Read the records of all peers now.
@@ -229,7 +181,7 @@ class Node:
         Raises:
             NodeError: as in `adopt`.
         """
-        view = self._call(ReadView(), COMMAND_SECONDS)
+        view = self.ask(ReadView())
         self.hearing.put(view=view)
         return view
 
@@ -247,17 +199,6 @@ class Node:
             self._supervisor.join()
         self._link.close()
         os.close(self._memory_fd)
-
-    def _call(self, command: Command[Reply], seconds: float) -> Reply:
-        try:
-            return self._link.submit(command).result(seconds)
-        except TimeoutError as error:
-            name = type(command).__name__
-            if self._supervisor is not None:
-                self.replace_process(name)
-            raise NodeError(
-                f"the node did not answer {name} within {seconds:.0f} s; start the peer again"
-            ) from error
 
     def _watch(self) -> None:
         """Runs in a thread of its own until the node is closed."""

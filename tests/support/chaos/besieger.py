@@ -21,6 +21,7 @@ from dupt_swarm.discovery import observe
 from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.gossip import Gossip, Request
+from dupt_swarm.settings import NodeSettings
 from tests.support.signed_records import fresh_key, tell_record
 from tests.support.stranger import call_raw, nested_extensions, peer_id_in, store_at, stranger_beside
 
@@ -119,7 +120,7 @@ def main() -> None:
     file, *addresses = sys.argv[1:]
     manifest = Manifest.from_bytes(Path(file).read_bytes())
     besieger = Besieger(manifest, addresses)
-    node, _ = observe(tuple(addresses), manifest.swarm_id)
+    node, _ = observe(addresses, NodeSettings("observer", swarm_id=manifest.swarm_id))
     with node, contextlib.suppress(NodeError):  # it ends when nobody of the swarm is left
         while True:
             records = [peer.record for peer in node.refresh().oracles if peer.record.round < LATER]
