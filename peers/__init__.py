@@ -1,7 +1,7 @@
 """`dupt-peer`, the program that volunteers and organisers run, one file per command; `dupt-model` beside it.
 
 cli              the program
-lazy_group       imports a command when it runs, so that --help is quick
+lazy_group       imports a command when it runs, so that --help is quick; `-v`
 model/           `dupt-model`: take the model away
 new              a manifest with its tokenizer, or the first state of a model that exists
 bootstrap        the first peer

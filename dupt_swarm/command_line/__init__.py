@@ -1,7 +1,5 @@
 """What the programs in `peers/` and `monitor/` share.
 
 exit_codes      errors and interruptions become a message and an exit code
-join_line       the command that joins a swarm
 printable       text from strangers, made fit for a terminal
-verbosity       `-v`: the node's story on stderr
 """

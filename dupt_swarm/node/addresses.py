@@ -1,9 +1,10 @@
-"""Multiaddrs: what they tell, and which of a peer's own are worth telling."""
+"""Multiaddrs: what they tell, which of a peer's own are worth telling, and by which a swarm is joined."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,9 +12,12 @@ from functools import cached_property
 from multiaddr import Multiaddr  # hivemind's own encodes relays so that p2pd cannot read them
 
 from dupt_swarm.node.record import Reach
+from dupt_swarm.node.view import View
 
 TOLD_MAX = 3  # addresses in a record, which has to stay small
 TOLD_CHARS_MAX = 320  # of them together: three relayed IPv4 addresses
+
+ADDRESSES_MAX = 3  # to join by
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -157,6 +161,39 @@ def tcp_ports(addresses: Iterable[str]) -> list[int]:
     """The TCP ports of ``addresses``, each once."""
     own = map(Address.parse, addresses)
     return sorted({address.port for address in own if address.transport == "tcp" and not address.relayed})
+
+
+def own_address(addresses: Iterable[str]) -> str:
+    """Of a peer's own addresses, each with its id, the one that most others can reach."""
+    every = list(addresses)
+    return str(Address(worth_telling(every)[0], Address.parse(every[0]).peer_id))
+
+
+def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
+    """An address of each initial peer, at most `ADDRESSES_MAX`; loopback ones only if there are no others.
+
+    The records add addresses of the peers that the operator named, but no other peers: a stranger's
+    record must not decide whom newcomers call first.
+    """
+    told = {peer.peer_id: peer.record.addresses for peer in view.peers}
+    given: dict[str, list[str]] = {}
+    for address in map(Address.parse, initial_peers):
+        if address.peer_id:
+            given.setdefault(address.peer_id, []).append(address.way)
+    found = []
+    for peer_id, ways in given.items():
+        best = worth_telling((*ways, *told.get(peer_id, ())))
+        # What the operator gave is known to work, if it is as good as any.
+        found += [Address(way, peer_id) for way in [*(way for way in ways if way in best), *best][:1]]
+    others = [address for address in found if not address.loopback]
+    return list(map(str, (others or found)[:ADDRESSES_MAX]))
+
+
+def join_line(addresses: Sequence[str], swarm_id: str, *, by_invitation: bool = False) -> str:
+    """The command with these addresses, fit for a shell; nobody can offer another swarm there."""
+    options = " ".join(f"--initial-peers {shlex.quote(address)}" for address in addresses)
+    invitation = " --invitation TOKEN" if by_invitation else ""
+    return f"dupt-peer join {options} --swarm {swarm_id}{invitation} --corpus PATH"
 
 
 def _rank(address: Address) -> tuple[int, bool, str]:

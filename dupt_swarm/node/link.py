@@ -1,27 +1,35 @@
-"""The link to a node process: starts it, sends it commands, and receives its answers."""
+"""The link to a node process: starts it, sends it commands, and receives its answers.
+
+Its folder of sockets is removed with it, or else by the next one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Close, Command
-from dupt_swarm.node.run_folder import RunFolder
 
 LEAVE_PATIENCE_SECONDS = 7.0
 UNANSWERED_MAX = 100
 SILENT_CHECKS_MAX = 8
+FOLDER_PREFIX, LOCK = "dupt-", "lock"
 
 Reply = TypeVar("Reply")
 
@@ -140,3 +148,37 @@ class Link:
         future = self._waiting.pop(number, None)
         if future is not None:
             future.set_exception(NodeError("the node process has ended"))
+
+
+class RunFolder:
+    """A new folder, locked by this process while it is in use; `path` is short, as sockets need it."""
+
+    def __init__(self) -> None:
+        """Create it, and remove leftovers of peers that could not clean up, as after a power cut."""
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        unlocked = self.path / f".{LOCK}"
+        self._lock = unlocked.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / LOCK)  # from now on others see it, and that it is locked
+
+    def remove(self) -> None:
+        """Remove it; a second call does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody has locked; in this folder, anybody may put anything under any name."""
+    for lock in folder.glob(f"{FOLDER_PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError):  # gone by now, or locked
+            if not _is_ours(lock.parent, stat.S_ISDIR) or not _is_ours(lock, stat.S_ISREG):
+                continue
+            with lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _is_ours(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    found = path.lstat()
+    return found.st_uid == os.geteuid() and is_kind(found.st_mode)

@@ -1,8 +1,8 @@
-"""The addresses to join a swarm by."""
+"""The addresses to join a swarm by, and the command."""
 
 import pytest
 
-from dupt_swarm.node.join_addresses import join_addresses, own_address
+from dupt_swarm.node.addresses import join_addresses, join_line, own_address
 from dupt_swarm.node.view import View
 from tests.support.invented import ADDRESS, NOW, peer
 
@@ -45,3 +45,11 @@ def test_records_add_addresses_of_initial_peers_only() -> None:
     view = View(NOW, (known, stranger))
     assert join_addresses([LOCAL], view) == [f"/ip4/198.51.100.1/tcp/31330/p2p/{PEER_ID}"]
     assert join_addresses([ADDRESS], view) == [ADDRESS]
+
+
+def test_join_line() -> None:
+    """The line names each address, and is safe to paste into a shell."""
+    line = f"dupt-peer join --initial-peers {ADDRESS} --swarm run-0 --corpus PATH"
+    assert join_line([ADDRESS], "run-0") == line
+    assert "--initial-peers a --initial-peers 'b;rm' --swarm" in join_line(["a", "b;rm"], "run-0")
+    assert "--swarm run-0 --invitation TOKEN --corpus" in join_line(["a"], "run-0", by_invitation=True)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from dupt_swarm.node.run_folder import RunFolder
+from dupt_swarm.node.link import RunFolder
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_the_next_one_removes_what_a_power_cut_left(temporary) -> None:
     """A folder whose owner is gone is removed; one in use and what is not ours stay."""
     code = (
         "import os, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from dupt_swarm.node.run_folder import RunFolder\n"
+        "from dupt_swarm.node.link import RunFolder\n"
         "print(RunFolder().path, flush=True); os._exit(1)"
     )
     command = [sys.executable, "-c", code, str(temporary)]

@@ -11,7 +11,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from dupt_swarm.node.run_folder import RunFolder
+from dupt_swarm.node.link import RunFolder
 from tests.support.warm import nursery_pids
 
 Thing = TypeVar("Thing")

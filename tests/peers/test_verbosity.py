@@ -5,7 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dupt_swarm.command_line.verbosity import OURS, with_verbosity
+from peers.lazy_group import OURS, with_verbosity
 
 
 @pytest.fixture(autouse=True)
