@@ -13,10 +13,6 @@ evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health
 audit            past rounds, computed again
 check            preflight: is this machine fit to join?
-pause            stop training, stay in the swarm
-resume           go on training
-finish           contribute at the end of the round, then leave
-stop             save and leave now
 demo             a whole swarm on this machine
 options          what several commands share
 address_options  where a peer listens, and which addresses it announces
@@ -24,7 +20,7 @@ interruption     Ctrl-C and SIGTERM
 left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent
 checks/          what `check` looks at
-control/         how the owner reaches a running peer
+control/         how the owner reaches a running peer: pause, resume, finish, stop
 screen/          what `join` and the demo show
 metrics/         `--metrics-addr`: a peer's own metrics
 systemd/         the unit for volunteers without Docker

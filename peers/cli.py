@@ -1,4 +1,4 @@
-"""``dupt-peer``: one command per file of this folder, imported when it runs, so that --help is quick."""
+"""``dupt-peer``: a file of this folder for each command, imported when it runs, so that --help is quick."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ COMMANDS = {
     "audit": "Compute past rounds of a swarm again.",
     "demo": "Watch a small swarm learn on this machine.",
 }
+TOGETHER = dict.fromkeys(("pause", "resume", "finish", "stop"), "control.owner")
 
 
 @click.group(
-    cls=LazyGroup, package="peers", commands=COMMANDS, context_settings={"auto_envvar_prefix": "DUPT_PEER"}
+    cls=LazyGroup,
+    package="peers",
+    commands=COMMANDS,
+    together=TOGETHER,
+    context_settings={"auto_envvar_prefix": "DUPT_PEER"},
 )
 @click.version_option(VERSION)
 def main() -> None:

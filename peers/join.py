@@ -21,7 +21,7 @@ from peers.control.socket import serve_control
 from peers.interruption import Interruption
 from peers.left_out import sentences
 from peers.screen.facts import About
-from peers.screen.screen import Screen, open_screen
+from peers.screen.log import Screen, open_screen
 from peers.screen.words import amount
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -19,10 +20,24 @@ OURS = ("dupt_swarm", "peers", "monitor")
 class LazyGroup(click.Group):
     """Knows its commands' names and first lines without importing them."""
 
-    def __init__(self, *, package: str, commands: dict[str, str], **more: Any) -> None:
-        """``commands``: names in the order of first use, and first lines; modules in ``package``."""
+    def __init__(
+        self,
+        *,
+        package: str,
+        commands: Mapping[str, str],
+        together: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """Nothing is imported yet.
+
+        Args:
+            package: has a module for each command, named like it, where it is called `command`.
+            commands: names in the order of first use, and first lines.
+            together: the modules of commands that share one, where each is called by its name.
+            more: for click.
+        """
         super().__init__(**more)
-        self._package, self._first_lines = package, commands
+        self._package, self._first_lines, self._together = package, commands, together or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of first use."""
@@ -30,10 +45,12 @@ class LazyGroup(click.Group):
         return list(self._first_lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, from the module of that name."""
+        """The command of that name, from its module."""
         if cmd_name not in self._first_lines:
             return None
-        command: click.Command = import_module(f"{self._package}.{cmd_name}").command
+        shared = self._together.get(cmd_name)
+        module = import_module(f"{self._package}.{shared or cmd_name}")
+        command: click.Command = getattr(module, cmd_name if shared else "command")
         _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name.upper()}")
         return with_verbosity(command)
 

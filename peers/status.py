@@ -16,8 +16,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
 from peers import options
-from peers.control.client import find_peer
-from peers.control.health import show_health
+from peers.control.client import find_peer, show_health
 from peers.screen import words
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ LAYERS = {
 HEAVY = {"torch", "numpy", "hivemind", "tokenizers", "prometheus_client", "rich"}
 PROGRAMS = [
     *("peers.cli", "peers.model.cli", "monitor.cli"),
-    *(f"peers.{name}" for name in peers.cli.COMMANDS),
+    *(f"peers.{peers.cli.TOGETHER.get(name, name)}" for name in peers.cli.COMMANDS),
     *(f"peers.model.{name}" for name in peers.model.cli.COMMANDS),
 ]
 BELOW_PROGRAMS = {"plain", "learning", "replica", "node", "metrics", "composition"}

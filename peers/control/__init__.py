@@ -1,7 +1,7 @@
 """How the owner reaches the peers that run on this machine.
 
-client          finds them, and sends commands
+owner           `dupt-peer pause`, `resume`, `finish` and `stop`
+client          finds and asks them, and says whether one is well
 socket          the control socket that a running peer serves
 actions         what the commands do
-health          `dupt-peer status --health`
 """

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.settings import Role
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from dupt_swarm.swarm import Swarm
 
 STOP_SECONDS = 0.1
+# What an oracle answers to each command that is a method of it, too.
+ANSWERS = {
+    "pause": "pauses; `dupt-peer resume` continues",
+    "resume": "trains",
+    "finish": "contributes at the end of this round, then leaves",
+}
 
 
 class PeerControl:
@@ -55,13 +62,8 @@ class PeerControl:
     @property
     def actions(self) -> Mapping[str, Action]:
         """For `serve_control`."""
-        return {
-            "status": self._status,
-            "pause": self._pause,
-            "resume": self._resume,
-            "finish": self._finish,
-            "stop": self._stop,
-        }
+        told = {command: partial(self._tell_oracle, command) for command in ANSWERS}
+        return {"status": self._status, **told, "stop": self._stop}
 
     def _status(self) -> Mapping[str, Any]:
         silence = time.monotonic() - self._beaten
@@ -73,26 +75,15 @@ class PeerControl:
             "silence_seconds": silence,
         }
 
-    def _trainer(self, command: str) -> Oracle:
+    def _tell_oracle(self, command: str) -> Mapping[str, Any]:
         if self._role != "oracle":
             raise ValueError(
                 f"a {self._role} does not train, so it cannot {command}; `dupt-peer stop` ends it"
             )
         if self.oracle is None:
             raise ValueError(f"it is still starting and cannot {command} yet; try again in a moment")
-        return self.oracle
-
-    def _pause(self) -> Mapping[str, Any]:
-        self._trainer("pause").pause()
-        return {"message": "pauses; `dupt-peer resume` continues"}
-
-    def _resume(self) -> Mapping[str, Any]:
-        self._trainer("resume").resume()
-        return {"message": "trains"}
-
-    def _finish(self) -> Mapping[str, Any]:
-        self._trainer("finish").finish()
-        return {"message": "contributes at the end of this round, then leaves"}
+        getattr(self.oracle, command)()
+        return {"message": ANSWERS[command]}
 
     def _stop(self) -> Mapping[str, Any]:
         # As an operator would: one way to end, and it works while the peer is still starting.

@@ -1,4 +1,4 @@
-"""Finding the peers that run on this machine, and telling them what to do."""
+"""Finding the peers that run on this machine, asking them, and saying whether one is well."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import click
 import psutil
 
-from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import LOCK, default_state_dir
 from dupt_swarm.errors import DuptError, UsageError
-from peers import options
 from peers.control.socket import SOCKET, short_address
 
 ANSWER_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1 << 16
+# A step, an evaluation or a compilation may take minutes; a hung trainer never finishes.
+SILENCE_SECONDS_MAX = 300.0
 
 
 @dataclass(frozen=True)
@@ -91,34 +91,27 @@ def find_peer(state_dir: Path | None, swarm_id: str, name: str, role: str | None
     return found[0]
 
 
-def control_command(command: str, help: str) -> click.Command:
-    """The click command that tells an oracle of this machine to do ``command``."""
-
-    @click.command(command, help=help)
-    @options.state_dir
-    @options.local_swarm
-    @options.local_name
-    @command_errors
-    def send_oracle(state_dir: Path | None, swarm_id: str, name: str) -> None:
-        send(command, find_peer(state_dir, swarm_id, name, "oracle"))
-
-    return send_oracle
-
-
-def send(command: str, peer: LocalPeer) -> None:
-    """Tell ``peer`` to do ``command``, and say what it answers.
+def show_health(peer: LocalPeer, as_json: bool) -> None:
+    """Say how the peer is.
 
     Raises:
-        DuptError: it does not answer, or cannot do that.
+        DuptError: it is not well.
     """
-    called = one_line(peer.about["name"] or peer.about["swarm_id"])
-    try:
-        answer = ask(peer.folder, command)
-    except OSError as error:
-        raise DuptError(f"{peer} does not answer ({error}); it may just have ended") from error
-    if not answer["ok"]:
-        raise DuptError(f"{called}: {answer['error']}")
-    click.echo(f"{called} {answer['message']}", err=True)
+    about = peer.about
+    healthy = is_healthy(about)
+    if as_json:
+        click.echo(json.dumps({"healthy": healthy, **about}))
+    if not healthy:
+        raise DuptError(
+            f"{about['swarm_id']}: no sign of life for {about['silence_seconds']:.0f} s; start the peer again"
+        )
+    if not as_json:
+        click.echo(f"{about['swarm_id']}: {about['state']} at round {about['round']}")
+
+
+def is_healthy(about: dict[str, Any]) -> bool:
+    """Whether a peer's answer to ``status`` shows one that trains, follows, starts or is paused."""
+    return bool(about["silence_seconds"] <= SILENCE_SECONDS_MAX)
 
 
 def _folders(state_dir: Path | None) -> set[Path]:

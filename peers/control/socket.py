@@ -13,9 +13,9 @@ import logging
 import os
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -28,11 +28,9 @@ CLOSE_SECONDS = 0.1
 logger = logging.getLogger(__name__)
 
 
-class Action(Protocol):
-    """What a command does, called in a thread of its own; the answer's fields."""
-
-    def __call__(self) -> Mapping[str, Any]:
-        """Raises ValueError if this peer cannot do it now: the message is the answer."""
+# What a command does, called in a thread of its own; the answer's fields. It raises ValueError if this peer
+# cannot do it now: the message is the answer.
+Action = Callable[[], Mapping[str, Any]]
 
 
 @contextlib.contextmanager

@@ -1,11 +1,9 @@
 """What `dupt-peer join`, the demo and `dupt-model finetune` show while they run.
 
 progress        bars and tables of what takes long: a download, a fine-tuning
-screen          `Screen`, where an oracle's progress goes: to a panel on a terminal, else to a log
-log             lines now and then
+log             lines now and then; and `open_screen`: a panel on a terminal, else a log
 panel           a full view that renews itself
-frame           the panel's lines: a pure function of facts and size
-curves          its middle: losses, drawn in braille
+frame           the panel's lines, with curves in braille: a pure function of facts and size
 events          its lower part: the last things that happened, in words
 facts           what panel and log show; plain data, and the words for it
 history         what it remembers: losses since the start, bytes, when the round began

@@ -1,9 +1,13 @@
-"""Progress as lines on stderr: where it is no terminal, and for programs that show little."""
+"""Progress as lines on stderr: where no panel can be drawn, and for programs that show little."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -16,8 +20,31 @@ from peers.screen.history import History
 if TYPE_CHECKING:
     from dupt_swarm.node.messages import Downloading, Traffic
     from dupt_swarm.oracle.status import Status
+    from peers.screen.panel import Panel
 
 LOG_SECONDS = 10.0
+
+Screen: TypeAlias = "Log | Panel"
+"""Shows an oracle's progress."""
+
+
+@contextmanager
+def open_screen() -> Iterator[Screen]:
+    """A panel if stderr is a terminal that can show one, else a log."""
+    if not _can_draw():
+        yield Log()
+        return
+    from peers.screen.panel import open_panel
+
+    with open_panel() as panel:
+        yield panel
+
+
+def _can_draw() -> bool:
+    """Whether stderr is a terminal that moves its cursor and shows braille."""
+    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    encoding = (getattr(sys.stderr, "encoding", None) or "").lower()
+    return sys.stderr.isatty() and not dumb and encoding.startswith("utf")
 
 
 class Log:
@@ -30,29 +57,29 @@ class Log:
         self._history = History()
 
     def say(self, message: str) -> None:
-        """See `Screen`."""
+        """One sentence."""
         click.echo(f"{time.strftime('%H:%M:%S')}  {one_line(message)}", err=True)
 
     def downloading(self, progress: Downloading) -> None:
-        """See `Screen`."""
+        """How far the swarm's state is; called from another thread."""
         complete = progress.bytes_done == progress.bytes_total
         if time.monotonic() - self._last > LOG_SECONDS or complete:
             self._last = time.monotonic()
             self.say(f"fetching the state: {words.describe_download(progress)}")
 
     def tokenising(self, done: int, total: int) -> None:
-        """See `Screen`."""
+        """How far the corpus is, in bytes."""
         if time.monotonic() - self._last > LOG_SECONDS or done == total:
             self._last = time.monotonic()
             self.say(f"tokenising the corpus: {words.percent(done, total)}")
 
     def begin(self, about: About) -> None:
-        """See `Screen`."""
+        """The oracle is ready; what stays the same from now on."""
         self._about = about
         self.say(f"{about.model} on {about.device}, {about.corpus}")
 
     def show(self, status: Status, view: View, traffic: Traffic) -> None:
-        """See `Screen`."""
+        """How the oracle is doing."""
         about = self._about
         assert about is not None, "`begin` comes first"
         self._history.note(status, traffic)

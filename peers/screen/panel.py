@@ -35,7 +35,7 @@ def open_panel() -> Iterator[Panel]:
 
 
 class Panel:
-    """All that is known, in the terminal's size."""
+    """All that is known, in the terminal's size. It is told of it as `Log` is."""
 
     def __init__(self, live: Live) -> None:
         self._live, self._console = live, live.console
@@ -46,7 +46,6 @@ class Panel:
         self._drawn: tuple[object, list[Text]] | None = None
 
     def say(self, message: str) -> None:
-        """See `Screen`."""
         self._events.say(message)
         if self._facts is not None:
             self._draw_facts(replace(self._facts, events=list(self._events.lines)))
@@ -54,7 +53,6 @@ class Panel:
             self._console.print(one_line(message), markup=False, highlight=False)
 
     def downloading(self, progress: Downloading) -> None:
-        """See `Screen`."""
         # Later ones are fetched while the oracle trains: its facts stay in sight.
         complete = progress.bytes_done >= progress.bytes_total
         self._fetching = None if complete else progress
@@ -63,16 +61,13 @@ class Panel:
             self._draw([Text(f"fetching the state  {full} {words.describe_download(progress)}")])
 
     def tokenising(self, done: int, total: int) -> None:
-        """See `Screen`."""
         full = words.bar(done / max(total, 1))
         self._draw([Text(f"tokenising the corpus  {full} {words.percent(done, total)}")])
 
     def begin(self, about: About) -> None:
-        """See `Screen`."""
         self._about, self._fetching = about, None
 
     def show(self, status: Status, view: View, traffic: Traffic) -> None:
-        """See `Screen`."""
         about, history = self._about, self._history
         assert about is not None, "`begin` comes first"
         if self._facts is not None and status.round != self._facts.status.round:

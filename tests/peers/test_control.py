@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from dupt_swarm.errors import DuptError, UsageError
 from peers.cli import main
-from peers.control.client import ask, find_peer
-from peers.control.health import SILENCE_SECONDS_MAX, is_healthy
+from peers.control.client import SILENCE_SECONDS_MAX, ask, find_peer, is_healthy
 from peers.control.socket import SOCKET, serve_control
 
 

@@ -17,9 +17,8 @@ from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.view import View
 from dupt_swarm.optimizer.contribution import Contribution, Order
-from peers.screen.curves import braille, cut_off, resample
 from peers.screen.events import Events
-from peers.screen.frame import frame
+from peers.screen.frame import braille, cut_off, frame, resample
 from peers.screen.history import Curve, Odometer
 from peers.screen.log import Log, describe
 from peers.screen.panel import Panel, Whole
