@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,52 +60,14 @@ class Floor:
     failed: int = 0
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """How often things have happened, by reason where there are several; see `Totals`."""
-
-    averaged: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    refused_messages: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, record: PeerRecord) -> _Counts:
-        """Since that peer started."""
-        return cls(
-            averaged=record.averaged_rounds,
-            failed=Counter(by_reason(record.failures, FAILURES)),
-            rejected=Counter(by_reason(record.rejections, REJECTIONS)),
-            refused_messages=Counter(by_reason(record.refused, REFUSED_MESSAGES)),
-        )
-
-    def since(self, before: _Counts) -> _Counts:
-        """How much each has risen."""
-        return _Counts(
-            _increase(before.averaged, self.averaged),
-            _increases(before.failed, self.failed),
-            _increases(before.rejected, self.rejected),
-            _increases(before.refused, self.refused),
-            _increases(before.refused_messages, self.refused_messages),
-        )
-
-    def __add__(self, other: _Counts) -> _Counts:
-        return _Counts(
-            self.averaged + other.averaged,
-            self.failed + other.failed,
-            self.rejected + other.rejected,
-            self.refused + other.refused,
-            self.refused_messages + other.refused_messages,
-        )
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A peer as it was last seen."""
-
-    counts: _Counts
-    floor: Floor
+# How often each has happened: kind and reason, which is empty for rounds that ended well. See `Totals`.
+Counts = Counter[tuple[str, str]]
+REASONS = {
+    "failed": FAILURES,
+    "rejected": REJECTIONS,
+    "refused": REFUSALS,
+    "refused_messages": REFUSED_MESSAGES,
+}
 
 
 class Tally:
@@ -118,42 +80,38 @@ class Tally:
     def __init__(self, totals: Totals | None = None) -> None:
         """Start from ``totals``, if given."""
         self.totals = totals or Totals()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Counts, Floor]] = OrderedDict()
 
     def add(self, view: View) -> dict[str, Floor]:
         """Take the next view into account; the floors of its peers."""
         # Refused records are the node's own count; no peer id is empty.
-        increases = self._remember("", _Counts(refused=Counter(view.refused)), Floor())
+        increases = self._remember("", _by_kind({"refused": view.refused}), Floor())
         for peer in view.peers:
             record = peer.record
-            before = self._known[peer.peer_id].floor if peer.peer_id in self._known else Floor()
+            _, before = self._known.get(peer.peer_id, (None, Floor()))
             floor = Floor(max(before.tokens, record.tokens_total), max(before.failed, record.failed_rounds))
-            increases += self._remember(peer.peer_id, _Counts.of(record), floor)
+            increases += self._remember(peer.peer_id, _counted_by(record), floor)
         self.totals = self.totals.model_copy(update=self._sums(increases) | self._position(view))
-        return {
-            peer.peer_id: self._known[peer.peer_id].floor
-            for peer in view.peers
-            if peer.peer_id in self._known
-        }
+        known = (peer.peer_id for peer in view.peers if peer.peer_id in self._known)
+        return {peer_id: self._known[peer_id][1] for peer_id in known}
 
-    def _remember(self, peer_id: str, counts: _Counts, floor: Floor) -> _Counts:
+    def _remember(self, peer_id: str, counts: Counts, floor: Floor) -> Counts:
         """How much each count has risen since this peer was last seen; nothing at first sight."""
         before = self._known.get(peer_id)
-        self._known[peer_id] = _Known(counts, floor)
+        self._known[peer_id] = counts, floor
         self._known.move_to_end(peer_id)
         if len(self._known) > PEERS_REMEMBERED:
             self._known.popitem(last=False)
-        return counts.since(before.counts) if before else _Counts()
+        if before is None:
+            return Counter()
+        return Counter({what: _increase(before[0][what], count) for what, count in counts.items()})
 
-    def _sums(self, increases: _Counts) -> dict[str, object]:
-        before = self.totals
-        return {
-            "averaged": before.averaged + increases.averaged,
-            "failed": _sum(before.failed, increases.failed, FAILURES),
-            "rejected": _sum(before.rejected, increases.rejected, REJECTIONS),
-            "refused": _sum(before.refused, increases.refused, REFUSALS),
-            "refused_messages": _sum(before.refused_messages, increases.refused_messages, REFUSED_MESSAGES),
-        }
+    def _sums(self, increases: Counts) -> dict[str, object]:
+        sums: dict[str, Any] = {"averaged": self.totals.averaged + increases["averaged", ""]}
+        for kind, reasons in REASONS.items():
+            before = getattr(self.totals, kind)
+            sums[kind] = {reason: before.get(reason, 0) + increases[kind, reason] for reason in reasons}
+        return sums
 
     def _position(self, view: View) -> dict[str, object]:
         agreed, before = view.agreed, self.totals
@@ -192,9 +150,19 @@ def _increase(before: int, now: int) -> int:
     return min(now - before if now >= before else now, INCREASE_MAX)
 
 
-def _increases(before: Counter[str], now: Counter[str]) -> Counter[str]:
-    return Counter({reason: _increase(before[reason], count) for reason, count in now.items()})
+def _counted_by(record: PeerRecord) -> Counts:
+    """What has happened since that peer started."""
+    averaged: Counts = Counter({("averaged", ""): record.averaged_rounds})
+    return averaged + _by_kind(
+        {
+            "failed": by_reason(record.failures, FAILURES),
+            "rejected": by_reason(record.rejections, REJECTIONS),
+            "refused_messages": by_reason(record.refused, REFUSED_MESSAGES),
+        }
+    )
 
 
-def _sum(before: Mapping[str, int], increases: Counter[str], reasons: tuple[str, ...]) -> dict[str, int]:
-    return {reason: before.get(reason, 0) + increases[reason] for reason in reasons}
+def _by_kind(found: Mapping[str, Mapping[str, int]]) -> Counts:
+    return Counter(
+        {(kind, reason): count for kind, counts in found.items() for reason, count in counts.items()}
+    )
