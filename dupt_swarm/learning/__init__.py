@@ -25,7 +25,6 @@ generation/      a model continues a text
 strategies/      inner steps and what a round contributes: DiLoCo, gradient
 evaluation       the loss on held-out text
 rolling          the loss on whole documents, in sliding windows
-held_out         when to evaluate
 quality          what is measured of a model: its loss, bits per byte, accuracy
 interruptible    looking into steps and evaluations, and giving them up
 cores            how many this process may use

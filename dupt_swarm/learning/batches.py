@@ -43,7 +43,7 @@ class Batches(EpochBatches[Blocks]):
 
     def __next__(self) -> Blocks:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        blocks = [(self._split, block) for block in self._epochs.take(self._batch_size)]
+        blocks = [(self._split, block) for block in self._take(self._batch_size)]
         return read_blocks(blocks, self._context_length)
 
 
@@ -153,8 +153,8 @@ class MixedBatches(EpochBatches[Blocks]):
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
         blocks: list[tuple[Split, int]] = []
         while len(blocks) < self._batch_size:
-            numbers = self._epochs.take_of_one(self._batch_size - len(blocks))
-            blocks += [self._find(self._epochs.epoch, number) for number in numbers]
+            numbers = self._take_of_one(self._batch_size - len(blocks))
+            blocks += [self._find(self._epoch, number) for number in numbers]
         return read_blocks(blocks, self._context_length)
 
     def _find(self, epoch: int, number: int) -> tuple[Split, int]:

@@ -13,33 +13,24 @@ from dupt_swarm.errors import CheckpointError
 Batch = TypeVar("Batch")
 
 
-class Epochs:
-    """The numbers 0 … count − 1 without end, each once per epoch, in an order of its own in each epoch."""
+class EpochBatches(ABC, Generic[Batch]):
+    """Batches without end of ``count`` things, each once per epoch, in an order of its own in each epoch.
+
+    The state fits any batch size.
+    """
 
     def __init__(self, count: int, seed: int, peer: str) -> None:
         """``seed`` and ``peer`` decide the order."""
         self._count, self._seed, self._peer = count, seed, peer
         self._start(epoch=0, position=0)
 
-    @property
-    def epoch(self) -> int:
-        """That of the numbers taken last."""
-        return self._epoch
+    def __iter__(self) -> Self:
+        """Itself: a second loop continues where the first one stopped."""
+        return self
 
-    def take(self, number: int) -> list[int]:
-        """The next ``number``, of the next epoch too where this one ends before."""
-        taken: list[int] = []
-        while len(taken) < number:
-            taken += self.take_of_one(number - len(taken))
-        return taken
-
-    def take_of_one(self, number: int) -> list[int]:
-        """The next ``number``, or fewer, at least one, where the epoch ends before."""
-        if self._position == self._count:
-            self._start(self._epoch + 1, 0)
-        taken: list[int] = self._order[self._position : self._position + number].tolist()
-        self._position += len(taken)
-        return taken
+    @abstractmethod
+    def __next__(self) -> Batch:
+        """The next batch."""
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and how many of its numbers were dealt out; serialisable as JSON."""
@@ -56,6 +47,21 @@ class Epochs:
             raise CheckpointError(f"not a position in a corpus: {state!r}; resume from another checkpoint")
         self._start(epoch, min(position, self._count))
 
+    def _take(self, number: int) -> list[int]:
+        """The next ``number`` of 0 … count − 1, of the next epoch too where this one ends before."""
+        taken: list[int] = []
+        while len(taken) < number:
+            taken += self._take_of_one(number - len(taken))
+        return taken
+
+    def _take_of_one(self, number: int) -> list[int]:
+        """The next ``number``, or fewer, at least one, where the epoch ends before."""
+        if self._position == self._count:
+            self._start(self._epoch + 1, 0)
+        taken: list[int] = self._order[self._position : self._position + number].tolist()
+        self._position += len(taken)
+        return taken
+
     def _start(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
         self._order = shuffled(self._count, self._seed, self._peer, epoch)
@@ -68,31 +74,3 @@ def shuffled(count: int, seed: int, peer: str, *more: int) -> np.ndarray[Any, np
     entropy = [seed, int.from_bytes(hashlib.sha256(peer.encode()).digest()), *more]
     random = np.random.Philox(np.random.SeedSequence(entropy))
     return np.argsort(random.random_raw(count), kind="stable")
-
-
-class EpochBatches(ABC, Generic[Batch]):
-    """Batches without end of things that are dealt out epoch by epoch. The state fits any batch size."""
-
-    def __init__(self, count: int, seed: int, peer: str) -> None:
-        """``seed`` and ``peer`` decide the order of the ``count`` things."""
-        self._epochs = Epochs(count, seed, peer)
-
-    def __iter__(self) -> Self:
-        """Itself: a second loop continues where the first one stopped."""
-        return self
-
-    @abstractmethod
-    def __next__(self) -> Batch:
-        """The next batch."""
-
-    def state_dict(self) -> dict[str, int]:
-        """See `Epochs`."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Epochs`.
-
-        Raises:
-            CheckpointError: ``state`` was not made by `state_dict`.
-        """
-        self._epochs.load_state_dict(state)

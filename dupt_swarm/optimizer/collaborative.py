@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
+import torch
 from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.learning.strategies import Strategy, build_strategy
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.progress import RoundProgress
@@ -18,13 +21,13 @@ from dupt_swarm.node.record import SPEED_MAX, RecordUpdate
 from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
-from dupt_swarm.optimizer.ending import Ending
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.speed import Speed
-from dupt_swarm.swarm import Swarm
+from dupt_swarm.swarm import Averaging, Swarm
 
 PUBLISH_SECONDS = 1.0
+LOOK_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +35,8 @@ State = tuple[str, Tensor]
 """Digest and anchor of a replica state: fp32 ``[numel]`` on the CPU, not to be written."""
 
 
-class Judge(Protocol):
-    """Says whether to vote for the states that rounds lead to."""
-
-    def __call__(self, tokens: int, before: State, after: State) -> bool:
-        """Whether a round may lead from ``before`` to ``after``; it stands for ``tokens`` trained on here."""
+Judge = Callable[[int, State, State], bool]
+"""Whether a round of so many tokens trained on here may lead from the first state to the second."""
 
 
 class CollaborativeOptimizer(optim.Optimizer):
@@ -285,3 +285,63 @@ class CollaborativeOptimizer(optim.Optimizer):
             failed_rounds=self.failed_rounds,
         )
         self._swarm.publish(progress | self._costs.update(), now=now)
+
+
+class Ending:
+    """Ends rounds beside training, one at a time: encodes what is contributed, and hands it to the node."""
+
+    def __init__(self, swarm: Swarm, strategy: Strategy, feedback: ErrorFeedback, *, judged: bool) -> None:
+        """Begin.
+
+        Args:
+            swarm: the node's side.
+            strategy: has what was contributed.
+            feedback: encodes it.
+            judged: whether this oracle judges the states that rounds lead to.
+        """
+        self._swarm, self._strategy = swarm, strategy
+        self._feedback, self._judged = feedback, judged
+        self._sent_bytes = 0
+        # One thread, also within PyTorch: those of the inner steps need the other cores.
+        self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
+        self._under_way: Future[Averaging] | None = None
+        self._interrupted = threading.Event()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a round is being ended."""
+        return self._under_way is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` need not wait."""
+        return self._under_way is not None and self._under_way.done()
+
+    def begin(self, tokens: int, companions: tuple[str, ...], *, anew: bool) -> None:
+        """End a round with what was marked; if not ``anew``, with the same as before."""
+        self._interrupted.clear()
+        self._under_way = self._beside.submit(self._send, tokens, companions, anew)
+
+    def result(self, meanwhile: Callable[[], None]) -> RoundResult:
+        """How it went; calls ``meanwhile`` again and again until that is known."""
+        assert self._under_way is not None
+        while not wait((self._under_way,), LOOK_SECONDS).done:
+            meanwhile()
+        ended, self._under_way = self._under_way, None
+        return ended.result().result()
+
+    def interrupt(self) -> None:
+        """Give up the round that is being ended, from another thread; the contribution is kept."""
+        self._interrupted.set()
+        self._swarm.cancel_average()
+
+    def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
+        if anew:
+            contribution = self._feedback.encode(self._strategy.contribute())
+            self._sent_bytes = len(contribution)
+            self._swarm.contribution[: self._sent_bytes] = contribution
+        averaging = self._swarm.average(self._sent_bytes, tokens, companions, judged=self._judged)
+        if self._interrupted.is_set():  # while it was encoded
+            self._swarm.cancel_average()
+        averaging.wait()
+        return averaging

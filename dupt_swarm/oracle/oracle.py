@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.held_out import HeldOut
-from dupt_swarm.learning.interruptible import Abandoned
+from dupt_swarm.learning.device import as_written, choose_device, maybe_compile
+from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import open_objective
+from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import LossMeter
+from dupt_swarm.learning.trainer import LossMeter, Trainer
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
-from dupt_swarm.oracle.building import at_once, build_trainer
+from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
+from dupt_swarm.oracle.judge import Judge
 from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import Swarm
 
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
+HELD_OUT_TIME_RATIO = 0.02  # of the time, at most, goes into held-out evaluations
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
 # How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
@@ -71,7 +77,9 @@ class Oracle:
         self.objective = open_objective(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer = build_trainer(swarm, settings, self.objective, device, self._judging)
+        self._trainer, self._optimizer = _build_trainer(
+            swarm, settings, self.objective, device, self._judging
+        )
         self.held_out = HeldOut(self._evaluate)
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
@@ -281,7 +289,7 @@ class Oracle:
         return self.objective.measure_held_out(
             trainer.model,
             trainer.device,
-            at_once(self._swarm, settings, trainer.model, trainer.device),
+            _at_once(self._swarm, settings, trainer.model, trainer.device),
             settings.held_out_blocks,
             self._evaluating,
         )
@@ -290,3 +298,64 @@ class Oracle:
 def publishable(loss: float | None) -> float | None:
     """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
     return loss if loss is not None and 0 <= loss <= LOSS_MAX else None
+
+
+class HeldOut:
+    """Evaluates when due, so that evaluation takes at most `HELD_OUT_TIME_RATIO` of the time.
+
+    Attributes:
+        first: at the start, latest: the last one; None if not done yet.
+    """
+
+    def __init__(self, evaluate: Callable[[], Quality]) -> None:
+        """``evaluate`` measures the model as it is now."""
+        self._evaluate = evaluate
+        self._next = 0.0
+        self.first: Quality | None = None
+        self.latest: Quality | None = None
+
+    def measure(self) -> None:
+        """Measure now."""
+        started = time.monotonic()
+        self.latest = self._evaluate()
+        self.first = self.first or self.latest
+        now = time.monotonic()
+        self._next = now + (now - started) / HELD_OUT_TIME_RATIO
+
+    def measure_if_due(self) -> None:
+        """Measure if the last measurement is old enough."""
+        if time.monotonic() >= self._next:
+            self.measure()
+
+
+def _build_trainer(
+    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device, look: Look
+) -> tuple[Trainer, CollaborativeOptimizer]:
+    """The model on its device, with its optimizer and its batches.
+
+    ``look`` is called between two batches while a state is judged.
+    """
+    manifest = swarm.manifest
+    # Dropout of this oracle; a checkpoint brings its own random state.
+    torch.manual_seed(
+        int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
+    )
+    model = build_model(manifest).to(device)
+    sequences = _at_once(swarm, settings, model, device)
+
+    def measure(blocks: int) -> float:
+        with as_written(compiled):
+            return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
+
+    judge = Judge(list(model.parameters()), manifest.model.context_length, measure)
+    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), judge)
+    wanted = settings.compile if objective.uniform else bool(settings.compile)
+    compiled = maybe_compile(model, device, wanted)
+    batches, micro_batches = objective.batches(sequences, swarm.peer_id)
+    return Trainer(model, optimizer, batches, device, micro_batches), optimizer
+
+
+def _at_once(swarm: Swarm, settings: OracleSettings, model: nn.Module, device: torch.device) -> int:
+    """How many sequences to compute with at once."""
+    context_length = swarm.manifest.model.context_length
+    return sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)

@@ -144,8 +144,8 @@ class LabelledBatches(EpochBatches[ExampleBatch]):
         self.tokens_per_example = examples.tokens_per_example
         self._examples, self._batch_size = examples, batch_size
         super().__init__(len(examples), seed, peer)
-        self._take = self._epochs.take if across_epochs else self._epochs.take_of_one
+        self._deal_out = self._take if across_epochs else self._take_of_one
 
     def __next__(self) -> ExampleBatch:
         """The next ``(tokens, lengths, labels)``, on the CPU."""
-        return self._examples.batch(self._take(self._batch_size))
+        return self._examples.batch(self._deal_out(self._batch_size))
