@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import click
 
 from dupt_swarm.errors import UsageError
+from peers.options import Decorator, together
 
 PORT = click.IntRange(1, 65535)
 NAMES = ("host_maddrs", "host_port", "announce_maddrs", "announce_port", "public_ip")
@@ -19,12 +18,12 @@ PARTS = re.compile(
 )
 
 
-def address_options(listen: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def address_options(listen: tuple[str, ...]) -> Decorator:
     """``--host-maddrs``, ``--host-port``, ``--announce-maddrs``, ``--announce-port`` and ``--public-ip``.
 
     The command hands what it gets to `take_addresses`; ``listen`` is where it listens by default.
     """
-    options = (
+    return together(
         click.option(
             "--host-maddrs",
             multiple=True,
@@ -47,11 +46,6 @@ def address_options(listen: tuple[str, ...]) -> Callable[[Callable[..., Any]], C
             "--public-ip", metavar="IP", help="Public IP of the router that forwards the port to this peer."
         ),
     )
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        return reduce(lambda inner, option: option(inner), reversed(options), command)
-
-    return decorate
 
 
 def take_addresses(listen: tuple[str, ...], chosen: dict[str, Any]) -> dict[str, Any]:

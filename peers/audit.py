@@ -22,9 +22,7 @@ from peers.screen.progress import show_download
 @click.option(
     "--rounds", type=click.IntRange(1), default=None, help="The last so many. [default: all that peers keep]"
 )
-@options.swarm_id
-@options.invitation
-@options.max_download
+@options.looking
 @options.as_json
 @command_errors
 def command(initial_peers: tuple[str, ...], rounds: int | None, as_json: bool, **chosen: Any) -> None:

@@ -49,15 +49,7 @@ OWN_SECONDS = 10 * 365 * 86400.0  # of an organiser's own invitation; each start
 @address_options(LISTEN)
 @options.max_disk
 @options.nice
-@options.state_dir
-@options.name
-@options.max_upload
-@options.max_download
-@options.log_rounds
-@options.log_size
-@options.relay
-@options.relay_size
-@options.metrics_addr
+@options.running
 @options.as_json
 @command_errors
 def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any) -> None:

@@ -23,12 +23,7 @@ from peers.checks.report import Check
 @options.initial_peers_if_any
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
 @options.corpora("What `join` would train on.", required=False)
-@options.field
-@options.language
-@options.columns
-@options.strict
-@options.device
-@options.batch_size
+@options.data
 @options.max_disk
 @options.swarm_id
 @options.invitation

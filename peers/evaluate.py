@@ -33,12 +33,7 @@ if TYPE_CHECKING:
     help="Text, or for a task labelled examples, that no oracle trains on. It never leaves this machine.",
 )
 @click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
-@options.field
-@options.language
-@options.columns
-@options.strict
-@options.device
-@options.batch_size
+@options.data
 @click.option(
     "--blocks",
     type=click.IntRange(1),

@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     "File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; for a task "
     "labelled examples in .csv .jsonl .parquet. It never leaves this machine."
 )
-@options.field
-@options.language
-@options.columns
-@options.strict
-@options.device
-@options.batch_size
+@options.data
 @options.threads
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
@@ -65,15 +60,7 @@ if TYPE_CHECKING:
 @options.swarm_id
 @options.invitation
 @address_options(LISTEN_EVERYWHERE)
-@options.state_dir
-@options.name
-@options.max_upload
-@options.max_download
-@options.log_rounds
-@options.log_size
-@options.relay
-@options.relay_size
-@options.metrics_addr
+@options.running
 @options.as_json
 @command_errors
 def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, **chosen: Any) -> None:

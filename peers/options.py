@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -151,6 +152,15 @@ CORPUS = CorpusType()
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options at once, in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        return reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    return decorate
 
 
 def parse_columns(
@@ -301,6 +311,15 @@ local_role = click.option(
     help="The peer of this machine with this role. [default: any]",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+
+
+# What several commands have in a row.
+data = together(field, language, columns, strict, device, batch_size)
+running = together(
+    *(state_dir, name, max_upload, max_download),
+    *(log_rounds, log_size, relay, relay_size, metrics_addr),
+)
+looking = together(swarm_id, invitation, max_download)
 
 
 def corpora(help: str, *, required: bool = True) -> Decorator:

@@ -57,7 +57,18 @@ def keep_compiled_kernels() -> None:
 
 
 class SwarmFolder:
-    """One peer's folder for one swarm; locked until closed."""
+    """One peer's folder for one swarm; locked until closed.
+
+    Attributes:
+        path: the folder.
+        identity: the private key.
+        address_book: peers met before.
+        offences: proofs against peers that have contradicted themselves.
+        revoked: which invitations count no longer.
+        log: the node's messages.
+        tokens: the tokenised corpora.
+        disk: its limit.
+    """
 
     def __init__(self, state_dir: Path, swarm_id: str, role: Role = "oracle") -> None:
         """Make the folder if need be, and lock it.
@@ -66,6 +77,9 @@ class SwarmFolder:
             UsageError: another peer uses it, or it cannot be written.
         """
         self.path = folder_of(state_dir, swarm_id, role)
+        self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
+        self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
+        self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:
             # Its tokens are the owner's corpus.
@@ -94,36 +108,6 @@ class SwarmFolder:
             UsageError: the folder takes more already.
         """
         self.disk = DiskLimit(self.path, most)
-
-    @property
-    def identity(self) -> Path:
-        """The private key."""
-        return self.path / "identity"
-
-    @property
-    def address_book(self) -> Path:
-        """Peers met before."""
-        return self.path / ADDRESS_BOOK_FILE
-
-    @property
-    def offences(self) -> Path:
-        """Proofs against peers that have contradicted themselves."""
-        return self.path / "offences.json"
-
-    @property
-    def revoked(self) -> Path:
-        """Which invitations count no longer."""
-        return self.path / REVOKED_FILE
-
-    @property
-    def log(self) -> Path:
-        """The node's messages."""
-        return self.path / LOGS[0]
-
-    @property
-    def tokens(self) -> Path:
-        """The tokenised corpora."""
-        return self.path / "tokens"
 
     def save_shared(self, manifest: bytes, tokenizer: bytes, invitation: str = "") -> None:
         """Keep what all peers share, and the token by which this one came, if any, for its owner only."""

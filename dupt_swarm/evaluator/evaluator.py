@@ -16,7 +16,7 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model, decoder_of
-from dupt_swarm.learning.objectives.open import open_objective
+from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
@@ -95,7 +95,7 @@ class Evaluator:
         self._swarm, self._settings, self._alive = swarm, settings, alive
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.of(manifest, swarm.tokenizer)
-        self.objective = open_objective(manifest, tokenizer, settings, swarm.folder.tokens, progress)
+        self.objective = kind_of(manifest).open(manifest, tokenizer, settings, swarm.folder.tokens, progress)
         self._model = build_model(manifest).to(self._device)
         self._parameters = list(self._model.parameters())
         if tuple(tuple(parameter.shape) for parameter in self._parameters) != swarm.layout:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -57,7 +55,15 @@ class Answer(Protocol):
         """The mean loss over examples: fp32 logits [B, outputs or choices], labels [B] of `dtype`."""
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        """The usual figures by name, from the logits and labels of all examples."""
+        """The usual figures by name, from the logits and labels of all examples, by scikit-learn and scipy.
+
+        Args:
+            logits: fp32 [N, outputs], as `TaskModel.logits` gives them.
+            labels: [N].
+
+        Raises:
+            UsageError: the library is not installed.
+        """
 
     def describe(self, logits: Sequence[float]) -> dict[str, Any]:
         """One example's answer in words, with its probabilities."""
@@ -106,7 +112,9 @@ class Label(_OfTheExample):
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Accuracy, F1 (of the second label if there are two, else the mean over labels) and Matthews'."""
-        metrics = import_for_scores("sklearn.metrics")
+        require_scores()
+        from sklearn import metrics  # an optional package
+
         found, true = logits.argmax(1).numpy(), labels.numpy()
         average = "binary" if self.outputs == 2 else "macro"
         present = None if self.outputs == 2 else list(range(self.outputs))
@@ -164,7 +172,9 @@ class Choice:
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Accuracy."""
-        metrics = import_for_scores("sklearn.metrics")
+        require_scores()
+        from sklearn import metrics  # an optional package
+
         return {"accuracy": float(metrics.accuracy_score(labels.numpy(), logits.argmax(1).numpy()))}
 
     def describe(self, logits: Sequence[float]) -> dict[str, Any]:
@@ -194,7 +204,9 @@ class Score(_OfTheExample):
 
     def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         """Pearson's and Spearman's correlations; not a number where all are alike."""
-        stats = import_for_scores("scipy.stats")
+        require_scores()
+        from scipy import stats
+
         found, true = logits.squeeze(1).numpy(), labels.numpy()
         if len(true) < 2 or len(set(true.tolist())) < 2 or len(set(found.tolist())) < 2:
             return {"pearson": math.nan, "spearman": math.nan}
@@ -220,12 +232,8 @@ def number_in(value: object) -> float:
 
 def softmax(logits: Sequence[float]) -> list[float]:
     """Probabilities that sum to 1."""
-    highest = max(logits)
-    exponentials = [math.exp(logit - highest) for logit in logits]
-    return [exponential / sum(exponentials) for exponential in exponentials]
-
-
-_PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy"}  # what computes scores, and who provides it
+    probabilities: list[float] = torch.tensor(logits, dtype=torch.float64).softmax(0).tolist()
+    return probabilities
 
 
 def require_scores() -> None:
@@ -234,20 +242,6 @@ def require_scores() -> None:
     Raises:
         UsageError: it is not.
     """
-    for name in _PACKAGES:
-        _require(name)
-
-
-def import_for_scores(module: str) -> ModuleType:
-    """``sklearn.metrics`` or ``scipy.stats``, for instance.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    _require(module.partition(".")[0])
-    return import_module(module)
-
-
-def _require(name: str) -> None:
-    if find_spec(name) is None:
-        raise UsageError(f"scores need {_PACKAGES[name]}; {install('model')}")
+    for name, package in (("sklearn", "scikit-learn"), ("scipy", "scipy")):
+        if find_spec(name) is None:
+            raise UsageError(f"scores need {package}; {install('model')}")

@@ -18,7 +18,7 @@ from dupt_swarm.learning.device import as_written, choose_device, maybe_compile
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
-from dupt_swarm.learning.objectives.open import open_objective
+from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.stopwatch import Observer
@@ -74,7 +74,7 @@ class Oracle:
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
         self._threads = Threads(settings.threads)
-        self.objective = open_objective(
+        self.objective = kind_of(swarm.manifest).open(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
         self._trainer, self._optimizer = _build_trainer(

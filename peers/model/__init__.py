@@ -8,5 +8,4 @@ generate   continue a text
 export     in Hugging Face format
 finetune   teach it a task
 predict    let it answer
-decoder    what reads and writes text in a model folder
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,9 @@ from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from peers import options
 from peers.left_out import sentences
-from peers.model.decoder import load_decoder
+from peers.screen.progress import show_evaluation
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from dupt_swarm.learning.evaluation import Evaluation
     from dupt_swarm.models.saved_model import SavedModel
 
@@ -55,19 +52,21 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
     that slide over it, as lm-evaluation-harness does it. Compare figures of one and the same text.
     """
     from dupt_swarm.learning.device import choose_device
+    from dupt_swarm.learning.objectives import decoder_of
     from dupt_swarm.learning.rolling import evaluate_pieces
     from dupt_swarm.learning.threads import Threads
+    from dupt_swarm.models.saved_model import load_model
 
     text = Text(options.pick(TextFiles, chosen, path=corpus))
     device = choose_device(chosen["device"])
-    saved, decoder = load_decoder(model, device)
+    saved = load_model(model)
+    decoder = decoder_of(saved.build(device))
     threads = Threads(chosen["threads"])
-    with _progress() as progress:
-        task = progress.add_task("evaluating", total=text.size)
+    with show_evaluation(text.size) as show_bytes:
 
         def look(predicted: int, read: int) -> None:
             threads.adapt()
-            progress.update(task, completed=text.bytes_read * predicted / max(1, read))
+            show_bytes(text.bytes_read * predicted / max(1, read))
 
         found = evaluate_pieces(
             decoder,
@@ -116,21 +115,6 @@ class Text:
             self.bytes_read = piece.bytes_read
             self.documents += piece.last
             yield piece
-
-
-def _progress() -> Progress:
-    """A bar on stderr, if that is a terminal; it disappears at the end."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-
-    return Progress(
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 def _print(saved: SavedModel, found: Evaluation, text: Text) -> None:

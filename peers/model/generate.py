@@ -15,7 +15,6 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import printable
 from dupt_swarm.errors import UsageError
 from peers import options
-from peers.model.decoder import load_decoder
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.threads import Threads
@@ -78,13 +77,17 @@ def command(
     from dupt_swarm.learning.generation.generate import lay_out_for_writing
     from dupt_swarm.learning.generation.sampling import Sampling
     from dupt_swarm.learning.generation.text import continue_text
+    from dupt_swarm.learning.objectives import decoder_of
     from dupt_swarm.learning.threads import Threads
+    from dupt_swarm.models.saved_model import load_model
 
     if chosen["seed"] is None:
         chosen["seed"] = random.SystemRandom().randrange(1 << 32)
     sampling = options.pick(Sampling, chosen)
     prompt = _stdin() if prompt == STDIN else prompt
-    saved, decoder = load_decoder(model, choose_device(chosen["device"]))
+    device = choose_device(chosen["device"])
+    saved = load_model(model)
+    decoder = decoder_of(saved.build(device))
     lay_out_for_writing(decoder)
     pieces = _adapting(
         continue_text(decoder, saved.tokenizer, prompt, sampling, stop), Threads(chosen["threads"])

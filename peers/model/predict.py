@@ -22,6 +22,7 @@ from peers.screen.words import number, plural
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dupt_swarm.learning.answers import Answer
     from dupt_swarm.learning.labelled.examples import Examples
     from dupt_swarm.learning.objectives.task_model import TaskModel
     from dupt_swarm.models.saved_model import SavedModel
@@ -62,9 +63,9 @@ def command(
     """
     if out is not None and out.suffix not in FORMATS:
         raise UsageError(f"{out}: unknown format; let its name end in {' or '.join(FORMATS)}", setting="out")
+    from dupt_swarm.learning.answers import build_answer
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.labelled.load import load_questions
-    from dupt_swarm.learning.objectives.scores import score
+    from dupt_swarm.learning.labelled.load import load_examples
     from dupt_swarm.models.saved_model import SavedModel
 
     chosen = choose_device(device)
@@ -72,20 +73,22 @@ def command(
     objective = saved.manifest.objective
     if not objective.supervised:
         raise UsageError(f"{model}: this model has learnt no task; `dupt-model finetune` teaches it one")
-    questions = load_questions(
+    questions = load_examples(
         LabelledFiles(file, columns),
         objective,
         saved.tokenizer,
         saved.manifest.model.context_length,
         labelled=scored,
+        keep_empty=True,
     )
     _warn(questions)
     logits = _ask(saved, questions, batch_size, str(chosen))
-    answers = _answers(saved, logits)
+    answer = build_answer(objective)
+    answers = _answers(answer, logits)
     as_lines = as_json if out is None else out.suffix == ".jsonl"
     _write(_as_json(answers) if as_lines else _as_csv(answers), out)
     if scored:
-        for name, value in score(objective, logits, questions.labels).items():
+        for name, value in answer.scores(logits, questions.labels).items():
             click.echo(f"{name:9} {number(value)}", err=True)
 
 
@@ -109,11 +112,8 @@ def _warn(questions: Examples) -> None:
         click.echo(f"note: {plural(questions.empty, 'row')} with an empty text", err=True)
 
 
-def _answers(saved: SavedModel, logits: Tensor) -> Iterator[dict[str, Any]]:
+def _answers(answer: Answer, logits: Tensor) -> Iterator[dict[str, Any]]:
     """What the model says to each row, with the row's number from 1."""
-    from dupt_swarm.learning.answers import build_answer
-
-    answer = build_answer(saved.manifest.objective)
     for index, row in enumerate(logits.tolist()):
         yield {"row": index + 1, **answer.describe(row)}
 

@@ -25,9 +25,7 @@ from peers.screen.progress import show_download
     default=None,
     help="The state after so many rounds, while a peer still gives it. [default: the newest]",
 )
-@options.swarm_id
-@options.invitation
-@options.max_download
+@options.looking
 @options.as_json
 @command_errors
 def command(

@@ -1,6 +1,6 @@
 """What `dupt-peer join`, the demo and `dupt-model finetune` show while they run.
 
-progress        bars and tables of what takes long: a download, a fine-tuning
+progress        bars and tables of what takes long: a download, an evaluation, a fine-tuning
 log             lines now and then; and `open_screen`: a panel on a terminal, else a log
 panel           a full view that renews itself
 frame           the panel's lines, with curves in braille: a pure function of facts and size

@@ -1,4 +1,4 @@
-"""Bars and tables of what takes long: a download, a fine-tuning."""
+"""Bars and tables of what takes long: a download, an evaluation, a fine-tuning."""
 
 from __future__ import annotations
 
@@ -58,6 +58,19 @@ def show_finetuning() -> Iterator[Callable[[Moment], None]]:
             progress.update(tasks[now.doing], completed=now.done, total=now.total, description=_describe(now))
 
         yield show
+
+
+@contextmanager
+def show_evaluation(total: int) -> Iterator[Callable[[float], None]]:
+    """Gives the function that hears how many of ``total`` bytes are done; nothing is shown off a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task("evaluating", total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 class _Lines:

@@ -28,29 +28,17 @@ Item = TypeVar("Item")
 
 
 def load_examples(
-    files: LabelledFiles, objective: Objective, tokenizer: Tokenizer, context_length: int
-) -> Examples:
-    """Read, check and encode labelled examples.
-
-    Texts that are too long are cut, rows with an empty text left out; both are counted.
-
-    Raises:
-        CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
-        UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
-    """
-    loader = _Loader(objective, tokenizer, context_length, labelled=True, keep_empty=False)
-    return loader.load(files)
-
-
-def load_questions(
     files: LabelledFiles,
     objective: Objective,
     tokenizer: Tokenizer,
     context_length: int,
     *,
-    labelled: bool = False,
+    labelled: bool = True,
+    keep_empty: bool = False,
 ) -> Examples:
-    """As `load_examples`, for predictions: each row becomes an example, and its label may be missing.
+    """Read, check and encode labelled examples, or rows to be answered.
+
+    Texts that are too long are cut, rows with an empty text left out; both are counted.
 
     Args:
         files: which.
@@ -58,8 +46,13 @@ def load_questions(
         tokenizer: the model's.
         context_length: the model's.
         labelled: labels are read, and must be there.
+        keep_empty: each row becomes an example.
+
+    Raises:
+        CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
+        UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
     """
-    loader = _Loader(objective, tokenizer, context_length, labelled=labelled, keep_empty=True)
+    loader = _Loader(objective, tokenizer, context_length, labelled=labelled, keep_empty=keep_empty)
     return loader.load(files)
 
 

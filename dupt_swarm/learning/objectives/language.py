@@ -78,7 +78,7 @@ class Language:
         tokenizer: Tokenizer,
         settings: DataSettings,
         cache: Path,
-        progress: Progress | None,
+        progress: Progress | None = None,
     ) -> Self:
         """See `TrainingObjective`."""
         mixture = Mixture.prepare(

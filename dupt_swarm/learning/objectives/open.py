@@ -7,7 +7,6 @@ from pathlib import Path
 from torch import nn
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
@@ -15,7 +14,6 @@ from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
-from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import LANGUAGE
 
@@ -38,17 +36,6 @@ def decoder_of(model: nn.Module) -> GPT:
     decoder = model.decoder if isinstance(model, TaskModel) else model
     assert isinstance(decoder, GPT)
     return decoder
-
-
-def open_objective(
-    manifest: Manifest,
-    tokenizer: Tokenizer,
-    settings: DataSettings,
-    cache: Path,
-    progress: Progress | None = None,
-) -> TrainingObjective:
-    """What the manifest has learnt, with the data in the settings; see `TrainingObjective.open`."""
-    return kind_of(manifest).open(manifest, tokenizer, settings, cache, progress)
 
 
 def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None:

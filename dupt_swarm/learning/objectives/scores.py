@@ -21,23 +21,6 @@ from dupt_swarm.manifest import Objective
 TaskBatch = tuple[Tensor, Tensor, Tensor]
 
 
-def score(objective: Objective, logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """The usual figures of these answers by name, from scikit-learn and scipy.
-
-    Accuracy, F1 and Matthews' correlation for labels; accuracy for choices; Pearson's and Spearman's
-    correlations for scores.
-
-    Args:
-        objective: the manifest's.
-        logits: fp32 [N, outputs], as `TaskModel.logits` gives them.
-        labels: [N].
-
-    Raises:
-        UsageError: the library is not installed.
-    """
-    return build_answer(objective).scores(logits, labels)
-
-
 @dataclass(frozen=True)
 class TaskEvaluation:
     """The answers of a task model to labelled examples.
@@ -67,8 +50,8 @@ class TaskEvaluation:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """See `score`."""
-        return score(self.objective, self.logits, self.labels)
+        """The usual figures by name; see `Answer.scores`."""
+        return build_answer(self.objective).scores(self.logits, self.labels)
 
 
 @torch.no_grad()

@@ -83,7 +83,7 @@ class SupervisedTask:
         tokenizer: Tokenizer,
         settings: DataSettings,
         cache: Path,
-        progress: Progress | None,
+        progress: Progress | None = None,
     ) -> Self:
         """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
         del cache, progress

@@ -64,7 +64,7 @@ class TrainingObjective(Protocol):
         tokenizer: Tokenizer,
         settings: DataSettings,
         cache: Path,
-        progress: Progress | None,
+        progress: Progress | None = None,
     ) -> TrainingObjective:
         """Read the data.
 

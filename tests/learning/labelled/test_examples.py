@@ -13,7 +13,7 @@ import torch
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.load import learn_labels, load_examples, load_questions
+from dupt_swarm.learning.labelled.load import learn_labels, load_examples
 from dupt_swarm.manifest import Objective
 from dupt_swarm.tasks import TASKS
 from tests.support.saved_models import small_tokenizer
@@ -95,7 +95,7 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
     )
     examples = load_examples(files, LANGUAGES, TOKENIZER, 16)
     assert (len(examples), examples.empty, examples.left_out) == (1, 2, 2)
-    questions = load_questions(files, LANGUAGES, TOKENIZER, 16)
+    questions = load_examples(files, LANGUAGES, TOKENIZER, 16, labelled=False, keep_empty=True)
     assert (len(questions), questions.empty, questions.left_out) == (3, 2, 0)
     assert questions.sequences[2][0].tolist() == [N, N + 2]
     with pytest.raises(CorpusError, match="all 1 rows have an empty text"):

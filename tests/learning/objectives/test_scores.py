@@ -12,7 +12,7 @@ import torch
 from dupt_swarm.errors import CorpusError, UsageError, install
 from dupt_swarm.learning import device as device_module
 from dupt_swarm.learning.answers import build_answer
-from dupt_swarm.learning.objectives.scores import TaskEvaluation, ask, evaluate_task, score
+from dupt_swarm.learning.objectives.scores import TaskEvaluation, ask, evaluate_task
 from dupt_swarm.manifest import Objective
 from tests.support.tasks import small_task
 
@@ -28,14 +28,14 @@ def one_hot(labels: list[int], outputs: int) -> torch.Tensor:
 
 def test_scores_of_two_labels() -> None:
     """Of 2 true, 1 false positive, 1 missed and 1 true negative: F1 is that of the second label."""
-    found = score(TWO, one_hot([1, 1, 1, 0, 0], 2), torch.tensor([1, 1, 0, 1, 0]))
+    found = build_answer(TWO).scores(one_hot([1, 1, 1, 0, 0], 2), torch.tensor([1, 1, 0, 1, 0]))
     matthews = (2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2)
     assert found == pytest.approx({"accuracy": 0.6, "f1": 4 / 6, "matthews": matthews})
 
 
 def test_scores_of_three_labels() -> None:
     """With more labels F1 is the mean of theirs, also of one that is neither there nor found."""
-    found = score(THREE, one_hot([0, 0, 1, 1], 3), torch.tensor([0, 1, 1, 1]))
+    found = build_answer(THREE).scores(one_hot([0, 0, 1, 1], 3), torch.tensor([0, 1, 1, 1]))
     assert found["accuracy"] == 0.75
     assert found["f1"] == pytest.approx((2 / 3 + 4 / 5 + 0) / 3)
 
@@ -43,11 +43,11 @@ def test_scores_of_three_labels() -> None:
 def test_scores_of_choices_and_numbers() -> None:
     """Choices have an accuracy; numbers have correlations, none where all are alike."""
     logits = torch.tensor([[0.0, 1.0, -math.inf], [0.0, 1.0, 2.0]])
-    assert score(CHOICE, logits, torch.tensor([1, 0])) == {"accuracy": 0.5}
-    rising = score(NUMBER, torch.tensor([[1.0], [2.0], [9.0]]), torch.tensor([1.0, 2.0, 3.0]))
+    assert build_answer(CHOICE).scores(logits, torch.tensor([1, 0])) == {"accuracy": 0.5}
+    rising = build_answer(NUMBER).scores(torch.tensor([[1.0], [2.0], [9.0]]), torch.tensor([1.0, 2.0, 3.0]))
     assert rising["spearman"] == pytest.approx(1.0)
     assert 0.9 < rising["pearson"] < 1.0
-    constant = score(NUMBER, torch.zeros(3, 1), torch.tensor([1.0, 2.0, 3.0]))
+    constant = build_answer(NUMBER).scores(torch.zeros(3, 1), torch.tensor([1.0, 2.0, 3.0]))
     assert all(map(math.isnan, constant.values()))
 
 
@@ -105,4 +105,4 @@ def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=re.escape(install("model"))):
         _ = evaluation.scores
     with pytest.raises(UsageError, match=re.escape(install("model"))):
-        score(NUMBER, torch.zeros(2, 1), torch.zeros(2))
+        build_answer(NUMBER).scores(torch.zeros(2, 1), torch.zeros(2))

@@ -13,7 +13,7 @@ from dupt_swarm.learning.batches import Batches, MixedBatches
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.language import Language
-from dupt_swarm.learning.objectives.open import check_data, open_objective
+from dupt_swarm.learning.objectives.open import check_data, kind_of
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
@@ -36,7 +36,9 @@ def no_look(done: int, total: int) -> None:
 
 def task_of(objective: Objective, data: Path, **settings: Any) -> tuple[SupervisedTask, TaskModel]:
     manifest, model = small_task(objective)
-    opened = open_objective(manifest, small_tokenizer(), OracleSettings(data, **settings), data.parent)
+    opened = kind_of(manifest).open(
+        manifest, small_tokenizer(), OracleSettings(data, **settings), data.parent
+    )
     assert isinstance(opened, SupervisedTask)
     return opened, model
 
@@ -52,7 +54,7 @@ def languages(tmp_path: Path) -> Path:
 def test_a_step_is_cut_by_examples(languages: Path, tmp_path: Path) -> None:
     """An example counts as much as a context of text: a step has tokens_per_step ÷ context_length of them."""
     manifest, _ = small_task(LANGUAGES, rounds={"tokens_per_step": 16 * 12})
-    opened = open_objective(manifest, small_tokenizer(), OracleSettings(languages), tmp_path)
+    opened = kind_of(manifest).open(manifest, small_tokenizer(), OracleSettings(languages), tmp_path)
     batches, micro_batches = opened.batches(8, "peer")
     tokens, lengths, labels = next(batches)
     assert (len(tokens), len(lengths), len(labels), micro_batches) == (6, 6, 6, 2)
@@ -161,7 +163,7 @@ def test_language_is_measured_as_before(tmp_path: Path) -> None:
     """Held-out text and all of it, in blocks, with bits per byte and no accuracy."""
     (tmp_path / "words.txt").write_text("the bear walks over the bridge. " * 200)
     manifest = tiny_manifest()
-    opened = open_objective(
+    opened = kind_of(manifest).open(
         manifest, small_tokenizer(), OracleSettings(tmp_path / "words.txt"), tmp_path / "tokens"
     )
     assert isinstance(opened, Language)
@@ -191,7 +193,9 @@ def test_a_tokenizer_that_loses_something(kind: str, notes: int, tmp_path: Path)
     tokenizer = Tokenizer.from_foreign(*KINDS[kind]())
     (tmp_path / "text.txt").write_text(TEXT * 20)
     manifest = tiny_manifest(vocabulary_size=tokenizer.vocabulary_size)
-    opened = open_objective(manifest, tokenizer, OracleSettings(tmp_path / "text.txt"), tmp_path / "tokens")
+    opened = kind_of(manifest).open(
+        manifest, tokenizer, OracleSettings(tmp_path / "text.txt"), tmp_path / "tokens"
+    )
     assert len(opened.notes) == notes
     assert all("BertNormalizer" in note and "text that it keeps" in note for note in opened.notes)
     model = build_model(manifest)
@@ -211,7 +215,7 @@ def two_texts(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def language_of(folder: Path, *corpora: WeightedCorpus) -> Language:
-    opened = open_objective(tiny_manifest(), small_tokenizer(), OracleSettings(corpora), folder / "tokens")
+    opened = Language.open(tiny_manifest(), small_tokenizer(), OracleSettings(corpora), folder / "tokens")
     assert isinstance(opened, Language)
     return opened
 
