@@ -13,7 +13,7 @@ discovery       finding a swarm by the addresses of some of its peers
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 models/         its model, taken away: in a folder, in other formats, fine-tuned
-evaluator/      measures each new state, trains nothing
+evaluator       measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind
 learning/       torch: tokenizer, corpus, model, strategies, trainer; no network

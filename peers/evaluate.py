@@ -16,12 +16,12 @@ from peers import options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
-from peers.left_out import sentences
 from peers.screen import words
 from peers.screen.log import Log
+from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
+    from dupt_swarm.evaluator import Evaluator, Measurement
 
 
 @click.command("evaluate")
@@ -71,8 +71,7 @@ def command(
     """
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator.evaluator import Evaluator, dataset_name
-        from dupt_swarm.evaluator.sample import check_prompt
+        from dupt_swarm.evaluator import Evaluator, check_prompt, dataset_name
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.swarm import Swarm
@@ -92,7 +91,7 @@ def command(
                 evaluator = Evaluator(
                     swarm, own, progress, lambda doing: control.beat(doing, swarm.state.round)
                 )
-                for sentence in (*sentences(evaluator.objective.left_out), *evaluator.objective.notes):
+                for sentence in (*about_left_out(evaluator.objective.left_out), *evaluator.objective.notes):
                     log.say(sentence)
                 interruption.on_stop(evaluator.stop)
                 _measure(evaluator, once, as_json)

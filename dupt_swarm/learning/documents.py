@@ -12,7 +12,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,29 +102,19 @@ def _find(path: Path) -> list[Path]:
     return [Path(file) for file in found if _kind(Path(file))]
 
 
-def read_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piece]:
+def read_pieces(sources: Sequence[Source], field: str = "text", *, skim: bool = False) -> Iterator[Piece]:
     """All documents of ``sources`` in order, without the empty ones.
 
-    ``field`` is the JSON key or the Parquet column that holds the text.
+    Args:
+        sources: files of a corpus.
+        field: the JSON key or the Parquet column that holds the text.
+        skim: the articles of a dump keep their markup, which takes very long to remove.
 
     Raises:
         CorpusError: a file cannot be read or is not what its name says, a line lacks the field, or
             a library is missing; file, line and remedy are named.
     """
-    return _read_sources(sources, field, _READERS)
-
-
-def skim_pieces(sources: Sequence[Source], field: str = "text") -> Iterator[Piece]:
-    """As `read_pieces`, but the articles of a dump keep their markup, which takes very long to remove.
-
-    Raises:
-        CorpusError: as there.
-    """
-    return _read_sources(sources, field, _SKIMMERS)
-
-
-def _read_sources(sources: Sequence[Source], field: str, readers: Mapping[str, _Reader]) -> Iterator[Piece]:
-    before = 0
+    readers, before = _SKIMMERS if skim else _READERS, 0
     for source in sources:
         path = Path(source.path)
         read = readers.get(_kind(path), _read_folder)

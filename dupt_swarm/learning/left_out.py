@@ -15,7 +15,6 @@ from dupt_swarm.learning.documents import (
     find_sources,
     in_language,
     read_pieces,
-    skim_pieces,
 )
 from dupt_swarm.learning.reading import InaccessibleError, MissingLibraryError
 
@@ -72,7 +71,7 @@ class TextFiles:
         problem = CorpusError(f"{self.path}: there is no text in it; give some")
         for source in self.find():
             try:
-                if next(skim_pieces([source], self.field), None) is not None:
+                if next(read_pieces([source], self.field, skim=True), None) is not None:
                     return
             except CorpusError as error:
                 problem = error
@@ -90,7 +89,7 @@ class TextFiles:
         sources = self.find()
         if not self.strict:
             return list(readable(sources, self.field, leave_out))
-        for _ in skim_pieces(sources, self.field):
+        for _ in read_pieces(sources, self.field, skim=True):
             pass
         return sources
 
@@ -150,7 +149,7 @@ def problem_with(source: Source, field: str, look: Callable[[], object] = lambda
     """
     characters = 0
     try:
-        for piece in skim_pieces([source], field):
+        for piece in read_pieces([source], field, skim=True):
             characters += len(piece.text)
             if characters >= LOOK_CHARACTERS:
                 characters = 0

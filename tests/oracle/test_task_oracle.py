@@ -9,7 +9,7 @@ import torch
 
 from dupt_swarm import Swarm
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.evaluator.evaluator import Evaluator
+from dupt_swarm.evaluator import Evaluator
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.objectives.open import check_data

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.evaluator.evaluator import dataset_name
+from dupt_swarm.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.decoder.gpt import GPT

@@ -23,16 +23,6 @@ NUMBER_MAX, SHOWN_CHARACTERS = 2**40, 120
 Config = Mapping[str, Any]
 
 
-def no_more(_model: Model) -> dict[str, Any]:
-    """For architectures whose tables say all."""
-    return {}
-
-
-def never(_model: Model) -> str:
-    """For architectures that hold every model with their parts."""
-    return ""
-
-
 @dataclass(frozen=True)
 class Architecture:
     """One that we can read and write: its tables serve both directions.
@@ -49,7 +39,7 @@ class Architecture:
         tidy: brings what other versions write into the form of these tables.
         end: the token that ends a text where config.json names none; empty: it must.
         dropouts: the keys of config.json that are our dropout; all must be alike.
-        more: what config.json says besides, of a model.
+        more: what config.json says besides, of a model; nothing: these tables say all.
         too_odd: why a model with these parts cannot be written all the same, or an empty string.
     """
 
@@ -63,8 +53,8 @@ class Architecture:
     tidy: Callable[[Config], dict[str, Any]]
     end: str = ""
     dropouts: tuple[str, ...] = ()
-    more: Callable[[Model], dict[str, Any]] = field(default=no_more)
-    too_odd: Callable[[Model], str] = field(default=never)
+    more: Callable[[Model], dict[str, Any]] = field(default=lambda _: {})
+    too_odd: Callable[[Model], str] = field(default=lambda _: "")
 
     def problem(self, model: Model) -> str:
         """Why the format cannot hold a model of this shape, or an empty string."""

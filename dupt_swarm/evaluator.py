@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.evaluator.sample import Sampler
 from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.generation.sampling import Sampling
+from dupt_swarm.learning.generation.text import continue_text
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.objectives.open import kind_of
@@ -21,12 +24,23 @@ from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import StateName
-from dupt_swarm.node.record import BITS_PER_BYTE_MAX, LOSS_MAX, EvaluationRecord, RecordUpdate, SampleRecord
+from dupt_swarm.node.record import (
+    BITS_PER_BYTE_MAX,
+    LOSS_MAX,
+    SAMPLE_BYTES_MAX,
+    EvaluationRecord,
+    RecordUpdate,
+    SampleRecord,
+)
 from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
 LOOK_SECONDS = 0.5
+# Of `SAMPLE_BYTES_MAX`, so that there is room for what the model writes.
+PROMPT_BYTES_MAX = 200
+TEMPERATURE, TOP_K, SEED = 0.8, 40, 0
 
 
 @dataclass(frozen=True)
@@ -186,3 +200,68 @@ def dataset_name(settings: EvaluatorSettings) -> str:
             setting="dataset",
         )
     return settings.dataset
+
+
+class Sampler:
+    """Lets one state after the other continue the same prompt, with the same random numbers.
+
+    What they write is short enough for a record, and fit for one.
+    """
+
+    def __init__(
+        self,
+        settings: EvaluatorSettings,
+        objective: Objective,
+        tokenizer: Tokenizer,
+        stopping: threading.Event,
+    ) -> None:
+        """Continue the prompt of ``settings``; once ``stopping`` is set, end at once.
+
+        Raises:
+            UsageError: see `check_prompt`; or the swarm learns a task.
+        """
+        check_prompt(settings)
+        if objective.supervised:
+            raise UsageError(
+                f"this swarm learns a task ({objective.kind}), and writes no text; leave the prompt out",
+                setting="prompt",
+            )
+        self._prompt, self._tokenizer, self._stopping = settings.prompt or "", tokenizer, stopping
+        self._sampling = Sampling(settings.sample_tokens, temperature=TEMPERATURE, top_k=TOP_K, seed=SEED)
+
+    def sample(self, model: GPT) -> SampleRecord:
+        """What ``model`` writes, as far as there is room for it."""
+        prompt, text = harmless(self._prompt), ""
+        room = SAMPLE_BYTES_MAX - len(prompt.encode())
+        for piece in continue_text(model, self._tokenizer, self._prompt, self._sampling):
+            text += harmless(piece)
+            if len(text.encode()) > room or self._stopping.is_set():
+                break
+        return SampleRecord(prompt=prompt, text=cut(text, room))
+
+
+def check_prompt(settings: EvaluatorSettings) -> None:
+    """Refuse a prompt that leaves no room for an answer.
+
+    Raises:
+        UsageError: it is too long, or not valid Unicode.
+    """
+    try:
+        length = len((settings.prompt or "").encode())
+    except UnicodeEncodeError as error:
+        raise UsageError("the prompt is not valid Unicode; write it in UTF-8", setting="prompt") from error
+    if length > PROMPT_BYTES_MAX:
+        raise UsageError(
+            f"the prompt has {length} bytes, and others see at most {PROMPT_BYTES_MAX}; shorten it",
+            setting="prompt",
+        )
+
+
+def harmless(text: str) -> str:
+    """``text`` without control characters and changes of direction; see `printable`."""
+    return "".join(filter(is_harmless, text))
+
+
+def cut(text: str, size: int) -> str:
+    """The beginning of ``text`` that has at most ``size`` bytes, in whole characters."""
+    return text.encode()[:size].decode(errors="ignore")

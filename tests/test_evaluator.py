@@ -12,8 +12,7 @@ from torch import Tensor
 
 from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import ManifestError, UsageError
-from dupt_swarm.evaluator.evaluator import Evaluator, Measurement
-from dupt_swarm.evaluator.sample import Sampler, check_prompt
+from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
