@@ -7,7 +7,6 @@ new              a manifest with its tokenizer, or the first state of a model th
 bootstrap        the first peer
 invite           a token to join with
 revoke           cuts off who came by one
-organising       the manifest and the organiser's key that both take
 join             an oracle
 evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health
@@ -17,7 +16,6 @@ demo             a whole swarm on this machine
 options          what several commands share
 address_options  where a peer listens, and which addresses it announces
 interruption     Ctrl-C and SIGTERM
-left_out         what is said of files that a corpus lacks
 processes        our programs as child processes, which end with their parent
 checks/          what `check` looks at
 control/         how the owner reaches a running peer: pause, resume, finish, stop

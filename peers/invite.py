@@ -7,11 +7,15 @@ import time
 from pathlib import Path
 
 import click
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.errors import UsageError
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.invitation import USES_MAX, Token
+from dupt_swarm.organiser.key import load_key_of
 from peers import options
-from peers.organising import open_organisers
 
 DAY_SECONDS = 86400
 
@@ -54,3 +58,18 @@ def command(manifest: Path, uses: int, days: float, as_json: bool) -> None:
         err=True,
     )
     click.echo(str(token))
+
+
+def open_organisers(path: Path) -> tuple[Manifest, Ed25519PrivateKey]:
+    """The manifest at ``path``, and the key beside it.
+
+    Raises:
+        DuptError: the swarm admits everybody, or the key is not there, or another organiser's.
+    """
+    manifest = Manifest.load(path)
+    if manifest.admission.kind == "open":
+        raise UsageError(
+            f"{path}: the swarm admits everybody; `dupt-peer new --admission invite` writes a manifest of "
+            "one that does not"
+        )
+    return manifest, load_key_of(manifest, path.with_name(KEY_FILE))

@@ -19,10 +19,9 @@ from peers.checks.machine import describe_device
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
-from peers.left_out import sentences
 from peers.screen.facts import About
 from peers.screen.log import Screen, open_screen
-from peers.screen.words import amount
+from peers.screen.words import about_left_out, amount
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -117,7 +116,7 @@ def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMet
 
 
 def _begin(screen: Screen, about: About, objective: TrainingObjective) -> None:
-    for sentence in (*sentences(objective.left_out), *objective.notes):
+    for sentence in (*about_left_out(objective.left_out), *objective.notes):
         screen.say(sentence)
     screen.begin(about)
 

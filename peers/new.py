@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -21,12 +21,7 @@ from dupt_swarm.organiser.key import make_key, public_hex
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 from dupt_swarm.tasks import TASKS
 from peers import options
-from peers.left_out import sentences
-
-if TYPE_CHECKING:
-    from dupt_swarm.models.saved_model import SavedModel
-    from dupt_swarm.replica.state import ReplicaState
-
+from peers.screen.words import about_left_out
 
 PRESET = "tiny"
 OF_TASKS = ("task", "labels", "lm_weight")
@@ -218,7 +213,7 @@ def _read(text: TextFiles) -> Iterator[str]:
     """It all, piece by piece; then it is said what was left out."""
     left_out: list[LeftOut] = []
     yield from (piece.text for piece in text.read(text.find(), left_out.append))
-    for sentence in sentences(left_out):
+    for sentence in about_left_out(left_out):
         click.echo(f"note: {one_line(sentence)}", err=True)
 
 
@@ -255,25 +250,20 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     objective = _objective(wanted)
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files)
-    from dupt_swarm.models.beginning import write_beginning
+    from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
     from dupt_swarm.models.saved_model import load_model
 
     base = load_model(model)
-    written, state = _begin(base, objective, wanted)
+    if objective is None:
+        written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
+    else:
+        written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     written = organise(written, wanted.admission, manifest)
     write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
     say_next(manifest)
-
-
-def _begin(base: SavedModel, objective: Objective | None, wanted: Wanted) -> tuple[Manifest, ReplicaState]:
-    from dupt_swarm.models.beginning import begin_language, begin_task
-
-    if objective is None:
-        return begin_language(base, name=wanted.name, seed=wanted.seed)
-    return begin_task(base, objective, name=wanted.name, seed=wanted.seed)
 
 
 def _objective(wanted: Wanted) -> Objective | None:

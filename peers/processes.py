@@ -17,27 +17,31 @@ LOG_TAIL_LINES = 15
 
 
 class LocalProcesses:
-    """Named processes, each the leader of a group of its own, with a log of its stderr in a folder."""
+    """Named processes, each the leader of a group of its own, with a log of its stderr in a folder.
+
+    Attributes:
+        started: the newest process of each name.
+    """
 
     def __init__(self, logs: Path) -> None:
         """``logs`` is made if need be."""
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
         self._environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(logs / "compiled")}
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self.started: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> LocalProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _end(self._processes.values())
+        _end(self.started.values())
 
     def start(self, name: str, program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start ``program``, which lies beside this Python; an earlier process of this name ends first."""
-        if name in self._processes:
-            _end([self._processes[name]])
+        if name in self.started:
+            _end([self.started[name]])
         with self._log(name).open("w") as log:
-            self._processes[name] = subprocess.Popen(
+            self.started[name] = subprocess.Popen(
                 [str(Path(sys.executable).with_name(program)), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -46,15 +50,7 @@ class LocalProcesses:
                 start_new_session=True,
                 env=self._environment | environment,
             )
-        return self._processes[name]
-
-    def pid(self, name: str) -> int:
-        """The process id of the newest process of this name."""
-        return self._processes[name].pid
-
-    def running(self) -> list[str]:
-        """The names of those that have not ended."""
-        return [name for name, process in self._processes.items() if process.poll() is None]
+        return self.started[name]
 
     def first_line(self, process: subprocess.Popen[str]) -> str:
         """The first line that it prints.
@@ -65,13 +61,13 @@ class LocalProcesses:
         assert process.stdout is not None
         line = process.stdout.readline().strip()
         if not line:
-            name = next(name for name, other in self._processes.items() if other is process)
+            name = next(name for name, other in self.started.items() if other is process)
             raise DuptError(f"{name} did not start:\n{self.log_tail(name)}")
         return line
 
     def finish(self, name: str) -> tuple[str, int]:
         """Wait for its end; what it printed (after the first line, if that was read), and its exit code."""
-        process = self._processes[name]
+        process = self.started[name]
         output, _ = process.communicate()
         return output, process.returncode
 

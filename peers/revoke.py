@@ -13,7 +13,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import id_in
 from peers import options
-from peers.organising import open_organisers
+from peers.invite import open_organisers
 
 
 @click.command("revoke")

@@ -1,13 +1,12 @@
 """The manifest: what every peer of a swarm must share.
 
-manifest        `Manifest`: the whole, read, checked, and hashed
+manifest        `Manifest`: the whole, read, checked, hashed, and written with comments
 tables          its tables, a described field for each key
 model           the table `[model]`: what the decoder is made of
 table           what every table is
 schedule        the table `[schedule]`, and the arithmetic of decays and growing rounds
 learning_rate   learning rates over the life of a swarm, of inner and outer steps
 explain         what is wrong with a manifest, or differs between two: one sentence each
-toml            writes TOML with comments
 """
 
 from dupt_swarm.manifest.manifest import Manifest

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest.explain import explain_difference, explain_invalid
@@ -35,7 +35,6 @@ from dupt_swarm.manifest.tables import (
     StrategyTraits,
     Tokenizer,
 )
-from dupt_swarm.manifest.toml import render_toml
 
 NAME_LENGTH_MAX = 40
 
@@ -164,7 +163,7 @@ class Manifest(Table):
     def to_toml(self) -> str:
         """The manifest as a TOML file with a comment on every key."""
         first = "# The manifest of a dupt_swarm. Every peer shares it; any change makes it a different swarm."
-        return first + "\n\n" + render_toml(self)
+        return first + "\n\n" + _render_toml(self)
 
     def difference(self, other: Manifest) -> str:
         """The first key in which ``other`` differs, with both values, or an empty string."""
@@ -199,3 +198,22 @@ class Manifest(Table):
             return cls.parse(path.read_text(encoding="utf-8"), path.name)
         except (OSError, UnicodeDecodeError) as error:
             raise ManifestError(f"{path}: cannot be read: {error}; `dupt-peer new` writes one") from error
+
+
+def _render_toml(model: BaseModel) -> str:
+    """``model`` as TOML, which the standard library only reads: its fields, then a table per nested model.
+
+    Descriptions become comments.
+    """
+    fields = type(model).model_fields
+    tables = {key: table for key in fields if isinstance(table := getattr(model, key), BaseModel)}
+    lines = [_toml_line(model, key) for key in fields if key not in tables]
+    for key, table in tables.items():
+        lines += ["", f"[{key}]", *(_toml_line(table, field) for field in type(table).model_fields)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_line(table: BaseModel, key: str) -> str:
+    # Strings, booleans and numbers look the same in JSON and TOML.
+    value = json.dumps(getattr(table, key))
+    return f"{key} = {value}".ljust(32) + f"  # {type(table).model_fields[key].description}"

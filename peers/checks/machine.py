@@ -17,8 +17,7 @@ from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import OracleSettings
 from peers.checks.report import UNSUITABLE, Check
-from peers.left_out import sentences
-from peers.screen.words import plural
+from peers.screen.words import about_left_out, plural
 
 if TYPE_CHECKING:
     from peers.checks.footprint import Footprint
@@ -143,7 +142,7 @@ def check_corpus(text: TextFiles) -> tuple[Check, int]:
     except CorpusError as error:
         return Check("corpus", False, message(error)), 0
     size = sum(source.size for source in sources)
-    detail = "; ".join([f"{len(sources)} files, {format_bytes(size)}", *sentences(left_out)])
+    detail = "; ".join([f"{len(sources)} files, {format_bytes(size)}", *about_left_out(left_out)])
     return Check("corpus", None if left_out else True, detail), size
 
 

@@ -14,8 +14,8 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from peers import options
-from peers.left_out import sentences
 from peers.screen.progress import show_evaluation
+from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.evaluation import Evaluation
@@ -77,7 +77,7 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
             device=device,
             look=look,
         )
-    for sentence in sentences(text.left_out):
+    for sentence in about_left_out(text.left_out):
         click.echo(sentence, err=True)
     if saved.tokenizer.lossy:
         reason = f"the tokenizer does not keep text as it is: {saved.tokenizer.lossy}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.status import Status
 
 BAR_WIDTH = 24
+LEFT_OUT_NAMED = 3
 
 
 def describe_download(progress: Downloading) -> str:
@@ -146,3 +148,13 @@ def bar(ratio: float) -> str:
     """A bar of fixed width."""
     full = round(ratio * BAR_WIDTH)
     return "█" * full + "░" * (BAR_WIDTH - full)
+
+
+def about_left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """What is said of files that could not be read: how many, the first few with the reason, or nothing."""
+    if not left_out:
+        return []
+    named = [f"left out: {one.reason}" for one in left_out[:LEFT_OUT_NAMED]]
+    more = len(left_out) - len(named)
+    count = f"{plural(len(left_out), 'unreadable file')} left out of the corpus (--strict refuses it instead)"
+    return [count, *named, *([f"left out: {more} more"] if more else [])]

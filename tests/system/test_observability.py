@@ -144,7 +144,7 @@ def test_a_killed_oracles_series_vanish(stack: Stack) -> None:
     """They end with its last record's lifetime, and Prometheus has forgotten them two scrapes later."""
     [info] = stack.prometheus.query('dupt_swarm_peer_info{name="three"}')
     selector = f'dupt_swarm_peer_last_seen_timestamp_seconds{{peer_id="{info["metric"]["peer_id"]}"}}'
-    kill(stack.processes.pid("three"))
+    kill(stack.processes.started["three"].pid)
     wait_until(lambda: not stack.prometheus.query(selector), "the series' end")
 
     ended, last_record = stack.prometheus.samples(selector)[-1]
@@ -162,7 +162,7 @@ def test_a_killed_oracles_series_vanish(stack: Stack) -> None:
 def test_tokens_survive_the_monitor(stack: Stack) -> None:
     """The monitor is killed and started again: the counter of tokens never falls, and goes on rising."""
     ask = stack.prometheus.value
-    kill(stack.processes.pid("monitor"))
+    kill(stack.processes.started["monitor"].pid)
     wait_until(lambda: stack.prometheus.query('up{job="dupt-monitor"} == 0'), "Prometheus misses it")
     before = stack.prometheus.samples("dupt_swarm_tokens_total")
 
@@ -177,9 +177,9 @@ def test_tokens_survive_the_monitor(stack: Stack) -> None:
 
 def test_an_unreachable_swarm_is_noticed(stack: Stack) -> None:
     """When all peers are gone at once the monitor says that it is alone, and an alert is on its way."""
-    for name in stack.processes.running():
-        if name != "monitor":
-            kill(stack.processes.pid(name))
+    for name, process in stack.processes.started.items():
+        if name != "monitor" and process.poll() is None:
+            kill(process.pid)
     wait_until(lambda: stack.prometheus.query("dupt_monitor_up == 0"), "`up` turns 0")
 
     def states() -> set[str]:
