@@ -48,8 +48,6 @@ class Corpus:
 
     train: Split
     held_out: Split
-    documents: int
-    text_bytes: int  # UTF-8
     left_out: tuple[LeftOut, ...] = ()  # files that could not be read
 
     @classmethod
@@ -125,15 +123,13 @@ class _Builder:
             SplitWriter(folder, TRAIN, self._dtype) as train,
             SplitWriter(folder, HELD_OUT, self._dtype) as held_out,
         ):
-            documents, text_bytes = self._write(self._batches(text, sources), train, held_out)
+            self._write(self._batches(text, sources), train, held_out)
             train_tokens = self._hold_out_tail(text.path, train, held_out)
         index = {
             "made_from": made_from,
             "dtype": self._dtype,
             "shard_tokens": SHARD_TOKENS,
             "tokens": {TRAIN: train_tokens, HELD_OUT: held_out.tokens},
-            "documents": documents,
-            "text_bytes": text_bytes,
             "left_out": self._left_out,
         }
         (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
@@ -158,11 +154,8 @@ class _Builder:
         yield batch
         self._progress(total, total)
 
-    def _write(
-        self, batches: Iterable[list[Piece]], train: SplitWriter, held_out: SplitWriter
-    ) -> tuple[int, int]:
-        """Write all pieces, those of the chosen documents to ``held_out``; how many documents and bytes."""
-        documents = text_bytes = 0
+    def _write(self, batches: Iterable[list[Piece]], train: SplitWriter, held_out: SplitWriter) -> None:
+        """Write all pieces, those of the chosen documents to ``held_out``."""
         hold = False
         for batch in batches:
             texts, first = [piece.text for piece in batch], [piece.first for piece in batch]
@@ -176,9 +169,6 @@ class _Builder:
                 # A document once refused is trained on to its end.
                 hold = hold and held_out.tokens + len(ids) <= train.tokens * MAX_HELD_OUT_RATIO
                 (held_out if hold else train).append(ids)
-                documents += piece.last
-                text_bytes += len(piece.text.encode())
-        return documents, text_bytes
 
     def _chosen(self, beginning: str) -> bool:
         digest = hashlib.sha256(f"{self._seed}\n{beginning}".encode()).digest()
@@ -220,7 +210,7 @@ def _open(cache: Path, made_from: dict[str, Any]) -> Corpus | None:
             for name in (TRAIN, HELD_OUT)
         )
         left_out = tuple(LeftOut(*one) for one in index.get("left_out", ()))
-        return Corpus(train, held_out, index["documents"], index["text_bytes"], left_out)
+        return Corpus(train, held_out, left_out)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

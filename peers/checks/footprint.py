@@ -27,13 +27,11 @@ class Footprint:
     """Estimates in bytes, good to about a third.
 
     Attributes:
-        parameters: how many weights the model has; a number, not bytes.
         device: what training takes on its device: parameters, gradients, optimizer, activations.
         node: what the node takes of the main memory: replica states, and what is under way.
         disk: checkpoints; the tokens of the corpus come on top.
     """
 
-    parameters: int
     device: float
     node: float
     disk: float
@@ -51,7 +49,6 @@ def estimate_footprint(manifest: Manifest, batch_size: int, device: str) -> Foot
     sequences, _ = cut_step(manifest, batch_size)
     activations = sequences * _activation_bytes(manifest, device)
     return Footprint(
-        parameters,
         device=training + activations + (GPU_PROGRAM if device == "cuda" else 0),
         node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),

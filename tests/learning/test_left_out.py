@@ -136,7 +136,7 @@ def test_a_corpus_says_what_was_left_out(folder: Path) -> None:
     """When it is tokenised, and when it comes from the cache."""
     for _ in range(2):
         corpus = prepare(folder)
-        assert corpus.text_bytes == len(TEXT)
+        assert len(corpus.train) + len(corpus.held_out) == len(TEXT) + 1
         assert [Path(one.path).name for one in corpus.left_out] == ["bad0.txt", "bad1.txt", "bad2.txt"]
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_can_be_read_again_is_taken_in(folder: Path) -> None:
     bad.unlink()
     bad.write_text(TEXT)
     corpus = prepare(folder)
-    assert (corpus.text_bytes, len(corpus.left_out)) == (2 * len(TEXT), 2)
+    assert (len(corpus.train) + len(corpus.held_out), len(corpus.left_out)) == (2 * len(TEXT) + 2, 2)
 
 
 def test_what_is_damaged_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch
     """What is needed and what there is are said, and that a smaller batch helps."""
     from peers.checks.footprint import Footprint
 
-    footprint = Footprint(parameters=10**9, device=16e9, node=9e9, disk=1e9)
+    footprint = Footprint(device=16e9, node=9e9, disk=1e9)
     monkeypatch.setattr(machine, "free_memory", lambda: 20e9)
     [check] = machine.check_memory("cpu", "cpu", footprint)
     assert (check.ok, check.exit_code) == (False, UNSUITABLE)

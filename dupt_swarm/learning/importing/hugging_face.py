@@ -25,14 +25,12 @@ class Imported:
     """What there is in a folder.
 
     Attributes:
-        architecture: its name.
         model: the shape of the decoder.
         parameters: fp32, in the order of the decoder's.
         tokenizer: the content of tokenizer.json.
         end_of_text: the id of the token that ends a text.
     """
 
-    architecture: str
     model: Model
     parameters: list[Tensor]
     tokenizer: bytes
@@ -78,7 +76,7 @@ def read_hugging_face(folder: Path) -> Imported:
     if said is None and architecture.end:
         said = _id_of(architecture.end, read_json(folder, TOKENIZER, BYTES_MAX) or {})
     end = _end_of_text(said, model)
-    return Imported(kind, model, list(parameters.values()), read_bytes(path, BYTES_MAX), end)
+    return Imported(model, list(parameters.values()), read_bytes(path, BYTES_MAX), end)
 
 
 def _id_of(token: str, tokenizer: dict[str, Any]) -> object:

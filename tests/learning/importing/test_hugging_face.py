@@ -49,7 +49,7 @@ def test_the_same_logits(kind: str, tmp_path: Path) -> None:
     theirs = write_foreign(tmp_path, kind)
     imported = read_hugging_face(tmp_path)
     torch.testing.assert_close(logits(built(imported)), logits(theirs), rtol=0, atol=1e-5)
-    assert (imported.architecture, imported.end_of_text) == (kind, 0)
+    assert imported.end_of_text == 0
     assert imported.tokenizer == small_tokenizer().to_bytes()
 
 
@@ -122,7 +122,7 @@ def test_a_folder_of_hugging_faces_cache(tmp_path: Path) -> None:
     snapshot.mkdir(parents=True)
     for file in blobs.iterdir():
         (snapshot / file.name).symlink_to(Path("../../blobs") / file.name)
-    assert read_hugging_face(snapshot).architecture == "llama"
+    assert read_hugging_face(snapshot).parameters
 
 
 @pytest.mark.parametrize(
@@ -256,4 +256,4 @@ def test_links_and_devices_are_refused(tmp_path: Path) -> None:
                 read_hugging_face(model)
             (model / name).rmdir() if (model / name).is_dir() else (model / name).unlink()
             kept.rename(model / name)
-    assert read_hugging_face(model).architecture == "llama"
+    assert read_hugging_face(model).parameters
