@@ -37,36 +37,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.decoder.gpt import GPT
-    from dupt_swarm.learning.generation.sampling import Sampling
-    from dupt_swarm.learning.generation.text import continue_text
-    from dupt_swarm.learning.inner.matrices import block_matrices
-    from dupt_swarm.learning.labelled.files import LabelledFiles
-    from dupt_swarm.learning.rolling import evaluate_documents
-    from dupt_swarm.models.auditing import audit
-    from dupt_swarm.models.exporting import export
-    from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
-    from dupt_swarm.models.pulling import pull
-    from dupt_swarm.models.saved_model import SavedModel
-    from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
-    from dupt_swarm.swarm import Swarm
-
-__all__ = [
-    "GPT",
-    "CollaborativeOptimizer",
-    "Finetuner",
-    "LabelledFiles",
-    "LabelledTask",
-    "Sampling",
-    "SavedModel",
-    "Swarm",
-    "audit",
-    "block_matrices",
-    "continue_text",
-    "evaluate_documents",
-    "export",
-    "pull",
-]
+    from dupt_swarm.learning.decoder.gpt import GPT as GPT
+    from dupt_swarm.learning.generation.sampling import Sampling as Sampling
+    from dupt_swarm.learning.generation.text import continue_text as continue_text
+    from dupt_swarm.learning.inner.matrices import block_matrices as block_matrices
+    from dupt_swarm.learning.labelled.files import LabelledFiles as LabelledFiles
+    from dupt_swarm.learning.rolling import evaluate_documents as evaluate_documents
+    from dupt_swarm.models.auditing import audit as audit
+    from dupt_swarm.models.exporting import export as export
+    from dupt_swarm.models.fine_tuning import Finetuner as Finetuner
+    from dupt_swarm.models.fine_tuning import LabelledTask as LabelledTask
+    from dupt_swarm.models.pulling import pull as pull
+    from dupt_swarm.models.saved_model import SavedModel as SavedModel
+    from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer as CollaborativeOptimizer
+    from dupt_swarm.swarm import Swarm as Swarm
 
 # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
 _HOMES = {
@@ -85,6 +69,7 @@ _HOMES = {
     "export": "models.exporting",
     "pull": "models.pulling",
 }
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -35,23 +35,20 @@ class HostStopwatch(Stopwatch):
         self._observer = observer
 
     def start(self) -> None:
-        """See `Stopwatch`."""
         self._seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self._since = time.perf_counter()
 
     def lap(self, phase: Phase) -> None:
-        """See `Stopwatch`."""
         now = time.perf_counter()
         self._seconds[phase] += now - self._since
         self._since = now
 
     def finish(self, tokens: int) -> None:
-        """See `Stopwatch`."""
         self._observer(tokens, self._seconds)
 
 
 class CudaStopwatch(HostStopwatch):
-    """Measures on the device, by events in its stream that are read when it has passed them.
+    """A `Stopwatch` of the device, by events in its stream that are read when it has passed them.
 
     So a step is reported when the device has done it, some steps later. Only `data` is measured on
     the host: it reads them while the device still computes, so the phases add up to more than the step.
@@ -63,18 +60,15 @@ class CudaStopwatch(HostStopwatch):
         self._running: deque[tuple[int, float, list[tuple[Phase, torch.cuda.Event]]]] = deque()
 
     def start(self) -> None:
-        """See `Stopwatch`."""
         super().start()
         self._marks: list[tuple[Phase, torch.cuda.Event]] = []
         self._mark("data")
 
     def lap(self, phase: Phase) -> None:
-        """See `Stopwatch`."""
         super().lap(phase)
         self._mark(phase)
 
     def finish(self, tokens: int) -> None:
-        """See `Stopwatch`."""
         self._running.append((tokens, self._seconds["data"], self._marks))
         while self._running and self._running[0][-1][-1][-1].query():  # type: ignore[no-untyped-call]
             done, data, marks = self._running.popleft()

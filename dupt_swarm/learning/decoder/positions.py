@@ -34,22 +34,20 @@ def unturned(x: Tensor) -> Tensor:
 
 
 class Learned(nn.Embedding):
-    """h_0 = U·W_e + W_p (Radford et al. 2018, section 3.1); the weight is W_p."""
+    """`Positions` with h_0 = U·W_e + W_p (Radford et al. 2018, section 3.1); the weight is W_p."""
 
     def __init__(self, config: Model) -> None:
         super().__init__(config.context_length, config.width)
 
     def add(self, x: Tensor, start: int) -> Tensor:
-        """See `Positions`."""
         return x + self.weight[start : start + x.size(1)]
 
     def turn(self, _start: int, _end: int) -> Turn:
-        """See `Positions`."""
         return unturned
 
 
 class Sinusoidal(nn.Module):
-    """h_0 = √C·U·W_e + PE, sines and cosines (Vaswani et al. 2017, sections 3.4 and 3.5)."""
+    """`Positions` with h_0 = √C·U·W_e + PE, sines and cosines (Vaswani et al. 2017, sections 3.4 and 3.5)."""
 
     table: Tensor
 
@@ -61,16 +59,14 @@ class Sinusoidal(nn.Module):
         self.scale = math.sqrt(config.width)
 
     def add(self, x: Tensor, start: int) -> Tensor:
-        """See `Positions`."""
         return x * self.scale + self.table[start : start + x.size(1)]
 
     def turn(self, _start: int, _end: int) -> Turn:
-        """See `Positions`."""
         return unturned
 
 
 class Rotary(nn.Module):
-    """Queries and keys turned by angles that grow with the position (Su et al. 2021, arXiv:2104.09864).
+    """`Positions` by which queries and keys are turned, by growing angles (Su et al. 2021, arXiv:2104.09864).
 
     Feature i makes a pair with feature i + D ÷ 2, as in the published weights of LLaMA in Hugging Face's
     format; the paper's pairs are neighbours, which is the same but for the order of the features.
@@ -86,11 +82,9 @@ class Rotary(nn.Module):
         self.register_buffer("sines", angles.sin(), persistent=False)
 
     def add(self, x: Tensor, _start: int) -> Tensor:
-        """See `Positions`."""
         return x
 
     def turn(self, start: int, end: int) -> Turn:
-        """See `Positions`."""
         cosines, sines = self.cosines[start:end], self.sines[start:end]
 
         def turned(x: Tensor) -> Tensor:

@@ -66,15 +66,12 @@ class HuggingFace:
 
     @property
     def name(self) -> str:
-        """See `Format`."""
         return self.architecture.name
 
     def problem(self, model: Model) -> str:
-        """See `Format`."""
         return self.architecture.problem(model)
 
     def write(self, folder: Path, learned: Learned) -> None:
-        """See `Format.write`."""
         state = learned.decoder.state_dict()
         if learned.head is not None and self.has_head(learned.manifest):
             state |= {f"head.{name}": tensor for name, tensor in learned.head.state_dict().items()}
@@ -93,7 +90,6 @@ class HuggingFace:
         return bool(self.architecture.double_heads) and manifest.objective.answer == "choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
-        """See `Format.load_line`."""
         loader = self.architecture.double_heads if self.has_head(manifest) else "AutoModelForCausalLM"
         return (
             f"from transformers import AutoTokenizer, {loader} as Model; "
@@ -101,7 +97,6 @@ class HuggingFace:
         )
 
     def example(self, manifest: Manifest) -> str:
-        """See `Format.example`."""
         if self.has_head(manifest):
             return examples.choice(self.architecture.double_heads)
         if manifest.objective.supervised:

@@ -56,12 +56,10 @@ class Language:
 
     @classmethod
     def model(cls, manifest: Manifest) -> GPT:
-        """See `TrainingObjective`."""
         return GPT(manifest.model)
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
-        """See `TrainingObjective`."""
         if settings.columns:
             raise UsageError(
                 f"swarm {manifest.swarm_id} learns language, and not a task whose examples have columns; "
@@ -80,7 +78,6 @@ class Language:
         cache: Path,
         progress: Progress | None = None,
     ) -> Self:
-        """See `TrainingObjective`."""
         mixture = Mixture.prepare(
             texts_of(settings),
             tokenizer,
@@ -92,7 +89,6 @@ class Language:
         return cls(manifest, tokenizer, mixture)
 
     def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches, int]:
-        """See `TrainingObjective`."""
         batch_size, micro_batches = cut_step(self._manifest, sequences)
         splits = [corpus.train for corpus in self.mixture.corpora]
         order = (self._context_length, batch_size, self._manifest.seed, peer)

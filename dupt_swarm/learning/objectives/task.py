@@ -64,12 +64,10 @@ class SupervisedTask:
 
     @classmethod
     def model(cls, manifest: Manifest) -> TaskModel:
-        """See `TrainingObjective`."""
         return TaskModel(manifest.model, manifest.objective)
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
-        """See `TrainingObjective`."""
         files = tables_of(settings)
         columns = TASKS[manifest.objective.kind].columns
         files.check_names(columns)
@@ -101,14 +99,12 @@ class SupervisedTask:
         return [*([cut] if truncated else []), *([without] if left_out else [])]
 
     def batches(self, sequences: int, peer: str) -> tuple[LabelledBatches, int]:
-        """See `TrainingObjective`."""
         batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))
         return LabelledBatches(self._train, batch_size, self._manifest.seed, peer), micro_batches
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
     ) -> Quality:
-        """See `TrainingObjective`."""
         length = self._held_out.length_max
         most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
         return self._measure(model, device, self._held_out, sequences, self._at_once(most), look)
@@ -116,7 +112,6 @@ class SupervisedTask:
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
-        """See `TrainingObjective`."""
         return self._measure(model, device, self.examples, sequences, most or len(self.examples), look)
 
     def _measure(

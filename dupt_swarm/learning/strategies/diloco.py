@@ -13,7 +13,7 @@ from dupt_swarm.manifest import Manifest
 
 
 class DiLoCo:
-    """Contributes the pseudo-gradient, anchor − parameters; what a failed round left out stays in it."""
+    """A `Strategy`: contributes anchor − parameters; what a failed round left out stays in it."""
 
     def __init__(
         self,
@@ -44,22 +44,18 @@ class DiLoCo:
         self._inner.step()
 
     def mark(self) -> None:
-        """See `Strategy`."""
         self._sent = self._memory = flatten(self._parameters, self._memory)
         self._marked = self._sent.cpu()
 
     def contribute(self) -> Tensor:
-        """See `Strategy`."""
         assert self._marked is not None
         return self._anchor - self._marked
 
     def accept(self, anchor: Tensor) -> None:
-        """See `Strategy`."""
         assert self._sent is not None
         self._move(anchor, self._sent)
 
     def rebase(self, anchor: Tensor) -> None:
-        """See `Strategy`."""
         self._move(anchor, self._anchor.to(self._device))
 
     def discard(self) -> None:
@@ -69,11 +65,9 @@ class DiLoCo:
         self._sent = None
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Strategy`."""
         return {"parameters": flatten(self._parameters), "inner": self._inner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Strategy`."""
         unflatten(state["parameters"].to(self._device), self._parameters)
         self._inner.load_state_dict(state["inner"])
 

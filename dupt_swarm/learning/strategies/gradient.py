@@ -13,7 +13,7 @@ from dupt_swarm.manifest import Manifest
 
 
 class Gradient:
-    """Contributes the mean gradient since the last round; the parameters stay at the anchor."""
+    """A `Strategy`: contributes the mean gradient since the last round; the parameters stay at the anchor."""
 
     def __init__(
         self,
@@ -43,18 +43,15 @@ class Gradient:
         self._tokens += tokens
 
     def mark(self) -> None:
-        """See `Strategy`."""
         total = self._sum.clone()
         self._sent = total, total.cpu(), self._tokens
 
     def contribute(self) -> Tensor:
-        """See `Strategy`."""
         assert self._sent is not None
         _, total, tokens = self._sent
         return total / tokens
 
     def accept(self, anchor: Tensor) -> None:
-        """See `Strategy`."""
         assert self._sent is not None
         total, _, tokens = self._sent
         self._sum -= total
@@ -67,16 +64,13 @@ class Gradient:
         self._sent = None
 
     def discard(self) -> None:
-        """See `Strategy`."""
         self._sum.zero_()
         self._tokens = 0
         self._sent = None
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Strategy`."""
         return {"sum": self._sum, "tokens": self._tokens}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Strategy`."""
         self._sum.copy_(state["sum"])
         self._tokens = state["tokens"]

@@ -7,14 +7,12 @@ from torch import Tensor
 
 
 class FP32:
-    """Little-endian IEEE 754 single precision: 4 bytes per value, exact."""
+    """A `Codec`: little-endian IEEE 754 single precision: 4 bytes per value, exact."""
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         return values.cpu().numpy().astype("<f4", copy=False).tobytes()
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         if len(data) != self.encoded_bytes(numel):
             raise ValueError(f"{len(data)} bytes are not {numel} fp32 values")
         if not numel:
@@ -22,5 +20,4 @@ class FP32:
         return torch.frombuffer(bytearray(data), dtype=torch.float32)
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return 4 * numel

@@ -13,14 +13,13 @@ _ZERO = 8  # codes are stored from 1 to 15
 
 
 class Int4:
-    """Value ≈ code × scale, code from −7 to 7, scale = the block's largest magnitude ÷ 7.
+    """A `Codec`: value ≈ code × scale, code from −7 to 7, scale = the block's largest magnitude ÷ 7.
 
     A value comes back within half a scale. A byte has a code of the first half of all values in its lower
     bits, and the one so far into the second half in its upper bits: whole halves are shifted at once.
     """
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         blocks = _BLOCKS.cut(values)
         scales = round_scales(blocks.abs().amax(1, keepdim=True) / _LARGEST)
         codes = (blocks / divisor(scales)).round_().clamp_(-_LARGEST, _LARGEST).add_(_ZERO)
@@ -28,11 +27,9 @@ class Int4:
         return as_bytes(scales, low | high << 4)
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         scales, codes = _BLOCKS.unpack(data, numel)
         numbers = torch.cat([codes & 15, codes >> 4]).view(torch.int8).sub_(_ZERO)
         return numbers.view(-1, _BLOCKS.size).float().mul_(scales).view(-1)[:numel]
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return _BLOCKS.encoded_bytes(numel)

@@ -12,24 +12,21 @@ _LARGEST = 127
 
 
 class Int8:
-    """Value ≈ code × scale, code from −127 to 127, scale = the block's largest magnitude ÷ 127.
+    """A `Codec`: value ≈ code × scale, code from −127 to 127, scale = the block's largest magnitude ÷ 127.
 
     A value comes back within half a scale.
     """
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         blocks = _BLOCKS.cut(values)
         scales = round_scales(blocks.abs().amax(1, keepdim=True) / _LARGEST)
         codes = (blocks / divisor(scales)).round_().clamp_(-_LARGEST, _LARGEST)
         return as_bytes(scales, codes.to(torch.int8))
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         scales, codes = _BLOCKS.unpack(data, numel)
         values = codes.view(torch.int8).view(-1, _BLOCKS.size).float()
         return values.mul_(scales).view(-1)[:numel]
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return _BLOCKS.encoded_bytes(numel)

@@ -21,10 +21,9 @@ _SHIFTS = (-113, 100)
 
 
 class ScaledFP16:
-    """A 2-byte exponent, then little-endian fp16 values: 2 bytes per value."""
+    """A `Codec`: a 2-byte exponent, then little-endian fp16 values: 2 bytes per value."""
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         largest = max(abs(float(each)) for each in torch.aminmax(values)) if values.numel() else 0.0
         mantissa, exponent = torch.frexp(torch.tensor(largest))
         if mantissa.half() == 1:
@@ -34,7 +33,6 @@ class ScaledFP16:
         return _HEADER.pack(shift) + halves.cpu().numpy().astype("<f2", copy=False).data
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         if len(data) != self.encoded_bytes(numel):
             raise ValueError(f"{len(data)} bytes are not {numel} scaled fp16 values")
         (shift,) = _HEADER.unpack_from(data)
@@ -44,5 +42,4 @@ class ScaledFP16:
         return halves.float().mul_(2.0**-shift)
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return _HEADER.size + 2 * numel

@@ -18,7 +18,7 @@ _SIZE = 4096  # values of a block: a place in it has 12 bits
 
 
 class TopK:
-    """Of each block the values of largest magnitude; all others are zero. It needs error feedback.
+    """A `Codec`: of each block the values of largest magnitude; all others are zero. It needs error feedback.
 
     Of each value that is kept there is its place, its sign, and whether it is above the mean magnitude of
     all that are kept of its block: it comes back as the mean of those that are, or of those that are not.
@@ -30,7 +30,6 @@ class TopK:
         self._kept = kept
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         chosen = [_choose(blocks, self._kept) for blocks in _cut(values)]
         if not chosen:
             return b""
@@ -40,7 +39,6 @@ class TopK:
         return as_bytes(scales, _pack_places(places), _pack_codes(codes))
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         if len(data) != self.encoded_bytes(numel):
             raise ValueError(f"{len(data)} bytes are not {numel} values in top_k")
         every, sizes = as_tensor(data), self._sizes(numel)
@@ -58,7 +56,6 @@ class TopK:
         return values
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return sum(self._sizes(numel))
 
     def _sizes(self, numel: int) -> list[int]:

@@ -11,7 +11,7 @@ _BLOCKS = Blocks("two_bit", size=1024, bits=2)
 
 
 class TwoBit:
-    """Levels −3c, −c, c and 3c, with c = half the block's root mean square; 0, ±2c lie between them.
+    """A `Codec`: levels −3c, −c, c and 3c, c = half the block's root mean square; 0, ±2c lie between them.
 
     For values of a normal distribution these are nearly the levels of least squared error, ±0.453 σ and
     ±1.510 σ with 0.982 σ between them (Max 1960, table I). It needs error feedback: zeros become ±c.
@@ -19,7 +19,6 @@ class TwoBit:
     """
 
     def encode(self, values: Tensor) -> bytes:
-        """See `Codec`."""
         blocks = _BLOCKS.cut(values)
         scales = round_scales(_root_mean_square(blocks, values.numel()) / 2)
         levels = (blocks / divisor(scales)).mul_(0.5).floor_().clamp_(-2, 1).add_(2)
@@ -27,14 +26,12 @@ class TwoBit:
         return as_bytes(scales, first | second << 2 | third << 4 | fourth << 6)
 
     def decode(self, data: bytes | memoryview, numel: int) -> Tensor:
-        """See `Codec`."""
         scales, codes = _BLOCKS.unpack(data, numel)
         levels = torch.cat([codes & 3, codes >> 2 & 3, codes >> 4 & 3, codes >> 6])
         numbers = levels.view(torch.int8).mul_(2).sub_(3)
         return numbers.view(-1, _BLOCKS.size).float().mul_(scales).view(-1)[:numel]
 
     def encoded_bytes(self, numel: int) -> int:
-        """See `Codec`."""
         return _BLOCKS.encoded_bytes(numel)
 
 
