@@ -40,8 +40,8 @@ SECONDS, CHUNK_SECONDS = 120.0, 30.0
 TOKENS = 1000  # fewer than a contribution to any round may stand for
 # Each a way to exchange contributions, and how they are encoded.
 ARMS: dict[str, Mapping[str, Any]] = {
-    "reduce fp16": {"contribution": "scaled_fp16", "average": "scaled_fp16"},
-    "reduce int8": {"contribution": "int8", "average": "int8"},
+    "reduce fp16": {"contribution": "scaled_fp16", "average": "scaled_fp16", "feedback": 0.0},
+    "reduce int8": {"contribution": "int8", "average": "int8", "feedback": 0.0},
     "share top-k": {"contribution": "top_k", "feedback": 0.95},
 }
 
@@ -51,7 +51,7 @@ def manifest_of(arm: str) -> Manifest:
     tables = load_preset("tiny")
     limits = {"matchmaking_seconds": 30, "chunk_seconds": CHUNK_SECONDS, "allreduce_seconds": SECONDS}
     tables["rounds"] |= {**limits, "exchange": arm.split()[0]}
-    tables |= {"encoding": ARMS[arm], "aggregation": {}}
+    tables |= {"encoding": ARMS[arm], "aggregation": {"rule": "mean"}}
     tokenizer = {"sha256": "0" * 64, "vocabulary_size": tables["model"]["vocabulary_size"]}
     name = arm.replace(" ", "-")
     return Manifest.model_validate({"name": name, "seed": 1, "tokenizer": tokenizer, **tables})

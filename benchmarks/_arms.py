@@ -29,7 +29,14 @@ ADAMW = {
     },
     "outer": {"optimizer": "nesterov", "learning_rate": 0.9, "momentum": 0.5},
     "schedule": {"warmup_updates": 40, "total_updates": 20000, "final_ratio": 0.1},
-    "rounds": {"strategy": "diloco", "tokens_per_step": 1024, "tokens_per_round": 20480},
+    "rounds": {
+        "strategy": "diloco",
+        "tokens_per_step": 1024,
+        "tokens_per_round": 20480,
+        "exchange": "reduce",
+    },
+    "encoding": {"contribution": "scaled_fp16", "average": "scaled_fp16", "feedback": 0.0},
+    "aggregation": {"rule": "mean"},
 }
 AVERAGING = {"outer.learning_rate": 1.0, "outer.momentum": 0.0}
 MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}

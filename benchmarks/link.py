@@ -68,7 +68,7 @@ TRANSPORTS = ("tcp/0", "udp/0/quic-v1")
 PATIENCE_SECONDS = 900.0
 
 EXCHANGES: dict[str, tuple[str, dict[str, Any]]] = {
-    "reduce-fp16": ("reduce", {}),
+    "reduce-fp16": ("reduce", {"contribution": "scaled_fp16", "average": "scaled_fp16", "feedback": 0.0}),
     "reduce-int4": ("reduce", {"contribution": "two_bit", "average": "int4", "feedback": 1.0}),
     "share-2bit": ("share", {"contribution": "two_bit", "feedback": 1.0}),
     "share-topk": ("share", {"contribution": "top_k", "feedback": 0.95, "kept": 64}),
@@ -96,8 +96,8 @@ class Scene:
         size = tables["model"]["vocabulary_size"]
         tokenizer = {"sha256": TOKENIZER_SHA256, "vocabulary_size": size}
         # Rules have rows of their own, and the preset's needs whole contributions.
-        about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding, "aggregation": {}}
-        return Manifest.model_validate(tables | about)
+        about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding}
+        return Manifest.model_validate(tables | about | {"aggregation": {"rule": "mean"}})
 
     @property
     def bytes_of_round(self) -> float:

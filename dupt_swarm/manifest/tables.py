@@ -159,7 +159,7 @@ class Rounds(Table):
         description="round r, from 0, has this^r inner steps until that is a whole round; 1: all are whole",
     )
     exchange: Literal["reduce", "share"] = Field(
-        default="reduce",
+        default="share",
         description="members reduce a part of the average each, or everybody gets all contributions",
     )
     overlap: bool = Field(default=False, description="go on with inner steps while peers average")
@@ -217,13 +217,13 @@ class Encoding(Table):
     """How contributions and averages travel, and what becomes of what that loses."""
 
     contribution: Literal["fp32", "scaled_fp16", "int8", "int4", "two_bit", "top_k"] = Field(
-        default="scaled_fp16", description="what an oracle sends; docs/architecture.md has the codecs"
+        default="two_bit", description="what an oracle sends; docs/architecture.md has the codecs"
     )
     average: Literal["fp32", "scaled_fp16", "int8", "int4"] = Field(
         default="scaled_fp16", description="what a reducer returns"
     )
     feedback: float = Field(
-        default=0.0, ge=0, le=1, description="what encoding lost is added to the next contribution × this"
+        default=1.0, ge=0, le=1, description="what encoding lost is added to the next contribution × this"
     )
     kept: int = Field(default=64, ge=1, le=1024, description="top_k: values kept of each 4,096")
 
@@ -237,7 +237,8 @@ class Aggregation(Table):
     """
 
     rule: Literal["mean", "agreeing_mean"] = Field(
-        default="mean", description='agreeing_mean needs whole contributions: rounds.exchange = "share"'
+        default="agreeing_mean",
+        description='agreeing_mean needs whole contributions: rounds.exchange = "share"',
     )
     hostile: float = Field(
         default=0.45,

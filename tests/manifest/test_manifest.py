@@ -188,6 +188,15 @@ def test_presets_leave_time_for_a_round(name: str, size: str | None) -> None:
     assert 2 * rounds.chunk_seconds < rounds.allreduce_seconds
 
 
+@pytest.mark.parametrize(("name", "size"), EVERY_SIZE)
+def test_defaults_are_what_ships(name: str, size: str | None) -> None:
+    """A manifest that says nothing of exchange, encoding and rule has those of all presets."""
+    shipped = preset(name, size)
+    changed = shipped.model_dump()
+    del changed["rounds"]["exchange"], changed["encoding"], changed["aggregation"]
+    assert Manifest.model_validate(changed) == shipped
+
+
 def test_unknown_preset() -> None:
     """An unknown preset is a usage error that lists the known ones."""
     with pytest.raises(UsageError) as caught:
