@@ -117,9 +117,7 @@ async def stranger_at_first_peer(
 
 @pytest.fixture
 def manifest(make_manifest):
-    return make_manifest(
-        tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()}, rounds={"exchange": "share"}
-    )
+    return make_manifest(tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()})
 
 
 @pytest.fixture

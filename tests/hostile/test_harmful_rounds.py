@@ -1,9 +1,14 @@
-"""Contributions that pass every check, and would make the model worse."""
+"""Contributions that pass every check, and would make the model worse.
 
-from collections.abc import Iterator
+Where they are shared, what one member contributes counts with the others' norm at most, so that it takes all
+of them to do harm. Members that reduce bound nothing: there one is enough, and the vote is what is left.
+"""
+
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,22 +32,25 @@ def loss(anchor: Tensor) -> float:
 
 
 @contextmanager
-def swarm_of(folder: Path, *names: str) -> Iterator[Cluster]:
-    """A first peer, and these oracles."""
+def swarm_of(folder: Path, *names: str, **tables: Any) -> Iterator[Cluster]:
+    """A first peer, and these oracles, with these tables of the manifest."""
     tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **reduced_tables())
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **tables)
     with Cluster(folder, manifest, [torch.zeros_like(TARGET)], names) as cluster:
         yield cluster
 
 
-def end_round(cluster: Cluster, harmful: Swarm | None = None) -> list[RoundResult]:
-    """Of all oracles; what one of them contributes leads away from `TARGET`, and it judges nothing."""
+def end_round(
+    cluster: Cluster, hostile: Swarm | None = None, *, mistaken: Collection[Swarm] = ()
+) -> list[RoundResult]:
+    """Of all oracles; what these contribute leads away from `TARGET`, and the hostile one judges nothing."""
 
     def contribute(oracle: Swarm) -> RoundResult:
         step = 0.2 * (oracle.anchor - TARGET)  # as gradients are: it is subtracted
-        size = put(oracle.contribution, -5 * step if oracle is harmful else step, oracle.manifest)
+        harmful = oracle is hostile or oracle in mistaken
+        size = put(oracle.contribution, -5 * step if harmful else step, oracle.manifest)
         mates = cluster.mates_of(oracle)
-        averaging = oracle.average(size, TOKENS, mates, judged=oracle is not harmful)
+        averaging = oracle.average(size, TOKENS, mates, judged=oracle is not hostile)
         result = ThreadPoolExecutor(1).submit(averaging.result)
         while not wait((result,), LOOK_SECONDS).done:
             if candidate := oracle.candidate:
@@ -55,23 +63,53 @@ def end_round(cluster: Cluster, harmful: Swarm | None = None) -> list[RoundResul
         return list(pool.map(contribute, cluster.oracles))
 
 
+def losses(cluster: Cluster) -> list[float]:
+    """Of the state that each oracle is at."""
+    return [loss(oracle.anchor) for oracle in cluster.oracles]
+
+
 @pytest.mark.usefixtures("nothing_left")
-def test_a_voter_that_does_harm(tmp_path: Path) -> None:
+def test_one_that_does_harm_where_contributions_are_shared(tmp_path: Path) -> None:
+    """A newcomer, and a voter as it is in the next round, costs no round: with the others' it helps."""
+    with swarm_of(tmp_path, "ada", "bob") as cluster:
+        assert [result.reason for result in end_round(cluster)] == [None, None]
+        eve = cluster.add("eve")
+        for _ in range(2):
+            cluster.meet()
+            before = losses(cluster)
+            assert [result.reason for result in end_round(cluster, eve)] == [None] * 3
+            assert all(after < former for after, former in zip(losses(cluster), before, strict=True))
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_shared_round_that_does_harm(tmp_path: Path) -> None:
+    """Where all contribute what leads away, each sees it in its own text, and nobody takes the round."""
+    with swarm_of(tmp_path, "ada", "bob", "cleo") as cluster:
+        before = cluster.first.state
+        results = end_round(cluster, mistaken=cluster.oracles)
+        assert [result.reason for result in results] == ["rejected"] * 3
+        assert {oracle.state for oracle in cluster.oracles} == {before}
+        assert [result.reason for result in end_round(cluster)] == [None] * 3
+        assert max(losses(cluster)) < loss(torch.zeros_like(TARGET))
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_voter_that_does_harm_where_members_reduce(tmp_path: Path) -> None:
     """Those who see it in their own text reject the round, so nobody takes it; when it helps, all go on."""
-    with swarm_of(tmp_path, "ada", "bob", "eve") as cluster:
+    with swarm_of(tmp_path, "ada", "bob", "eve", **reduced_tables()) as cluster:
         eve, before = cluster.oracles[-1], cluster.first.state
         assert [result.reason for result in end_round(cluster, eve)] == ["rejected"] * 3
         assert {oracle.state for oracle in cluster.oracles} == {before}
         results = end_round(cluster)
         assert [result.reason for result in results] == [None] * 3
         assert len({result.state for result in results}) == 1
-        assert loss(cluster.oracles[0].anchor) < loss(torch.zeros_like(TARGET))
+        assert max(losses(cluster)) < loss(torch.zeros_like(TARGET))
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_newcomer_that_does_harm(tmp_path: Path) -> None:
+def test_a_newcomer_that_does_harm_where_members_reduce(tmp_path: Path) -> None:
     """It costs one round; those after it are ended by the voters alone, whoever comes."""
-    with swarm_of(tmp_path, "ada", "bob") as cluster:
+    with swarm_of(tmp_path, "ada", "bob", **reduced_tables()) as cluster:
         assert [result.reason for result in end_round(cluster)] == [None, None]
         ada, bob = cluster.oracles
         eve, before = cluster.add("eve"), ada.state

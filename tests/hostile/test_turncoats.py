@@ -12,7 +12,7 @@ import torch
 
 from tests.support.leftovers import nothing_new
 from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import reduced_tables, tiny_manifest
+from tests.support.tiny import tiny_manifest
 from tests.support.turncoats.cluster import Betrayed
 from tests.support.turncoats.coordinating import EACH_WITH_ME, ERRORS, NOT_YET, PAIRS, WITHOUT_ONE
 from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_FOR_NOTHING
@@ -20,14 +20,14 @@ from tests.support.waiting import wait_until
 
 # How long a group waits for its last members.
 PATIENCE = 10.0
-VALUES = 1_400_000  # so many that each member reduces some
+VALUES = 700_000  # three chunks
 
 
 def betrayed(folder: Path) -> Betrayed:
     """The five, after the round that made voters of them."""
     tokenizer = small_tokenizer()
     times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 5, "allreduce_seconds": 12}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **reduced_tables(rounds=times))
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
     return Betrayed(folder, manifest, [torch.randn(VALUES // 10, 10)])
 
 
