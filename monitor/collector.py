@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import get_args
 
@@ -64,8 +65,8 @@ class SwarmCollector(Collector):
             of_rounds(snapshot.manifest, view),
             of_losses(snapshot.manifest, view),
             of_peers(view),
-            of_records(view, shown),
-            of_each_peer(shown, snapshot.floors),
+            of_records(view, [_raised(peer, snapshot.floors) for peer in shown]),
+            of_each_peer(shown),
         )
         run = snapshot.manifest.swarm_id
         in_run = ((spec, [((run, *labels), value) for labels, value in found]) for spec, found in everything)
@@ -130,11 +131,19 @@ def _measured(figures: Iterable[tuple[tuple[str, ...], float | None]]) -> list[S
 
 
 def of_records(view: View, shown: list[Peer]) -> Iterator[Samples]:
-    """The metrics that fields of the oracles' records declare: over all, or of each that is ``shown``."""
-    each = [peer for peer in shown if peer.record.role == "oracle"]
+    """The metrics that fields of the records declare: over all, or of each that is ``shown``."""
     for field in IN_SWARM:
-        peers = each if field.metric.over == "each" else view.oracles
-        yield field.spec, field.samples(peers)
+        yield field.spec, field.samples(shown if field.metric.over == "each" else view.peers)
+
+
+def _raised(peer: Peer, floors: Mapping[str, Floor]) -> Peer:
+    """``peer`` with counters that have not fallen."""
+    floor, record = floors.get(peer.peer_id, Floor()), peer.record
+    counters = {
+        "tokens_total": max(record.tokens_total, floor.tokens),
+        "failed_rounds": max(record.failed_rounds, floor.failed),
+    }
+    return replace(peer, record=record.model_copy(update=counters))
 
 
 def of_peers(view: View) -> Iterator[Samples]:
@@ -150,27 +159,13 @@ def of_peers(view: View) -> Iterator[Samples]:
     yield swarm.EXPOSING_PEERS, [((peer_id,), count) for peer_id, count in view.exposed.items()]
 
 
-def of_each_peer(peers: list[Peer], floors: Mapping[str, Floor]) -> Iterator[Samples]:
-    """The series of single peers."""
-    known = [((peer.peer_id,), peer.record, floors.get(peer.peer_id, Floor())) for peer in peers]
+def of_each_peer(peers: list[Peer]) -> Iterator[Samples]:
+    """What single peers say of themselves in words."""
+    about = ((peer.peer_id, peer.record) for peer in peers)
     yield (
         swarm.PEER_INFO,
-        [
-            ((*peer_id, record.role, record.name, record.version, record.device), 1.0)
-            for peer_id, record, _ in known
-        ],
+        [((each, own.role, own.name, own.version, own.device), 1.0) for each, own in about],
     )
-    oracles = [(peer_id, record, floor) for peer_id, record, floor in known if record.role == "oracle"]
-    yield (
-        swarm.PEER_TOKENS_TOTAL,
-        [(peer_id, max(record.tokens_total, floor.tokens)) for peer_id, record, floor in oracles],
-    )
-    yield (
-        swarm.PEER_FAILED_ROUNDS_TOTAL,
-        [(peer_id, max(record.failed_rounds, floor.failed)) for peer_id, record, floor in oracles],
-    )
-    yield swarm.PEER_ROUND, [(peer_id, record.round) for peer_id, record, _ in known]
-    yield swarm.PEER_LAST_SEEN, [(peer_id, record.time) for peer_id, record, _ in known]
 
 
 def _of_checkpoints(view: View) -> Iterator[Samples]:

@@ -1,4 +1,4 @@
-"""The metrics of one peer, exported by itself with ``--metrics-addr``.
+"""The metrics of one peer, exported by itself with ``--metrics-addr``; those of its record are in `record`.
 
 Only `INFO` says which swarm and which peer; Prometheus adds its `instance` label to every series.
 """
@@ -23,31 +23,11 @@ INFO = _peer("info", "info", "Which peer this is.", "run", "peer_id", "role", "n
 START = _peer("start_timestamp_seconds", "gauge", "When this peer was started.")
 STATE = _peer("state", "gauge", "1 for the state that this peer is in, 0 for all others.", "state")
 PAUSED = _peer("paused_seconds_total", "counter", "Time for which this peer has been paused since its start.")
-ROUND = _peer("round", "gauge", "Rounds in this peer's replica state.")
 ROUND_LAG = _peer("round_lag", "gauge", "Rounds by which the swarm's newest replica state is ahead of ours.")
-LOSS_NATS = _peer("loss_nats", "gauge", "Mean training loss per token over the last steps.")
-HELDOUT_LOSS_NATS = _peer(
-    "heldout_loss_nats", "gauge", "Held-out loss per token, on the part of the corpus that is not trained on."
-)
-HELDOUT_BPB = _peer(
-    "heldout_bpb",  # promtool's linter takes `bits` in a name for a wrong unit
-    "gauge",
-    "Held-out bits per byte (BPB), on the part of the corpus that is not trained on.",
-)
-HELDOUT_ACCURACY = _peer(
-    "heldout_accuracy",
-    "gauge",
-    "Accuracy of a task's answers, on the part of the examples that is not trained on, 0 to 1.",
-)
 LEARNING_RATE = _peer(
     "learning_rate",
     "gauge",
     "Scheduled learning rate: of the inner steps, or of the outer step with `gradient`.",
-)
-TOKENS_TOTAL = _peer(
-    "tokens_total",
-    "counter",
-    "Tokens of this oracle in the swarm's replica state, earlier sessions included.",
 )
 TRAINED_TOKENS = _peer("trained_tokens_total", "counter", "Tokens trained on by inner steps since the start.")
 INNER_STEPS = _peer("inner_steps_total", "counter", "Inner steps since the start.")

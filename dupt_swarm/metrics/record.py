@@ -34,18 +34,20 @@ class FieldMetric:
 
     def value(self, record: PeerRecord) -> list[Sample]:
         """Of one peer, which exports it itself; none if it is not known."""
-        return one(getattr(record, self.field))
+        return one(self._of(record))
 
-    def samples(self, oracles: Iterable[Peer]) -> list[Sample]:
-        """Of each oracle, or of all together; none of what is not known. They lack the label `run`."""
+    def samples(self, peers: Iterable[Peer]) -> list[Sample]:
+        """Of each peer, or of all together; none of what is not known. They lack the label `run`."""
+        known = [(peer.peer_id, value) for peer in peers if (value := self._of(peer.record)) is not None]
         if self.metric.over == "each":
-            each = ((peer.peer_id, self._known((peer.record,))) for peer in oracles)
-            return [((peer_id,), value) for peer_id, known in each for value in known]
-        known = self._known(peer.record for peer in oracles)
-        return [((), FIGURES[self.metric.over](known))] if known else []
+            return [((peer_id,), value) for peer_id, value in known]
+        figure = FIGURES[self.metric.over]
+        return [((), figure([value for _, value in known]))] if known else []
 
-    def _known(self, records: Iterable[PeerRecord]) -> list[float]:
-        return [value for record in records if (value := getattr(record, self.field)) is not None]
+    def _of(self, record: PeerRecord) -> float | None:
+        has_it = self.metric.everybody or record.role == "oracle"
+        value: float | None = getattr(record, self.field) if has_it else None
+        return value
 
 
 def _declared(record: type[RecordUpdate]) -> Iterator[tuple[str, Metric]]:
@@ -66,6 +68,7 @@ def in_swarm(record: type[RecordUpdate]) -> tuple[FieldMetric, ...]:
             else add(metric.name, metric.kind, metric.help),
         )
         for field, metric in _declared(record)
+        if metric.over != "nothing"
     )
 
 

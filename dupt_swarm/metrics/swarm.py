@@ -93,13 +93,5 @@ CHECKPOINT_TIMESTAMP = _swarm("checkpoint_timestamp_seconds", "gauge", "When tha
 PEER_INFO = _swarm(
     "peer_info", "info", "What a peer says about itself.", "peer_id", "role", "name", "version", "device"
 )
-PEER_TOKENS_TOTAL = _swarm("peer_tokens_total", "counter", "Tokens that a peer has contributed.", "peer_id")
-PEER_ROUND = _swarm("peer_round", "gauge", "Rounds in a peer's replica state.", "peer_id")
-PEER_FAILED_ROUNDS_TOTAL = _swarm(
-    "peer_failed_rounds_total", "counter", "Rounds that failed for a peer.", "peer_id"
-)
-PEER_LAST_SEEN = _swarm(
-    "peer_last_seen_timestamp_seconds", "gauge", "When a peer last published a record.", "peer_id"
-)
 
 SWARM_METRICS = (*_TABLE.specs, *(each.spec for each in IN_SWARM))

@@ -19,6 +19,29 @@ PeerState = Literal[
 # What a peer says from joining on, until it says something else: only oracles do.
 JOINED: dict[Role, PeerState] = {"oracle": "starting", "bootstrap": "serving", "evaluator": "evaluating"}
 AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that shows a field of the records; see `dupt_swarm.metrics.record`, which makes them of these.
+
+    Attributes:
+        name: without the prefix.
+        help: one sentence.
+        kind: what Prometheus calls it.
+        over: what the monitor exports: the field of each peer, one figure for all oracles, or nothing.
+        own: whether a peer exports its field itself, too.
+        everybody: whether peers have it that are no oracles.
+    """
+
+    name: str
+    help: str
+    kind: Literal["gauge", "counter"] = "gauge"
+    over: Literal["each", "mean", "median", "min", "max", "nothing"] = "each"
+    own: bool = False
+    everybody: bool = False
+
+
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 SPEED_MAX = 1e12
@@ -33,27 +56,14 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 # Whatever a stranger calls itself, nothing in it is obeyed by a terminal or a log.
 Line = Annotated[str, AfterValidator(as_name)]
+# `PeerRecord` names these fields once more, so their metrics are declared with the type.
+Round = Annotated[Count, Metric("round", "Rounds in a peer's replica state.", own=True, everybody=True)]
+Published = Annotated[
+    Time,
+    Metric("last_seen_timestamp_seconds", "When a peer last published a record.", everybody=True),
+]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 EXPOSED_MAX = 2
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric that shows a field of the records; see `dupt_swarm.metrics.record`, which makes them of these.
-
-    Attributes:
-        name: without the prefix.
-        help: one sentence.
-        kind: what Prometheus calls it.
-        over: what the monitor exports: the field of each oracle, or one figure for all of them.
-        own: whether an oracle exports its field itself, too.
-    """
-
-    name: str
-    help: str
-    kind: Literal["gauge", "counter"] = "gauge"
-    over: Literal["each", "mean", "median", "min", "max"] = "each"
-    own: bool = False
 
 
 class SampleRecord(BaseModel):
@@ -103,21 +113,35 @@ class RecordUpdate(BaseModel):
 
     role: Role = "oracle"
     state: PeerState = "starting"
-    time: Time = Field(default=0.0, description="when it was published")
-    round: Count = 0
+    time: Published = Field(default=0.0, description="when it was published")
+    round: Round = 0
     state_digest: Digest = ""
     swarm_tokens: Count = Field(default=0, description="tokens in the replica state")
     round_tokens: Count = Field(default=0, description="own tokens since the last contribution")
-    tokens_total: Count = Field(default=0, description="own tokens contributed, all sessions")
+    tokens_total: Annotated[
+        Count,
+        Metric(
+            "tokens_total",
+            "Tokens that an oracle has contributed, earlier sessions included.",
+            kind="counter",
+            own=True,
+        ),
+    ] = Field(default=0, description="own tokens contributed, all sessions")
     tokens_per_second: float = Field(default=0.0, ge=0, le=SPEED_MAX)
     loss: Annotated[
         Loss | None,
-        Metric("loss_nats", "A peer's training loss per token."),
+        Metric("loss_nats", "Mean training loss per token of an oracle's last steps.", own=True),
         Metric("loss_min_nats", "Lowest training loss per token of any oracle.", over="min"),
         Metric("loss_max_nats", "Highest training loss per token of any oracle.", over="max"),
     ] = None
     heldout_loss: Annotated[
         Loss | None,
+        Metric(
+            "heldout_loss_nats",
+            "Held-out loss per token, on the part of the corpus that is not trained on.",
+            over="nothing",
+            own=True,
+        ),
         Metric("heldout_loss_nats", "Mean held-out loss per token of the oracles.", over="mean"),
     ] = None
     group_size: Annotated[
@@ -131,10 +155,18 @@ class RecordUpdate(BaseModel):
             "round_duration_seconds", "Duration of the last round, median over the oracles.", over="median"
         ),
     ] = Field(default=None, description="length of the last round")
-    failed_rounds: Count = 0
+    failed_rounds: Annotated[
+        Count, Metric("failed_rounds_total", "Rounds that failed for an oracle.", kind="counter")
+    ] = 0
     heldout_bits_per_byte: Annotated[
         BitsPerByte | None,
         # promtool's linter takes `bits` in a name for a wrong unit.
+        Metric(
+            "heldout_bpb",
+            "Held-out bits per byte (BPB), on the part of the corpus that is not trained on.",
+            over="nothing",
+            own=True,
+        ),
         Metric("heldout_bpb", "Mean held-out bits per byte (BPB) of the oracles.", over="mean"),
     ] = Field(default=None, description="of UTF-8")
     averaging_seconds: Annotated[
@@ -169,6 +201,12 @@ class RecordUpdate(BaseModel):
     checkpoint_time: Time = Field(default=0.0, description="when that was written")
     heldout_accuracy: Annotated[
         Accuracy | None,
+        Metric(
+            "heldout_accuracy",
+            "Accuracy of a task's answers, on the part of the examples that is not trained on, 0 to 1.",
+            over="nothing",
+            own=True,
+        ),
         Metric(
             "heldout_accuracy",
             "Mean accuracy of a task's answers on the oracles' held-out examples, 0 to 1.",
@@ -256,8 +294,8 @@ class PeerRecord(RecordUpdate):
 
     role: Role
     state: PeerState
-    time: Time
-    round: Count
+    time: Published
+    round: Round
     state_digest: Digest
     swarm_tokens: Count
 

@@ -23,7 +23,7 @@ NO_GPU = "No GPU"
 NOW = Row(
     "Now",
     (
-        stat("Round", "Rounds in this peer's replica state.", Query("{0}", peer.ROUND), "none"),
+        stat("Round", "Rounds in this peer's replica state.", Query("{0}", of_peer("round")), "none"),
         stat(
             "Rounds behind",
             "Rounds by which the swarm's newest state is ahead. If more than a few for minutes, it cannot "
@@ -32,14 +32,21 @@ NOW = Row(
             "none",
             steps=((None, "green"), (2.0, "yellow"), (5.0, "red")),
         ),
-        stat("Loss", "Mean training loss per token over the last steps.", Query("{0}", peer.LOSS_NATS), NATS),
+        stat(
+            "Loss",
+            "Mean training loss per token over the last steps.",
+            Query("{0}", of_peer("loss_nats")),
+            NATS,
+        ),
         stat(
             "Tokens per second",
             "Tokens that its inner steps train on.",
             Query(f"rate({{0}}{RECENT})", peer.TRAINED_TOKENS),
             TOKENS_PER_SECOND,
         ),
-        stat("Contributed", "Its tokens in the swarm's state.", Query("{0}", peer.TOKENS_TOTAL), "short"),
+        stat(
+            "Contributed", "Its tokens in the swarm's state.", Query("{0}", of_peer("tokens_total")), "short"
+        ),
         stat(
             "Since the last round",
             "Time since a round last succeeded for this peer.",
@@ -67,22 +74,22 @@ TRAINING = Row(
         graph(
             "Loss",
             "Training loss, and the loss on the held-out part of its corpus.",
-            Query("{0}", peer.LOSS_NATS, legend="training"),
-            Query("{0}", peer.HELDOUT_LOSS_NATS, legend="held out"),
+            Query("{0}", of_peer("loss_nats"), legend="training"),
+            Query("{0}", of_peer("heldout_loss_nats"), legend="held out"),
             unit=NATS,
             width=6,
         ),
         graph(
             "Bits per byte",
             "On the held-out part of its corpus.",
-            Query("{0}", peer.HELDOUT_BPB, legend="held out"),
+            Query("{0}", of_peer("heldout_bpb"), legend="held out"),
             unit=BITS,
             width=6,
         ),
         graph(
             "Accuracy",
             "Of a task's answers on the held-out part of its examples.",
-            Query("{0}", peer.HELDOUT_ACCURACY, legend="held out"),
+            Query("{0}", of_peer("heldout_accuracy"), legend="held out"),
             unit="percentunit",
             width=6,
             defaults={"max": 1},

@@ -227,12 +227,14 @@ CONTRIBUTIONS = Row(
             "names. Bytes per round are means over the last hour.",
             (
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
-                Query("sum by (peer_id) ({0})", swarm.PEER_TOKENS_TOTAL, table=True),
-                Query("sum by (peer_id) ({0}) / scalar(sum({0}))", swarm.PEER_TOKENS_TOTAL, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_tokens_total"), table=True),
+                Query("sum by (peer_id) ({0}) / scalar(sum({0}))", of_swarm("peer_tokens_total"), table=True),
                 Query("sum by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
-                Query("sum by (peer_id) ({0})", swarm.PEER_ROUND, table=True),
-                Query("sum by (peer_id) ({0})", swarm.PEER_FAILED_ROUNDS_TOTAL, table=True),
-                Query("sum by (peer_id) ({0}) * 1000", swarm.PEER_LAST_SEEN, table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_round"), table=True),
+                Query("sum by (peer_id) ({0})", of_swarm("peer_failed_rounds_total"), table=True),
+                Query(
+                    "sum by (peer_id) ({0}) * 1000", of_swarm("peer_last_seen_timestamp_seconds"), table=True
+                ),
                 Query(
                     "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
                     of_swarm("peer_round_transmit_bytes"),

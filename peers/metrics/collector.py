@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.peer import PEER_METRICS
-from dupt_swarm.metrics.record import IN_PEER
+from dupt_swarm.metrics.record import IN_PEER, of_peer
 from dupt_swarm.metrics.spec import Distribution, MetricSpec, Samples, by_label, families, one
 from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.settings import NodeSettings
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
+
+# Declared by fields of the record, but known here before they are in it.
+ROUND, TOKENS_TOTAL = of_peer("round"), of_peer("tokens_total")
 
 Histogram = tuple[MetricSpec, list[tuple[tuple[str, ...], Distribution]]]
 
@@ -64,8 +67,9 @@ class PeerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """New families with samples."""
         of_gpu = self._gpu.samples() if self._gpu else ()
-        own = (self._of_process(), self._of_swarm(), self._of_oracle(), self._of_record())
-        yield from families(chain(*own, of_gpu))
+        # What this process knows replaces what its record says.
+        own = (self._of_record(), self._of_process(), self._of_swarm(), self._of_oracle())
+        yield from families(dict(chain(*own, of_gpu)).items())
         for histogram, distributions in self._histograms():
             yield histogram.histogram(distributions)
 
@@ -96,7 +100,7 @@ class PeerMetrics(Collector):
         view, record = swarm.view, self._record
         # Only an oracle moves from state to state itself; elsewhere the node does.
         round_now = record.round if record and self._oracle is None else swarm.state.round
-        yield names.ROUND, one(round_now)
+        yield ROUND, one(round_now)
         yield names.ROUND_LAG, one(max(0, view.agreed.record.round - round_now) if view.agreed else None)
         yield names.KNOWN_PEERS, one(len(view.peers))
         yield names.DOWNLOADS_FAILED, one(self._downloads.failed)
@@ -109,6 +113,8 @@ class PeerMetrics(Collector):
 
     def _of_oracle(self) -> Iterator[Samples]:
         steps, rounds, status, oracle = self._steps, self._rounds, self._rounds.status, self._oracle
+        # Its record has nothing of earlier sessions before it begins: a counter that falls would mislead.
+        yield TOKENS_TOTAL, one(status.contributed_tokens if status else None)
         if oracle is None:
             return
         yield names.LEARNING_RATE, one(oracle.learning_rate)
@@ -118,15 +124,7 @@ class PeerMetrics(Collector):
         yield names.AVERAGING_ROUNDS, one(rounds.rounds)
         yield names.AVERAGING_FAILED, by_label(rounds.failed)
         yield names.LAST_ROUND, one(rounds.last_success)
-        if status is None:
-            return
-        yield names.LOSS_NATS, one(status.loss)
-        yield names.TOKENS_TOTAL, one(status.contributed_tokens)
-        if status.latest is not None:
-            yield names.HELDOUT_LOSS_NATS, one(status.latest.loss_nats)
-            yield names.HELDOUT_BPB, one(status.latest.bits_per_byte)
-            yield names.HELDOUT_ACCURACY, one(status.latest.accuracy)
-        if status.last_round is not None:
+        if status is not None and status.last_round is not None:
             yield names.GROUP_SIZE, one(1 + len(status.last_round.mates))
 
     def _of_record(self) -> Iterator[Samples]:

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER, IN_SWARM, in_peer, in_swarm, of_peer, of_swarm
+from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.node.record import Metric, PeerRecord
 from dupt_swarm.node.view import Peer
 
@@ -45,7 +47,32 @@ def test_a_field_more(make_peer) -> None:
 
 def test_nobody_knows(make_peer) -> None:
     """A figure of nobody has no sample, which is not zero."""
-    assert [each.samples([make_peer("a")]) for each in IN_SWARM] == [[]] * len(IN_SWARM)
+    unknown = [each for each in IN_SWARM if PeerRecord.model_fields[each.field].default is None]
+    assert len(unknown) > 10
+    assert [each.samples([make_peer("a")]) for each in unknown] == [[]] * len(unknown)
+
+
+def test_some_fields_are_of_oracles_only(make_peer) -> None:
+    """A first peer has a round, which counts for itself and in the swarm, and no tokens, rather than zero."""
+    first = make_peer("first", role="bootstrap")
+    by_name = {each.spec.name: each for each in (*IN_SWARM, *IN_PEER)}
+    assert by_name["dupt_peer_round"].value(first.record) == [((), 3)]
+    assert by_name["dupt_swarm_peer_round"].samples([first]) == [(("first",), 3)]
+    assert by_name["dupt_peer_tokens_total"].value(first.record) == []
+    assert by_name["dupt_swarm_peer_tokens_total"].samples([first, make_peer("a")]) == [(("a",), 0)]
+
+
+def test_what_a_peer_and_the_monitor_export_has_one_help_text() -> None:
+    """A figure of one peer is explained by the same words, whoever exports it."""
+    specs = [spec for spec in PEER_METRICS if spec.kind != "info"]
+    theirs = {spec.name: spec.help for spec in SWARM_METRICS}
+    both = {
+        spec.name: (spec.help, theirs[name])
+        for spec in specs
+        if (name := spec.name.replace("dupt_peer_", "dupt_swarm_peer_")) in theirs
+    }
+    assert {"dupt_peer_round", "dupt_peer_loss_nats", "dupt_peer_tokens_total"} <= both.keys()
+    assert {name: helps for name, helps in both.items() if helps[0] != helps[1]} == {}
 
 
 def test_metrics_by_name() -> None:
