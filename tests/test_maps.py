@@ -9,7 +9,10 @@ import pytest
 from tests.support.imports import FILES, OURS, ROOT, imports_of, module_of
 
 FOLDERS = sorted(path.parent for path in FILES if path.name == "__init__.py")
+# In documents: what a user's programs write or read, not ours.
+MADE_BY_PROGRAMS = {"model/", "out/", "tokens/"}
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PLACES = (*OURS, "tests", "benchmarks", "docs", ".docker")
 ENTRY = re.compile(r"^(\w+/?) {2,}\S", re.MULTILINE)  # such as `store           our own state`
 
 
@@ -64,16 +67,30 @@ def test_every_folder_with_code_has_a_map() -> None:
     assert sorted({path.parent for path in FILES} - set(FOLDERS)) == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+every_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+
+
+@every_document
 def test_documents_name_files_that_exist(document: Path) -> None:
     """Python files that a document names exist, and so does what it links to in this repository."""
     text = document.read_text(encoding="utf-8")
-    folders = (*OURS, "tests", "benchmarks", ".docker")
-    known = [path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    known = [path.as_posix() for folder in PLACES for path in (ROOT / folder).rglob("*.py")]
     named = re.findall(r"[\w./]*\w\.py\b", text)
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
     linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert [link for link in linked if not (document.parent / link).exists()] == []
+
+
+@every_document
+def test_documents_name_folders_that_exist(document: Path) -> None:
+    """So do folders, such as `network/states/`: what is no path from the top is the end of one."""
+    files = [path for top in PLACES for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts]
+    inside = {path.relative_to(ROOT).parent for path in files if path.is_file()}
+    known = {f"/{folder.as_posix()}/" for each in inside for folder in (each, *each.parents)}
+    named = set(re.findall(r"`([\w.-][\w./-]*/)`", document.read_text(encoding="utf-8"))) - MADE_BY_PROGRAMS
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -16,11 +16,8 @@ from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.settings import NodeSettings
-from tests.network.conftest import identities, quick_daemons, stations
 from tests.support.held_loop import assert_not_held
 from tests.support.tiny import tiny_manifest
-
-__all__ = ["identities", "quick_daemons", "stations"]
 
 ORGANISER = Ed25519PrivateKey.generate()
 PUBLIC = ORGANISER.public_key().public_bytes_raw()
