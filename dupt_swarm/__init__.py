@@ -26,6 +26,7 @@ organiser/      the key of who organises a swarm: invitations, revocations
 disk/           the state folder, atomic writes, the disk limit
 metrics/        the tables of all metrics
 command_line/   what the programs in `peers/` and `monitor/` share
+fields          what statements, logs and records have in common: ids, digests, counts
 speed           units per second over the last ten seconds
 errors          every error that a caller may catch, with its exit code
 version         what peers tell one another

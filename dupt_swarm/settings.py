@@ -70,9 +70,10 @@ def _parse_range(text: str) -> tuple[int, int]:
     return start, end
 
 
-Role = Literal["oracle", "bootstrap", "evaluator", "observer"]
-
+PublishedRole = Literal["oracle", "bootstrap", "evaluator"]
 # An observer only looks: it publishes nothing, holds no state, and accepts no connections.
+Role = Literal[PublishedRole, "observer"]
+
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
 RELAY_BYTES_MIN = 1 << 30  # of a relay that peers choose; libp2p's default are 128 KiB
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus

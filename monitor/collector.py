@@ -20,8 +20,9 @@ from dupt_swarm.metrics.record import IN_SWARM
 from dupt_swarm.metrics.spec import Sample, Samples, by_label, families, one
 from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.node.progress import round_progress
-from dupt_swarm.node.record import PeerState, Role
+from dupt_swarm.node.record import PeerState
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.settings import PublishedRole
 from dupt_swarm.version import VERSION
 from monitor.tally import Floor, Totals
 from monitor.watcher import Snapshot
@@ -150,7 +151,7 @@ def of_peers(view: View) -> Iterator[Samples]:
     """Who is there."""
     states = Counter((peer.record.role, peer.record.state) for peer in view.peers)
     # All of them, those at zero too: an alert cannot compare with a series that is missing.
-    every = [(role, state) for role in get_args(Role) for state in get_args(PeerState)]
+    every = [(role, state) for role in get_args(PublishedRole) for state in get_args(PeerState)]
     yield swarm.PEERS, [(labels, float(states[labels])) for labels in every]
     unreachable = sum(peer.record.reach == "client" for peer in view.peers)
     yield swarm.PEERS_UNREACHABLE, one(unreachable)

@@ -7,11 +7,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.fields import Count
 from dupt_swarm.node.reasons import FAILURES, REFUSALS, REFUSED_MESSAGES, REJECTIONS, by_reason
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
@@ -20,7 +21,6 @@ PEERS_REMEMBERED = 4096
 # A record says how often something happened since its peer started. Nobody does more between two readings.
 INCREASE_MAX = 1000
 
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 ByReason = dict[str, Count]
 
 logger = logging.getLogger(__name__)

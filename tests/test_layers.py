@@ -14,7 +14,7 @@ from tests.support.imports import FILES, OURS, ROOT, Import, imports_in, imports
 LAYERS = {
     "plain": {
         *("manifest", "tasks", "presets", "settings", "organiser", "disk"),
-        *("command_line", "speed", "errors", "version"),
+        *("command_line", "fields", "speed", "errors", "version"),
     },
     "composition": {"checkpoint", "discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
     **{folder: {folder} for folder in ("learning", "replica", "node", "network", "metrics")},

@@ -17,12 +17,12 @@ from typing import Self
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
+from dupt_swarm.fields import DIGEST
 from dupt_swarm.manifest.explain import explain_difference, explain_invalid
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.schedule import Schedule, growing_rounds, steps_before
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
-    HASH,
     STRATEGIES,
     Admission,
     Aggregation,
@@ -71,7 +71,7 @@ class Manifest(Table):
     @field_validator("initial_digest")
     @classmethod
     def _hexadecimal(cls, value: str) -> str:
-        if value and not HASH.fullmatch(value):
+        if value and not DIGEST.fullmatch(value):
             raise ValueError("must be 64 lower-case hexadecimal digits, or empty")
         return value
 

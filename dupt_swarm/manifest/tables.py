@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dupt_swarm.fields import DIGEST
 from dupt_swarm.manifest.schedule import LEAST_GROWTH
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.tasks import TASKS, Task
 from dupt_swarm.tasks.task import AnswerKind
 
-HASH = re.compile(r"[0-9a-f]{64}")
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
 
 
@@ -27,7 +26,7 @@ class Tokenizer(Table):
     @field_validator("sha256")
     @classmethod
     def _hexadecimal(cls, value: str) -> str:
-        if not HASH.fullmatch(value):
+        if not DIGEST.fullmatch(value):
             raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
         return value
 
@@ -142,6 +141,9 @@ class Outer(Table):
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="adamw: decoupled, on matrices")
 
 
+ExchangeName = Literal["reduce", "share"]
+
+
 class Rounds(Table):
     """When a round ends, and how long each part of its end may take."""
 
@@ -158,7 +160,7 @@ class Rounds(Table):
         le=100,
         description="round r, from 0, has this^r inner steps until that is a whole round; 1: all are whole",
     )
-    exchange: Literal["reduce", "share"] = Field(
+    exchange: ExchangeName = Field(
         default="share",
         description="members reduce a part of the average each, or everybody gets all contributions",
     )
@@ -277,7 +279,7 @@ class Admission(Table):
     @field_validator("organiser")
     @classmethod
     def _hexadecimal(cls, value: str) -> str:
-        if value and not HASH.fullmatch(value):
+        if value and not DIGEST.fullmatch(value):  # a key has as many digits
             raise ValueError(
                 "must be 64 lower-case hexadecimal digits, or empty; `dupt-peer new` fills it in"
             )

@@ -8,16 +8,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dupt_swarm.command_line.printable import as_name
+from dupt_swarm.fields import Count, Digest, PeerId
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
-from dupt_swarm.replica.log_entry import PeerId
-from dupt_swarm.settings import DATASET_PATTERN
+from dupt_swarm.settings import DATASET_PATTERN, PublishedRole
 
-Role = Literal["oracle", "bootstrap", "evaluator"]
 PeerState = Literal[
     "starting", "syncing", "training", "averaging", "paused", "stopping", "serving", "evaluating"
 ]
 # What a peer says from joining on, until it says something else: only oracles do.
-JOINED: dict[Role, PeerState] = {"oracle": "starting", "bootstrap": "serving", "evaluator": "evaluating"}
+JOINED: dict[PublishedRole, PeerState] = {
+    "oracle": "starting",
+    "bootstrap": "serving",
+    "evaluator": "evaluating",
+}
 AT_WORK: tuple[PeerState, ...] = ("training", "averaging")
 
 
@@ -42,7 +45,6 @@ class Metric:
     everybody: bool = False
 
 
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
 SPEED_MAX = 1e12
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
@@ -52,7 +54,6 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Time = Annotated[float, Field(ge=0, le=1e11)]  # in seconds since the epoch
 SmallCount = Annotated[int, Field(ge=0, lt=1 << 32)]
 Reach = Literal["direct", "relayed", "client"]
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Address = Annotated[str, Field(max_length=160, pattern=r"^(/[A-Za-z0-9.:_-]+)+$")]
 # Whatever a stranger calls itself, nothing in it is obeyed by a terminal or a log.
 Line = Annotated[str, AfterValidator(as_name)]
@@ -111,7 +112,7 @@ class RecordUpdate(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
-    role: Role = "oracle"
+    role: PublishedRole = "oracle"
     state: PeerState = "starting"
     time: Published = Field(default=0.0, description="when it was published")
     round: Round = 0
@@ -292,7 +293,7 @@ class RecordUpdate(BaseModel):
 class PeerRecord(RecordUpdate):
     """A small statement of one peer, which it signs; times in seconds since the epoch."""
 
-    role: Role
+    role: PublishedRole
     state: PeerState
     time: Published
     round: Round

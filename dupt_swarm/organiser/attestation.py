@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from dupt_swarm.fields import DIGEST, PEER_ID
 from dupt_swarm.organiser.signed import read, sign
 
 KIND = "attestation"
 VOTERS_MAX = 512
 TEXT_CHARS_MAX = 1 << 16
-_DIGEST, _PEER_ID = re.compile("[0-9a-f]{64}"), re.compile(r"[1-9A-HJ-NP-Za-km-z]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Attestation:
             case [str() as swarm, int() as round, str() as digest, *voters] if (
                 swarm == swarm_id
                 and 0 <= round < 1 << 62
-                and _DIGEST.fullmatch(digest)
+                and DIGEST.fullmatch(digest)
                 and len(voters) <= VOTERS_MAX
-                and all(isinstance(each, str) and _PEER_ID.fullmatch(each) for each in voters)
+                and all(isinstance(each, str) and PEER_ID.fullmatch(each) for each in voters)
             ):
                 return cls(swarm, round, digest, tuple(voters))
         raise ValueError("an attestation of another swarm, or none")

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from dupt_swarm.fields import Count, Digest, PeerId
+from dupt_swarm.manifest.tables import ExchangeName
+
 LOG_BYTES_MAX = 1 << 20  # a round of 24 members with signed statements and votes has 50 kB
 MEMBERS_MAX = 256
 
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-PeerId = Annotated[str, Field(pattern="^[1-9A-HJ-NP-Za-km-z]{1,64}$")]
 Signed = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]{0,32768}$", description="a signed message, base 64")]
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 class _Plain(BaseModel):
@@ -36,7 +36,7 @@ class LogEntry(_Plain):
     round: Count = Field(description="of the state that follows")
     before: Digest
     after: Digest
-    exchange: Literal["reduce", "share"]
+    exchange: ExchangeName
     members: Annotated[tuple[PeerId, ...], Field(max_length=MEMBERS_MAX, strict=False)] = Field(
         description="of the group"
     )

@@ -6,17 +6,16 @@ whoever holds a state knows whose word on the next one counts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from dupt_swarm.fields import PEER_ID
 from dupt_swarm.replica.draw import drawn
 
 # A newcomer votes after so many rounds; who was in none of the last so many votes no longer.
 PROBATION_ROUNDS, MEMORY_ROUNDS = 4, 32
 STANDINGS_MAX = 512
-_PEER_ID = re.compile(r"[1-9A-HJ-NP-Za-km-z]{1,64}")
 
 Standing = tuple[int, int]
 """In how many rounds a peer was, `PROBATION_ROUNDS` at most, and which was the last of them."""
@@ -101,7 +100,7 @@ def _worth(row: tuple[str, Standing]) -> tuple[int, int, str]:
 def _parse_row(row: object) -> tuple[str, Standing]:
     match row:
         case [str() as peer, int() as rounds, int() as last] if (
-            _PEER_ID.fullmatch(peer)
+            PEER_ID.fullmatch(peer)
             and not isinstance(rounds, bool)
             and not isinstance(last, bool)
             and 1 <= rounds <= PROBATION_ROUNDS

@@ -6,7 +6,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from dupt_swarm.node.record import JOINED, PeerRecord, PeerState, RecordUpdate, Role
+from dupt_swarm.node.record import JOINED, PeerRecord, PeerState, RecordUpdate
+from dupt_swarm.settings import PublishedRole
 
 FIELDS: dict[str, Any] = {
     "role": "oracle",
@@ -34,7 +35,7 @@ def test_published_is_short_and_plain() -> None:
 
 def test_every_role_says_something_from_joining_on() -> None:
     """A first peer serves and an evaluator evaluates; neither is syncing for ever."""
-    assert set(JOINED) == set(get_args(Role))
+    assert set(JOINED) == set(get_args(PublishedRole))
     assert set(JOINED.values()) <= set(get_args(PeerState))
     assert (JOINED["bootstrap"], JOINED["evaluator"]) == ("serving", "evaluating")
 

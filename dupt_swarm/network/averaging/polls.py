@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from dupt_swarm.fields import Digest
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
 from dupt_swarm.network.averaging.roll import Roll
@@ -23,7 +24,7 @@ from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
 from dupt_swarm.node.messages import Candidate
-from dupt_swarm.replica.log_entry import MEMBERS_MAX, Digest, Signed
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 from dupt_swarm.replica.state import ReplicaState
 
 COLLECTORS = 3  # are asked at once

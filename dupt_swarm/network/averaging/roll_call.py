@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
+from dupt_swarm.fields import Count, Digest, PeerId
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering, loop_time
 from dupt_swarm.network.averaging.roll import Roll, Statement
@@ -25,7 +26,7 @@ from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
-from dupt_swarm.replica.log_entry import MEMBERS_MAX, Count, Digest, PeerId, Signed
+from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 
 ASKED_MAX = 8
 ANSWER_SECONDS = 0.5  # an answer may take

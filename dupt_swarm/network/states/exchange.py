@@ -11,6 +11,7 @@ from typing import Annotated, Protocol, Self
 from pydantic import Field
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.fields import Count, Digest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import (
     CallError,
@@ -28,7 +29,7 @@ from dupt_swarm.network.states.serving import SMALL_BYTES, SMALL_SLOTS, BlobCach
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
-from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Count, Digest, LogEntry, log_bytes, parse_log
+from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, LogEntry, log_bytes, parse_log
 from dupt_swarm.replica.state import KIND
 
 ANSWER_SECONDS = 10.0

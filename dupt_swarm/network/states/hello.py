@@ -8,13 +8,14 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.fields import DIGEST
 from dupt_swarm.network.p2p.plain import load
 from dupt_swarm.network.p2p.rpc import check_elements
 
 STATES_MAX = 16  # read of those that a hello names
 VERSION_CHARS_MAX = 20
 ELEMENTS_MAX = 4096  # a manifest's marks count too, as it is one text in here
-_STATE = re.compile(r"(?P<round>[0-9]{1,18}):(?P<digest>[0-9a-f]{64})")
+_STATE = re.compile(f"(?P<round>[0-9]{{1,18}}):(?P<digest>{DIGEST.pattern})")
 
 
 @dataclass(frozen=True)
