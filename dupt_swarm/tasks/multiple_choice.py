@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from dupt_swarm.tasks.task import SpecialTokens, Task, text_of
 
@@ -15,6 +16,7 @@ class MultipleChoice(Task):
 
     kind = "multiple-choice"
     columns = ("context", "choices")
+    forms = MappingProxyType({"choices": "a list, in JSON"})
     texts_at_once = 2
     answers = ("choice",)
     hub_name = "multiple-choice"

@@ -43,6 +43,8 @@ class Task:
     """What `objective.kind` calls it."""
     columns: ClassVar[tuple[str, ...]]
     """The names of the inputs, in a table of examples."""
+    forms: ClassVar[Mapping[str, str]] = {}
+    """What those of them are that are no plain text, for who writes the table."""
     texts_at_once: ClassVar[int]
     """How many texts a sequence holds; they share the context."""
     answers: ClassVar[tuple[AnswerKind, ...]]

@@ -10,8 +10,9 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
-from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.tasks import TASKS
+from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
+from dupt_swarm.tasks import TASKS, Task
+from dupt_swarm.tasks.task import AnswerKind
 from peers import options
 from peers.interruption import Interruption
 from peers.screen.log import Log
@@ -24,9 +25,20 @@ if TYPE_CHECKING:
     from dupt_swarm.models.fine_tuning import Finetuner
 
 FILE = click.Path(exists=True, path_type=Path)
+LABELS: dict[AnswerKind, str] = {"label": "a name", "score": "a number", "choice": "an index from 0"}
 
 
-@click.command("finetune")
+def columns_of(task: Task) -> str:
+    """What a table of its examples has, in words."""
+    forms = {name: f" ({form})" for name, form in task.forms.items()}
+    inputs = ", ".join(name + forms.get(name, "") for name in task.columns)
+    return f"{task.kind} has {inputs} and {LABEL} ({' or '.join(LABELS[kind] for kind in task.answers)})"
+
+
+COLUMNS = f"Columns: {'; '.join(map(columns_of, TASKS.values()))}. --column names them otherwise."
+
+
+@click.command("finetune", epilog=COLUMNS)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--task", "kind", type=click.Choice(TASKS), required=True)
 @click.option("--train", type=FILE, required=True, help="Labelled examples: .csv, .jsonl (or .gz), .parquet.")
@@ -64,10 +76,8 @@ FILE = click.Path(exists=True, path_type=Path)
 def command(model: Path, labels: str, as_json: bool, **chosen: Any) -> None:
     """Teach MODEL a task, and write the result to a new folder.
 
-    Columns: classification has text and label; entailment premise, hypothesis, label; similarity first,
-    second, label (or a number); multiple-choice context, choices (a list, in JSON), label (an index from 0).
-    --column names them otherwise. Killed or stopped, the same command goes on where it was.
-    `dupt-model predict --score` measures the result on further examples.
+    Killed or stopped, the same command goes on where it was. `dupt-model predict --score` measures the
+    result on further examples.
     """
     log = Log()
     with Interruption() as interruption:

@@ -13,6 +13,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import LANGUAGE
 from peers import options
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 def _describe(objective: dict[str, Any]) -> str:
-    if objective["kind"] == "lm":
+    if objective["kind"] == LANGUAGE:
         return "language (L1)"
     labels = f", labels {', '.join(objective['labels'])}" if objective["labels"] else ""
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"

@@ -81,6 +81,17 @@ def test_commands_offer_it(odd: Objective, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delitem(sys.modules, name)
 
 
+def test_the_help_names_its_columns(odd: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dupt-model finetune --help` says what a table of its examples has, and of others what is no text."""
+    monkeypatch.delitem(sys.modules, "peers.model.finetune", raising=False)  # as above
+    command = import_module("peers.model.finetune").command
+    monkeypatch.delitem(sys.modules, "peers.model.finetune")
+    text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    assert f"; {odd.kind} has a, b, c and label (an index from 0). " in text
+    assert "similarity has first, second and label (a name or a number); " in text
+    assert "has context, choices (a list, in JSON) and label" in text
+
+
 def test_the_card_shows_how_to_ask_it(odd: Objective) -> None:
     """The code of a model's card asks for its answer in its own words, and prints what a choice is."""
     code = answer(odd)
