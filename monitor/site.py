@@ -12,7 +12,8 @@ from urllib.parse import parse_qs
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from dupt_swarm.node.addresses import Address, join_addresses, join_line
+from dupt_swarm.command_line.join_line import join_line
+from dupt_swarm.node.addresses import Address, join_addresses
 from dupt_swarm.version import VERSION
 from monitor import chart, formats
 from monitor.health import Level, worst

@@ -15,11 +15,12 @@ import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
-from dupt_swarm.node.addresses import join_line, own_address
+from dupt_swarm.node.addresses import own_address
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.organiser.key import load_key_of

@@ -1,5 +1,6 @@
 """What the programs in `peers/` and `monitor/` share.
 
 exit_codes      errors and interruptions become a message and an exit code
+join_line       the command that joins a swarm
 printable       text from strangers, made fit for a terminal
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -187,13 +186,6 @@ def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
         found += [Address(way, peer_id) for way in [*(way for way in ways if way in best), *best][:1]]
     others = [address for address in found if not address.loopback]
     return list(map(str, (others or found)[:ADDRESSES_MAX]))
-
-
-def join_line(addresses: Sequence[str], swarm_id: str, *, by_invitation: bool = False) -> str:
-    """The command with these addresses, fit for a shell; nobody can offer another swarm there."""
-    options = " ".join(f"--initial-peers {shlex.quote(address)}" for address in addresses)
-    invitation = " --invitation TOKEN" if by_invitation else ""
-    return f"dupt-peer join {options} --swarm {swarm_id}{invitation} --corpus PATH"
 
 
 def _rank(address: Address) -> tuple[int, bool, str]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dupt_swarm.node.addresses import join_addresses, join_line, own_address
+from dupt_swarm.command_line.join_line import join_line
+from dupt_swarm.node.addresses import join_addresses, own_address
 from dupt_swarm.node.view import View
 from tests.support.invented import ADDRESS, NOW, peer
 
