@@ -153,7 +153,13 @@ class Presented:
 
 
 class ByInvitation(Admission):
-    """Refuses who has not shown a valid credential, and calls on nobody else."""
+    """Refuses who has not shown a valid credential, and calls on nobody else.
+
+    Peers show each other their credentials once before the first call, and again when the other has
+    forgotten, because it was started anew. Both learn of each other's revocations on this occasion: each
+    sends a digest of those that it knows, and where the two differ, the statements themselves. Who learns
+    something new tells everybody at once.
+    """
 
     def __init__(self, p2p: GuardedP2P, guests: Guests, credential: str, revoked: Path | None = None) -> None:
         """

@@ -1,4 +1,10 @@
-"""A butterfly all-reduce: the parts of a vector, whose share each is, and how they are averaged."""
+"""A butterfly all-reduce: the parts of a vector, whose share each is, and how they are averaged.
+
+Each member sends every reducer its share of the own contribution, part by part, and gets averages back.
+hivemind's own `AllReduceRunner` returns differences: each peer adds them to its own input, where they round
+differently, and they are encoded anew for each. Here a reducer encodes the average once, and everybody gets
+those bytes, itself included.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class RoundShelf:
 
 
 class Collection:
-    """What one member fetches in one round."""
+    """What one member fetches in one round; each is measured as soon as it is here."""
 
     def __init__(self, session: Session, form: Form, blobs: Exchange, shelf: RoundShelf) -> None:
         """What arrives is put on the ``shelf``, from which ``blobs`` serves it to others."""

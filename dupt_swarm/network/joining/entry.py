@@ -31,7 +31,11 @@ from dupt_swarm.replica.state import ReplicaState
 
 
 class Hearsay:
-    """Which states the initial peers have told, first in ``hellos`` (by peer id), then in their records."""
+    """Which states the initial peers have told, first in ``hellos`` (by peer id), then in their records.
+
+    They move on while a state is fetched, and not all at the same moment: what each has told before counts
+    too.
+    """
 
     def __init__(self, hellos: Mapping[str, Hello]) -> None:
         self._told: OrderedDict[str, set[str]] = OrderedDict()

@@ -1,6 +1,7 @@
 """Who is waited for when a round ends, who decides it, and whose word is not believed for a while.
 
-Not waited for is who never comes, or comes and brings nothing."""
+Not waited for is who never comes, or comes and brings nothing.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,6 @@ class StateStore:
         Raises:
             NodeError: no donor could provide it, or it does not fit the manifest.
         """
-
         try:
             known = await donors()
         except Exception as error:

@@ -1,4 +1,9 @@
-"""State sync: a peer that missed a round, or is at another branch, fetches the state that it should have."""
+"""State sync: a peer that missed a round, or is at another branch, fetches the state that it should have.
+
+That is where more than half of those are whose word counts, as their records say. A claim by itself moves
+nobody. Voters take a state only with the votes of a quorum, and say in their records where they are. So a
+state that more than half of the voters have said to be at was voted for.
+"""
 
 from __future__ import annotations
 
