@@ -11,6 +11,6 @@ record        what a peer publishes about itself: each field once, with its metr
 view          all live peers, and what their records add up to
 progress      how full the round is
 reasons       why rounds fail, and contributions and records are refused: the words of metrics
-addresses     multiaddrs: what they tell, which are worth telling, and the line to join by
+addresses     multiaddrs: what they tell, which are worth telling, and by which a swarm is joined
 address_book  peers met before, on disk
 """
