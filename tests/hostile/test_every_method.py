@@ -18,6 +18,7 @@ from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
 from dupt_swarm.network.averaging.polls import Polls
+from dupt_swarm.network.averaging.roll import LastGroups
 from dupt_swarm.network.averaging.share import Agreements
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.p2p.bandwidth import BURST_SECONDS
@@ -123,8 +124,7 @@ def manifest(make_manifest):
 @pytest.fixture
 def everybody_is_a_member(monkeypatch) -> None:
     """What is for members of a round is answered to anybody, so that what they could send comes through."""
-    for service in (Polls, Agreements):
-        monkeypatch.setattr(service, "_is_member", lambda *_: True)
+    monkeypatch.setattr(LastGroups, "has_member", lambda *_: True)
 
 
 def run(scenario) -> None:

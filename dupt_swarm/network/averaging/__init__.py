@@ -4,7 +4,7 @@ rounds       group, average, outer step and votes; it returns whatever goes wron
 exchange     what every exchange takes and gives
 roll_call    finds the group: those who have come to one coordinator, or to whom most go
 gathering    at a coordinator: who has come, and the roll once it is called
-roll         what each member brings, and who ends a round together; signed
+roll         what each member brings, who ends a round together, and the last groups; signed
 reduce       the exchange in which each member averages one share
 allreduce    how it does: parts of the vector go out, and come back averaged
 share        the exchange in which everybody fetches all contributions

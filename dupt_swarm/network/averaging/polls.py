@@ -19,10 +19,10 @@ from torch import Tensor
 from dupt_swarm.fields import Digest
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import LastGroups, Roll
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.signed import as_text, from_text
-from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, blamed_on_caller, rpc
 from dupt_swarm.node.messages import Candidate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
 from dupt_swarm.replica.state import ReplicaState
@@ -31,7 +31,6 @@ COLLECTORS = 3  # are asked at once
 ANSWER_SECONDS = 1.0  # until then an answer may wait for another vote
 RETRY_SECONDS = 0.2
 LOOK_SECONDS = 0.5  # who is there may change while nobody votes
-BOXES_MAX = 4  # members that are late may still ask about the rounds before
 
 logger = logging.getLogger(__name__)
 
@@ -155,20 +154,18 @@ class Polls:
         """
         self._p2p = context.p2p
         self._context, self._electorate, self._expose = context, electorate, expose
-        self._boxes: dict[str, BallotBox] = {}
+        self._boxes = LastGroups[BallotBox]()
         self._news = asyncio.Event()  # set once, at the next vote; another one takes its place then
 
     async def open(self) -> None:
         """Begin to collect."""
         if self._context.callable:
-            await self._p2p.serve(self, self._is_member)
+            await self._p2p.serve(self, self._boxes.has_member)
 
     def begin(self, roll: Roll) -> None:
         """Take the votes of its members from now on, who may have computed the state before we have."""
         subject = Subject(self._context.manifest.swarm_id, roll.id, roll.claim.round, roll.claim.state)
-        self._boxes[roll.id] = BallotBox(subject, roll.members)
-        for roll_id in list(self._boxes)[:-BOXES_MAX]:
-            del self._boxes[roll_id]
+        self._boxes.keep(roll.id, BallotBox(subject, roll.members))
 
     async def certify(self, roll: Roll, after: str, *, accepted: bool = True) -> PollResult:
         """Vote for the state ``after``, or for staying at the state before if it is not ``accepted``.
@@ -217,11 +214,7 @@ class Polls:
     @rpc(VoteMessage, VotesMessage, longest=(80_000, 800_000), callers=Callers.MEMBERS, urgent=True)
     async def rpc_vote(self, request: VoteMessage, caller: str) -> VotesMessage:
         """The votes that a member of one of our groups does not know, as soon as there is one."""
-        box = self._boxes.get(request.roll)
-        if box is None:
-            raise CallError(Refusal.NOT_HELD, "no such group is known here")
-        if caller not in box.members:
-            raise CallError(Refusal.NOT_ALLOWED, "a vote of nobody in the group")
+        box = self._boxes.asked_of(request.roll, caller)
         with blamed_on_caller():
             vote = Vote.read(from_text(request.vote))
             self._take(box, [vote])
@@ -232,10 +225,6 @@ class Polls:
                     await self._news.wait()
         votes = [as_text(vote.data) for vote_id, vote in box.all.items() if vote_id not in known]
         return VotesMessage(votes=tuple(votes))
-
-    def _is_member(self, peer_id: str) -> bool:
-        """Of one of our groups."""
-        return any(peer_id in box.members for box in self._boxes.values())
 
     def _cast(self, box: BallotBox, digest: str) -> Vote:
         """Our vote, which is in the box from now on."""

@@ -1,18 +1,19 @@
-"""Who ends a round together: what each member brings, and the roll of all; signed by those who say so."""
+"""Who ends a round together: what each member brings, and the roll of all, signed; and the last groups."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, TypeVar
 
 from hivemind.utils.crypto import RSAPrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.fields import Count, Digest
 from dupt_swarm.network.members.signed import read_signed, sign
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
@@ -92,6 +93,7 @@ class Statement:
 
 ROLL_KIND: Literal["roll"] = "roll"
 ID_DIGITS = 40
+GROUPS_MAX = 4  # are kept
 
 
 class _RollContent(BaseModel):
@@ -182,3 +184,38 @@ class Roll:
         if {(each.claim.round, each.claim.state) for each in statements} != {(content.round, content.state)}:
             raise ValueError("a roll of members at different states")
         return roll
+
+
+class _Group(Protocol):
+    @property
+    def members(self) -> Collection[str]: ...
+
+
+Group = TypeVar("Group", bound=_Group)
+
+
+class LastGroups(dict[str, Group]):
+    """What is kept of our last groups, by the ids of their rolls: members that are late may still ask."""
+
+    def keep(self, roll_id: str, group: Group) -> None:
+        """A new one; the oldest goes."""
+        self[roll_id] = group
+        for oldest in list(self)[:-GROUPS_MAX]:
+            del self[oldest]
+
+    def asked_of(self, roll_id: str, caller: str) -> Group:
+        """The group that ``caller`` asks about, as one of its members.
+
+        Raises:
+            CallError: it is none, or the group is not kept.
+        """
+        group = self.get(roll_id)
+        if group is None:
+            raise CallError(Refusal.NOT_HELD, "no such group is known here")
+        if caller not in group.members:
+            raise CallError(Refusal.NOT_ALLOWED, "nobody in the group asks")
+        return group
+
+    def has_member(self, peer_id: str) -> bool:
+        """Whether it is of one of them."""
+        return any(peer_id in group.members for group in self.values())

@@ -17,7 +17,7 @@ from dupt_swarm.network.averaging.agreement import Agreement
 from dupt_swarm.network.averaging.group import SharingGroup, contradictions
 from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.averaging.reports import Answer, AnswerMessage, Decision, Report, ReportMessage
-from dupt_swarm.network.p2p.rpc import CallError, Refusal, blamed_on_caller
+from dupt_swarm.network.p2p.rpc import CallError, blamed_on_caller
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 COMPARE_SECONDS = 2.0  # for one that is asked for its list when the round has failed
@@ -59,6 +59,11 @@ class Session:
         self._reports: set[asyncio.Task[bool]] = set()
 
     @property
+    def members(self) -> list[str]:
+        """Peer ids of the group."""
+        return self.group.members
+
+    @property
     def decision(self) -> Decision | None:
         """What was decided, once it is known."""
         return self.agreement.decision
@@ -74,10 +79,8 @@ class Session:
         So members need not ask often, and hear at once. After a second there is an answer anyway.
 
         Raises:
-            CallError: it is no member of this group, or its report is malformed.
+            CallError: its report is malformed.
         """
-        if member not in self.group.members:
-            raise CallError(Refusal.NOT_ALLOWED, "a report of nobody in the group")
         place = self.group.members.index(member)
         with blamed_on_caller():
             report = self._note(place, message)

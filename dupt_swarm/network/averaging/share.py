@@ -26,11 +26,11 @@ from dupt_swarm.network.averaging.reports import (
     AnswerMessage,
     ReportMessage,
 )
-from dupt_swarm.network.averaging.roll import Roll, Statement
+from dupt_swarm.network.averaging.roll import LastGroups, Roll, Statement
 from dupt_swarm.network.averaging.session import Session
 from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
+from dupt_swarm.network.p2p.rpc import Callers, rpc
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.replica.blob import Assembly, Blob
@@ -159,8 +159,6 @@ class Collection:
         return [members[each] for each in sorted(places)]
 
 
-# Members that are behind may still ask about the rounds before.
-SESSIONS_MAX = 4
 COMPARED_MAX = 4  # members that are asked for their lists, at once
 
 
@@ -169,17 +167,15 @@ class Agreements:
 
     def __init__(self, p2p: GuardedP2P) -> None:
         self._p2p = p2p
-        self._sessions: dict[str, Session] = {}
+        self._sessions = LastGroups[Session]()
 
     async def start(self) -> None:
         """Begin to answer."""
-        await self._p2p.serve(self, self._is_member)
+        await self._p2p.serve(self, self._sessions.has_member)
 
     def add(self, session: Session) -> None:
         """Answer to the members of this group from now on."""
-        self._sessions[session.group.group_id] = session
-        for group_id in list(self._sessions)[:-SESSIONS_MAX]:
-            del self._sessions[group_id]
+        self._sessions.keep(session.group.group_id, session)
 
     def of(self, roll: Roll) -> Session | None:
         """That of the group of ``roll``, while it is kept."""
@@ -193,10 +189,7 @@ class Agreements:
     )
     async def rpc_agree(self, request: ReportMessage, caller: str) -> AnswerMessage:
         """The answer to a member's report."""
-        session = self._sessions.get(request.group)
-        if session is None:
-            raise CallError(Refusal.NOT_HELD, "no such group is known here")
-        return await session.answer(caller, request)
+        return await self._sessions.asked_of(request.group, caller).answer(caller, request)
 
     async def ask(self, peer: str, message: ReportMessage) -> AnswerMessage:
         """Report to a peer.
@@ -205,10 +198,6 @@ class Agreements:
             CallError: it does not answer, or nonsense.
         """
         return await self._p2p.call(peer, Agreements.rpc_agree, message)
-
-    def _is_member(self, peer_id: str) -> bool:
-        """Of one of our groups."""
-        return any(peer_id in session.group.members for session in self._sessions.values())
 
 
 class Share:

@@ -10,14 +10,13 @@ import pytest
 from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
 from dupt_swarm.network.averaging.polls import (
-    BOXES_MAX,
     RETRY_SECONDS,
     PollResult,
     Polls,
     VoteMessage,
     VotesMessage,
 )
-from dupt_swarm.network.averaging.roll import Roll
+from dupt_swarm.network.averaging.roll import GROUPS_MAX, Roll
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.signed import as_text
@@ -370,9 +369,9 @@ def test_rounds_before_are_forgotten(stations, manifest) -> None:
     async def scenario() -> None:
         async with stations(1, manifest) as peers:
             group = Group(manifest, peers)
-            for number in range(BOXES_MAX + 3):
+            for number in range(GROUPS_MAX + 3):
                 statement = group.contexts[0].sign_statement(Claim(number, STATE, 10, group.contexts[0].me))
                 group.polls[0].begin(Roll.call(group.contexts[0].me, group.contexts[0].key, [statement]))
-            assert len(group.polls[0]._boxes) == BOXES_MAX
+            assert len(group.polls[0]._boxes) == GROUPS_MAX
 
     run(scenario)
