@@ -4,6 +4,7 @@ waiting          wait until something holds
 clock            a clock that stands still until the test moves it
 virtual_time     a clock that goes as fast as there is nothing to do
 publishing       somebody who tells records in many names, in a thread
+noting_bucket    a token bucket that notes what passes
 held_loop        how long one callback keeps an event loop from all others
 loopback         addresses of this machine, free ports, an address where nobody is
 texts            folders of real text to train on

@@ -9,6 +9,7 @@ from hivemind.proto import dht_pb2
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError, Message, Raw, Refusal, blamed_on_caller, rpc, rpc_stream
+from tests.support.noting_bucket import NotingBucket
 from tests.support.stranger import call_raw, stranger_beside
 
 
@@ -36,18 +37,6 @@ class Erring:
     async def rpc_blames(self, request: Raw, _caller: str) -> Raw:
         with blamed_on_caller():
             return Raw(Number.model_validate_json(request.data).pack())
-
-
-class Noting(TokenBucket):
-    """Notes what is sent, and whether it takes priority."""
-
-    def __init__(self) -> None:
-        super().__init__(1e9)
-        self.taken: list[tuple[int, bool]] = []
-
-    async def take(self, amount: int, *, urgent: bool = False) -> None:
-        self.taken.append((amount, urgent))
-        await super().take(amount, urgent=urgent)
 
 
 def run(scenario) -> None:
@@ -136,12 +125,12 @@ def test_mates_come_first(stations) -> None:
         async with stations(2) as (server, client):
             await server.p2p.serve(Erring())
             await connect(client.p2p, [server.address])
-            server.p2p.bandwidth.upload = upload = Noting()
+            server.p2p.bandwidth.upload = upload = NotingBucket(1e9)
             request = Raw(b'{"number":1}')
             for mates in ({"somebody"}, {client.peer_id}):
                 server.p2p.limits.mates = mates
                 await client.p2p.call(server.peer_id, Erring.rpc_blames, request)
-            assert upload.taken == [(13, False), (13, True)]
+            assert upload.passed == [(13, False), (13, True)]
 
     run(scenario)
 
