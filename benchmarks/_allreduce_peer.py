@@ -116,7 +116,10 @@ class Stock:
 
 
 class Ours:
-    """The node of an oracle, as far as it averages; it takes part in all arms of ours."""
+    """The node of an oracle, as far as it averages; it takes part in all arms of ours.
+
+    Each arm has a daemon: a peer answers a method in one way.
+    """
 
     def __init__(self, vector: Vector, count: int) -> None:
         self._vector, self._count, self._formed = vector, count, 0.0
@@ -125,22 +128,26 @@ class Ours:
         self._manifests = {arm: manifest_of(arm) for arm in ARMS}
         self._averagers: dict[str, SwarmAverager] = {}
 
-    async def open(self, folder: Path, initial_peers: Sequence[str], stack: AsyncExitStack) -> str:
-        """Start what there is to start, and return the own address."""
+    async def open(
+        self, folder: Path, initial_peers: Sequence[dict[str, str]], stack: AsyncExitStack
+    ) -> dict[str, str]:
+        """Start what there is to start, and return the own address in each arm."""
         identity = folder / "identity"
-        key = load_identity(identity)
-        p2p = await start_daemon(NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identity), folder)
-        stack.push_async_callback(p2p.shutdown)
-        self._me = str(p2p.peer_id)
-        if initial_peers:
-            await connect(p2p, initial_peers)
-        blobs = Exchange(p2p)
-        await blobs.start()
+        settings = NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identity)
+        key, addresses = load_identity(identity), {}
         for arm, manifest in self._manifests.items():
+            p2p = await start_daemon(settings, folder)
+            stack.push_async_callback(p2p.shutdown)
+            self._me = str(p2p.peer_id)
+            if initial_peers:
+                await connect(p2p, [each[arm] for each in initial_peers])
+            blobs = Exchange(p2p)
+            await blobs.start()
             context = RoundContext(manifest, p2p, key, self._vector.mine.numel(), blobs)
             self._averagers[arm] = SwarmAverager(context, Anybody(), self._note)
             await self._averagers[arm].open()
-        return str((await p2p.get_visible_maddrs())[0])
+            addresses[arm] = str((await p2p.get_visible_maddrs())[0])
+        return addresses
 
     async def prepare(self, arm: str) -> dict[str, Any]:
         """Encode the vector, as a trainer does."""
@@ -175,10 +182,10 @@ def tell(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def run_stock(vector: Vector, count: int, initial_peers: Sequence[str]) -> None:
+def run_stock(vector: Vector, count: int, initial_peers: Sequence[dict[str, str]]) -> None:
     """Obey until stdin closes."""
-    peer = Stock(vector, count, initial_peers)
-    tell({"address": peer.address})
+    peer = Stock(vector, count, [each["stock"] for each in initial_peers])
+    tell({"addresses": {"stock": peer.address}})
     try:
         for line in sys.stdin:
             if json.loads(line)["do"] == "prepare":
@@ -190,11 +197,11 @@ def run_stock(vector: Vector, count: int, initial_peers: Sequence[str]) -> None:
         peer.close()
 
 
-async def run_ours(vector: Vector, count: int, initial_peers: Sequence[str], folder: Path) -> None:
+async def run_ours(vector: Vector, count: int, initial_peers: Sequence[dict[str, str]], folder: Path) -> None:
     """Obey until stdin closes."""
     async with AsyncExitStack() as stack:
         peer = Ours(vector, count)
-        tell({"address": await peer.open(folder, initial_peers, stack)})
+        tell({"addresses": await peer.open(folder, initial_peers, stack)})
         while line := await asyncio.to_thread(sys.stdin.readline):
             order = json.loads(line)
             if order["do"] == "prepare":

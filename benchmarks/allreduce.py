@@ -1,8 +1,8 @@
 """How fast a round averages, as ratios to hivemind's own averager.
 
-Peers are processes on loopback, each with a libp2p daemon (p2pd) of its own: as many with hivemind's
-`DecentralizedAverager` and fp16 (`stock`) as with ours, where one node takes part in all other arms. All
-are alive all the time, and the arms take turns:
+Peers are processes on loopback: as many with hivemind's `DecentralizedAverager` and fp16 (`stock`) as with
+ours, each of which takes part in all other arms. For each arm a peer has a libp2p daemon (p2pd). All are
+alive all the time, and the arms take turns:
 
     stock         hivemind as it is: fp16, returns differences
     reduce fp16   our butterfly with the codec scaled_fp16 both ways
@@ -151,14 +151,14 @@ def _measure(size: int, count: int, turns: int) -> dict[str, Turns]:
 def _start(kind: str, size: int, count: int, stack: ExitStack) -> list[Peer]:
     """So many peers that know one another."""
     peers: list[Peer] = []
-    addresses: list[str] = []
+    addresses: list[dict[str, str]] = []
     for number in range(count):
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dupt-"))
         order = {"kind": kind, "number": number, "count": count, "values": size}
         peers.append(Peer.start(folder, initial_peers=addresses, **order))
         stack.callback(peers[-1].close)
-        addresses.append(peers[-1].answer()["address"])
-        peers[-1].peer_id = addresses[-1].rpartition("/")[2]
+        addresses.append(peers[-1].answer()["addresses"])
+        peers[-1].peer_id = next(iter(addresses[-1].values())).rpartition("/")[2]
     return peers
 
 
