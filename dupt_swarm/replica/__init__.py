@@ -12,6 +12,7 @@ log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state
 draw            an order of peers that nobody chooses
 voters          whose word on the next state counts: a part of the state
+electorate      who decides which state follows, whoever comes and goes; takes the place of `voters`
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded
 """
