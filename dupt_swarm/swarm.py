@@ -29,6 +29,7 @@ from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
+FIRST_PEER_SECONDS = 60.0  # for so long after its last record is it thought to be there still
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
 
 
@@ -193,11 +194,15 @@ class Swarm:
     def handed_over(self) -> bool:
         """Whether nothing is lost to the swarm when this peer leaves: another has its state, or a newer one.
 
-        That is a first peer where there is one, since other oracles may be leaving too. With nobody there,
-        nobody can have it.
+        That is a first peer where there is one, since other oracles may be leaving too: also one whose record
+        is late, as it may be on a busy machine. With nobody there, nobody can have it.
         """
-        others = self.view.without(self.peer_id).peers
-        keepers = [peer for peer in others if peer.record.role == "bootstrap"] or others
+        heard = self._node.hearing.heard
+        others = heard.view.without(self.peer_id).peers
+        keepers = [peer for peer in others if peer.record.role == "bootstrap"]
+        if not keepers and time.monotonic() - heard.first_peer_at < FIRST_PEER_SECONDS:
+            return False
+        keepers = keepers or list(others)
         return not keepers or any(peer.record.swarm_tokens >= self.state.swarm_tokens for peer in keepers)
 
     @property

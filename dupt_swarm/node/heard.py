@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +30,7 @@ class Heard:
         group: the group of the round that is being ended; None if there is none yet.
         candidate: the state that it leads to, while it is to be judged.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
+        first_peer_at: when a first peer was among them last, on the monotonic clock.
     """
 
     view: View = NOBODY
@@ -35,10 +38,13 @@ class Heard:
     group: GroupFormed | None = None
     candidate: Candidate | None = None
     traffic: Traffic = NO_TRAFFIC
+    first_peer_at: float = -math.inf
 
     def after(self, event: object) -> Heard:
         """What is known after ``event``."""
         changes: dict[str, Any] = {KINDS[type(event)]: event} if type(event) in KINDS else {}
+        if isinstance(event, View) and any(peer.record.role == "bootstrap" for peer in event.peers):
+            changes["first_peer_at"] = time.monotonic()
         return replace(self, **changes)
 
 
