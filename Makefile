@@ -35,9 +35,10 @@ test-system: $(VENV)/installed
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then .ci/install-tools; fi
 	$(BIN)/pytest -m system
 
-# Ten minutes of a core, with other inputs each time; `make test` has some dozens of each kind.
+# Twenty minutes of a core, with other inputs each time; `make test` has some dozens of each kind.
 fuzz: $(VENV)/installed
 	$(BIN)/python -m tests.hostile.fuzz --minutes 10
+	$(BIN)/python -m tests.support.schedules --minutes 10
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -13,6 +13,8 @@ replay          a round as a pure function: state, log entry and blobs to the ne
 draw            an order of peers that nobody chooses
 voters          whose word on the next state counts: a part of the state
 electorate      who decides which state follows, whoever comes and goes; takes the place of `voters`
+link            the words that decide which state follows, and the link that they make
+chain           all links since a state that is trusted, and which branch to follow where two part
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded
 """

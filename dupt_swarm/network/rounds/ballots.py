@@ -1,0 +1,460 @@
+"""One member's part in deciding what follows a state: pure, without network, clock or cryptography.
+
+Ballots run over all attempts to leave the state; see `dupt_swarm.replica.link` for the words. In each one
+coordinates, by a draw that follows from the state::
+
+    member                                          coordinator
+    Report(promise, held)           ──────────────►  of a quorum: closes the roll when all have come
+     fetches what the others bring  ◄──────────────  Answer(roll)
+    Report(promise, held)           ──────────────►  when all is held: proposes a choice
+     computes and judges the state  ◄──────────────  Answer(roll, proposal)
+    Report(promise, held, accepted) ──────────────►  of a quorum: the link
+                                    ◄──────────────  Answer(link)
+
+A coordinator that dies, stalls or lies: the next ballot, when time is up or most of the others are there. Who
+is not of the electorate takes part with what it brings, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from dupt_swarm.network.rounds.words import Answer, Pace, Report
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import (
+    Acceptance,
+    Accepted,
+    Brought,
+    Choice,
+    Link,
+    Promise,
+    Proposal,
+    Word,
+    binding,
+    check_proposal,
+    coordinator_of,
+)
+
+# So many ballots without a quorum, or in all, and who is there goes on as a remnant.
+LONELY_MAX, FAILED_MAX = 2, 6
+
+
+@dataclass(frozen=True)
+class Pledged:
+    """What a member has signed of one state: it must outlive a crash, or it might contradict itself.
+
+    Attributes:
+        ballot: the latest for which it has promised.
+        accepted: what it accepted last, with the proposal.
+        refused: ids of choices that it never accepts.
+        leave: its last word, if it has left.
+    """
+
+    ballot: int = -1
+    accepted: Accepted | None = None
+    basis: Proposal | None = None
+    refused: frozenset[str] = frozenset()
+    leave: Promise | None = None
+
+
+@dataclass
+class _Ballot:
+    """What is known of the present ballot; a coordinator knows more."""
+
+    entered: float
+    accepted: Accepted | None  # what we had accepted before it
+    basis: Proposal | None
+    promise: Promise | None = None
+    heard: float = 0.0
+    quorate: float | None = None
+    closed: float | None = None
+    proposal: Proposal | None = None
+    acceptance: Acceptance | None = None
+    comers: dict[str, Promise] = field(default_factory=dict)
+    acceptances: dict[str, Acceptance] = field(default_factory=dict)
+    refusing: set[str] = field(default_factory=set)
+
+
+class Ballots:
+    """Deciding what follows one state.
+
+    Attributes:
+        ballot: the present one; it only grows.
+        brought: our contribution, once there is one.
+        held: digests of the contributions that are here.
+        link: what was decided, once we know it.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        state: str,
+        electorate: Electorate,
+        pace: Pace,
+        now: float,
+        *,
+        sign: Callable[[Word], bytes] = lambda _: b"",
+        keep: Callable[[Pledged], None] = lambda _: None,
+        pledged: Pledged | None = None,
+    ) -> None:
+        """Begin, or go on after a crash.
+
+        Args:
+            me: our peer id.
+            state: digest of the state to leave.
+            electorate: of that state.
+            pace: how long to wait.
+            now: seconds on any clock, as in all that follows.
+            sign: signs a word of ours.
+            keep: stores what must outlive a crash, before anything of it is told.
+            pledged: what was stored of this state.
+        """
+        self.me, self.state, self.electorate, self.pace = me, state, electorate, pace
+        self.brought: Brought | None = None
+        self.held: set[str] = set()
+        self.link: Link | None = None
+        self._sign, self._keep = sign, keep
+        self._pledged = pledged or Pledged()
+        self._lonely = self._failed = 0
+        self._leaves: dict[str, Report] = {}
+        self._held_by: dict[str, frozenset[str]] = {}
+        self._bases: dict[tuple[int, str], Proposal] = {}
+        self._farther: dict[str, int] = {}  # how far each of the electorate has come
+        self.known: dict[str, Brought] = {}  # contributions that others bring, by digest
+        if self._pledged.accepted is not None and self._pledged.basis is not None:
+            accepted = self._pledged.accepted
+            self._bases[accepted.ballot, accepted.choice] = self._pledged.basis
+        if self._pledged.leave is not None:
+            self._leaves[me] = Report(self._pledged.leave, self._pledged.basis)
+        self._go_to(self._pledged.ballot + 1, now)
+
+    @property
+    def coordinator(self) -> str:
+        """Who coordinates the present ballot; nobody where nobody decides."""
+        return coordinator_of(self.electorate, self.state, self.ballot)
+
+    @property
+    def left(self) -> bool:
+        """Whether we have said our last word on this state."""
+        return self._pledged.leave is not None
+
+    @property
+    def decides(self) -> bool:
+        """Whether our word counts."""
+        return self.me in self.electorate and not self.left
+
+    def is_hopeless(self, gone: Collection[str] = ()) -> bool:
+        """Whether to go on as a remnant: ``gone`` were seen to be, as nobody listens where they were."""
+        there = self.electorate.members.difference(gone)
+        alone = not self.electorate.is_quorum(there, self._who_left)
+        return alone or self._lonely >= LONELY_MAX or self._failed >= FAILED_MAX
+
+    def bring(self, brought: Brought, now: float) -> None:
+        """Our contribution is ready: until then we may coordinate, and wait for nobody."""
+        if self.brought is None:
+            self._here.entered = now
+        self.brought = brought
+        self.held.add(brought.digest)
+
+    def leave(self, *, bringing: bool = False) -> Promise:
+        """Say our last word on this state: we stop, or go on as a remnant, ``bringing`` what we have."""
+        said = self._pledged.leave
+        brought = self.brought if bringing else None
+        if said is None or (brought is not None and said.brought != brought):
+            accepted, refused = self._pledged.accepted, tuple(sorted(self._pledged.refused))
+            ballot = self.ballot if said is None else said.ballot
+            word = Promise(self.me, self.state, ballot, brought, accepted, refused, leaves=True)
+            said = replace(word, signed=self._sign(word))
+            self._pledge(leave=said)
+            self._leaves[self.me] = Report(said, self._pledged.basis)
+        return said
+
+    def report(self) -> Report:
+        """What to tell the coordinator now."""
+        if self.left:
+            return replace(self._leaves[self.me], held=frozenset(self.held))
+        here = self._here
+        proposal = here.proposal
+        return Report(
+            self._promise(),
+            here.basis,
+            frozenset(self.held),
+            here.acceptance,
+            proposal is not None and proposal.choice.id in self._pledged.refused,
+            tuple(self._leaves.values()),
+        )
+
+    def note(self, report: Report, now: float) -> None:
+        """What a member has told us, who may coordinate its ballot."""
+        promise = report.promise
+        maker = promise.maker
+        for each in (report, *report.leaves):
+            self._note_leave(each)
+        if promise.leaves:
+            return
+        self._held_by[maker] = report.held | self._held_by.get(maker, frozenset())
+        self._see(maker, promise.ballot, now)
+        if promise.ballot != self.ballot or self.coordinator != self.me:
+            return
+        here = self._here
+        if here.closed is None and self._is_shown(report):
+            here.comers[maker] = promise
+            self._learn([promise.brought])
+        if maker in self.electorate and self._is_of_proposal(report.acceptance):
+            assert report.acceptance is not None
+            here.acceptances.setdefault(maker, report.acceptance)
+        if report.refuses:
+            here.refusing.add(maker)
+
+    def answer(self) -> Answer:
+        """What to answer to whoever asks."""
+        leaves = tuple(self._leaves.values())
+        if self.coordinator != self.me:
+            return Answer(self.ballot, link=self.link, leaves=leaves)
+        here = self._here
+        roll = tuple(here.comers.values())
+        return Answer(
+            self.ballot,
+            roll=roll,
+            closed=here.closed is not None,
+            proposal=here.proposal,
+            link=self.link,
+            leaves=leaves,
+        )
+
+    def hear(self, peer: str, answer: Answer, now: float) -> None:
+        """What a peer has answered; its link was checked."""
+        self.link = self.link or answer.link
+        for each in answer.leaves:
+            self._note_leave(each)
+        if answer.weak:
+            return
+        self._see(peer, answer.ballot, now)
+        if peer != self.coordinator:
+            return
+        here = self._here
+        here.heard = now
+        self._learn(each.brought for each in answer.roll)
+        if answer.ballot > self.ballot:  # it has left this one
+            self._go_to(self.ballot + 1, now)
+        elif answer.ballot == self.ballot:
+            if answer.closed and here.closed is None:
+                here.closed = now
+            if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
+                here.proposal = answer.proposal
+                self._learn(answer.proposal.choice.brought)
+
+    @property
+    def to_judge(self) -> Choice | None:
+        """What to compute and judge now; see `judge`."""
+        here = self._here
+        if here.proposal is None or here.acceptance is not None or not self.decides:
+            return None
+        choice = here.proposal.choice
+        if choice.id in self._pledged.refused or not self.held.issuperset(
+            each.digest for each in choice.brought
+        ):
+            return None
+        return choice
+
+    def judge(
+        self, choice: Choice, after: str, now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+    ) -> None:
+        """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
+        here = self._here
+        if here.proposal is None or here.proposal.choice != choice or self.to_judge != choice:
+            return  # meanwhile there is another ballot
+        if not accepts:
+            self._pledge(refused=self._pledged.refused | {choice.id})
+            here.refusing.add(self.me)
+            return
+        accepted = Accepted(self.ballot, choice.id, after)
+        self._bases[self.ballot, choice.id] = here.proposal
+        self._pledge(accepted=accepted, basis=here.proposal)
+        word = Acceptance(self.me, self.state, self.ballot, choice.id, after, dropped)
+        here.acceptance = replace(word, signed=self._sign(word))
+        here.acceptances[self.me] = here.acceptance
+        if self.coordinator == self.me:
+            self._decide(now)
+
+    def consider(self, now: float, awaited: Collection[str] = ()) -> None:
+        """Do what is due: as the coordinator close the roll, propose, decide; turn to the next ballot.
+
+        Args:
+            now: as before.
+            awaited: ids of those who should come before the roll is closed.
+        """
+        if self.link is not None or not self.electorate.members:
+            return
+        if self.coordinator == self.me and not self.left:
+            self._coordinate(now, awaited)
+        if self.link is None and self.brought is not None and self._is_overdue(now):
+            self._fail(now)
+
+    @property
+    def _who_left(self) -> frozenset[str]:
+        """Those who have, as far as the present ballot may count them so."""
+        return frozenset(maker for maker, each in self._leaves.items() if each.promise.ballot <= self.ballot)
+
+    def _coordinate(self, now: float, awaited: Collection[str]) -> None:
+        here = self._here
+        here.heard = now
+        if here.closed is None:
+            here.comers[self.me] = self._promise()
+            self._close(now, awaited)
+        if here.closed is not None and here.proposal is None:
+            self._propose(now)
+        if here.proposal is not None:
+            self._decide(now)
+
+    def _close(self, now: float, awaited: Collection[str]) -> None:
+        here = self._here
+        if not self.electorate.is_quorum(here.comers, self._who_left):
+            return
+        if here.quorate is None:
+            here.quorate = now
+        all_here = self._who_left.union(here.comers).issuperset(awaited)
+        if (all_here and self._bringing()) or now - here.quorate >= self.pace.gather:
+            here.closed = now
+
+    def _bringing(self) -> list[Brought]:
+        """What they bring, in the order of the arithmetic."""
+        brought = [each.brought for each in self._roll() if each.brought is not None]
+        return sorted(brought, key=lambda each: each.maker)
+
+    def _roll(self) -> list[Promise]:
+        """The words of those who have come, or have left."""
+        left = self._who_left
+        come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
+        return come + [self._leaves[maker].promise for maker in sorted(left)]
+
+    def _propose(self, now: float) -> None:
+        here = self._here
+        assert here.closed is not None
+        promises = self._roll()
+        bound = binding(self.electorate, promises)
+        if bound:
+            basis = next(
+                each
+                for step in sorted(bound, key=lambda step: step.choice)
+                if (each := self._bases.get((step.ballot, step.choice))) is not None
+            )
+            self._sign_proposal(basis.choice, promises, basis)
+            return
+        brought = [each for each in self._bringing() if self._is_held(each)]
+        if len(brought) < len(self._bringing()) and now - here.closed < self.pace.exchange:
+            return
+        refused = {choice for each in promises for choice in each.refused}
+        if refused:  # somebody may have done harm: the electorate goes on by itself
+            brought = [each for each in brought if each.maker in self.electorate]
+        choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
+        if brought and choice.id not in refused:
+            self._sign_proposal(choice, promises, None)
+
+    def _sign_proposal(self, choice: Choice, promises: list[Promise], basis: Proposal | None) -> None:
+        word = Proposal(self.me, self.state, self.ballot, choice, tuple(promises), basis)
+        if not self._is_sound(word):
+            return  # few bring anything, say
+        self._here.proposal = replace(word, signed=self._sign(word))
+        self._learn(choice.brought)
+
+    def _decide(self, now: float) -> None:
+        here = self._here
+        proposal = here.proposal
+        assert proposal is not None
+        for after in sorted({each.after for each in here.acceptances.values()}):
+            found = [each for _, each in sorted(here.acceptances.items()) if each.after == after]
+            makers = {each.maker for each in found} - proposal.left
+            if self.electorate.is_quorum(makers, proposal.left):
+                acceptances = tuple(each for each in found if each.maker in makers)
+                choice, leaves = proposal.choice, proposal.leaves
+                self.link = Link(self.state, self.ballot, choice, after, leaves, acceptances)
+                return
+        deciding = self.electorate.deciding(proposal.left)
+        if 2 * len(here.refusing & deciding) >= len(deciding):
+            self._fail(now)
+
+    def _is_of_proposal(self, found: Acceptance | None) -> bool:
+        proposal = self._here.proposal
+        if found is None or proposal is None:
+            return False
+        return (found.ballot, found.choice) == (self.ballot, proposal.choice.id)
+
+    def _is_held(self, brought: Brought) -> bool:
+        """Whether more than half of those of the electorate who have come say that they hold it."""
+        come = self.electorate.members.intersection(self._here.comers)
+        holding = {peer for peer in come - {self.me} if brought.digest in self._held_by.get(peer, ())}
+        holding |= {self.me} & come if brought.digest in self.held else set()
+        return 2 * len(holding) > len(come)
+
+    def _is_shown(self, report: Report) -> bool:
+        """Whether what a promise says was accepted was proposed, as whoever has accepted it can show."""
+        accepted, basis = report.promise.accepted, report.basis
+        if accepted is None or report.promise.maker not in self.electorate:
+            return True
+        key = (accepted.ballot, accepted.choice)
+        if key in self._bases:
+            return True
+        if basis is None or (basis.ballot, basis.choice.id) != key or not self._is_sound(basis):
+            return False
+        self._bases[key] = basis
+        return True
+
+    def _is_sound(self, proposal: Proposal) -> bool:
+        try:
+            check_proposal(proposal, self.electorate)
+        except ValueError:
+            return False
+        return proposal.state == self.state
+
+    def _note_leave(self, report: Report) -> None:
+        promise = report.promise
+        if promise.leaves and promise.maker not in self._leaves and self._is_shown(report):
+            self._leaves[promise.maker] = Report(promise, report.basis)
+
+    def _learn(self, brought: Iterable[Brought | None]) -> None:
+        self.known |= {each.digest: each for each in brought if each is not None}
+
+    def _see(self, peer: str, ballot: int, now: float) -> None:
+        """One of the electorate has come to ``ballot``; follow most of the others, one at least is honest."""
+        if peer not in self.electorate or peer == self.me:
+            return
+        self._farther[peer] = max(ballot, self._farther.get(peer, 0))
+        others = sorted(
+            (self._farther.get(each, 0) for each in self.electorate.members - {self.me}), reverse=True
+        )
+        if others and others[len(others) // 2] > self.ballot:
+            self._failed += 1
+            self._go_to(others[len(others) // 2], now)
+
+    def _is_overdue(self, now: float) -> bool:
+        here, pace = self._here, self.pace
+        if now - max(here.heard, here.entered) > pace.silence:
+            return True
+        if here.closed is None:
+            return now - here.entered > pace.gather + 3 * pace.silence
+        return now - here.closed > pace.exchange + 3 * pace.silence
+
+    def _fail(self, now: float) -> None:
+        """This ballot brings no state: turn to the next one."""
+        self._failed += 1
+        self._lonely = self._lonely + 1 if self._here.closed is None else 0
+        self._go_to(self.ballot + 1, now)
+
+    def _go_to(self, ballot: int, now: float) -> None:
+        self.ballot = ballot
+        if not self.left:
+            self._pledge(ballot=ballot)
+        self._here = _Ballot(now, self._pledged.accepted, self._pledged.basis)
+
+    def _promise(self) -> Promise:
+        here, refused = self._here, tuple(sorted(self._pledged.refused))
+        word = Promise(self.me, self.state, self.ballot, self.brought, here.accepted, refused)
+        if word != here.promise:
+            here.promise = replace(word, signed=self._sign(word))
+        return here.promise
+
+    def _pledge(self, **changes: object) -> None:
+        self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
+        self._keep(self._pledged)

@@ -1,0 +1,216 @@
+"""Going on where half or more of an electorate is gone: whoever is there makes a weak link.
+
+One of those who are seen to be there coordinates, and proposes what it holds of what the others bring; all on
+the roll sign. Where branches part later, a strong link comes before a weak one, and of two weak ones that
+with more signatures of the electorate. Pure, as `ballots` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from dupt_swarm.network.rounds.words import Answer, Pace, Report
+from dupt_swarm.replica.draw import drawn
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Proposal, Word
+
+
+@dataclass
+class _Attempt:
+    """With one coordinator."""
+
+    coordinator: str
+    number: int
+    entered: float
+    heard: float
+    closed: float | None = None
+    proposed: float = 0.0
+    proposal: Proposal | None = None
+    acceptance: Acceptance | None = None
+    refuses: bool = False
+    comers: dict[str, Promise] = field(default_factory=dict)
+    acceptances: dict[str, Acceptance] = field(default_factory=dict)
+    refusing: set[str] = field(default_factory=set)
+
+
+class Remnant:
+    """One member's part in it.
+
+    Attributes:
+        word: our last word on the state; it brings our contribution, if we have one.
+        held: digests of the contributions that are here.
+        known: contributions that others bring, by digest.
+        link: what was decided, once we know it.
+    """
+
+    def __init__(
+        self,
+        leave: Report,
+        electorate: Electorate,
+        pace: Pace,
+        now: float,
+        *,
+        held: Collection[str] = (),
+        sign: Callable[[Word], bytes] = lambda _: b"",
+    ) -> None:
+        """Begin, having said our last word: ``leave``, which brings our contribution."""
+        self.leave, self.word = leave, leave.promise
+        self.me, self.state = self.word.maker, self.word.state
+        self.electorate, self.pace = electorate, pace
+        self.held = set(held)
+        self.known: dict[str, Brought] = {}
+        self.link: Link | None = None
+        self._sign = sign
+        self._unfit: set[str] = set()
+        self._here = _Attempt(self.me, 0, now, now)
+
+    @property
+    def coordinator(self) -> str:
+        """Who coordinates now, as far as we see."""
+        return self._here.coordinator
+
+    def report(self) -> Report:
+        """What to tell the coordinator now."""
+        return replace(
+            self.leave,
+            held=frozenset(self.held),
+            acceptance=self._here.acceptance,
+            refuses=self._here.refuses,
+        )
+
+    def note(self, report: Report, _now: float) -> None:
+        """What a member has told us, who may be the one that it asks."""
+        promise, found = report.promise, report.acceptance
+        if not promise.leaves or self.coordinator != self.me:
+            return
+        if self._here.proposal is None:
+            self._here.comers.setdefault(promise.maker, promise)
+            self._learn([promise.brought])
+        elif found is not None and found.weak and found.choice == self._here.proposal.choice.id:
+            self._here.acceptances.setdefault(found.maker, found)
+        elif report.refuses:
+            self._here.refusing.add(promise.maker)
+
+    def answer(self) -> Answer:
+        """What to answer to whoever asks."""
+        roll = tuple(self._here.comers.values()) if self.coordinator == self.me else ()
+        closed = self._here.closed is not None
+        return Answer(self.word.ballot, True, roll, closed, self._here.proposal, self.link, (self.leave,))
+
+    def hear(self, peer: str, answer: Answer, now: float) -> None:
+        """What a peer has answered; its link was checked."""
+        self.link = self.link or answer.link
+        if peer != self.coordinator:
+            return
+        self._here.heard = now  # it may still be in its ballots
+        if not answer.weak:
+            return
+        self._learn(each.brought for each in answer.roll)
+        if (
+            answer.proposal is not None
+            and answer.proposal != self._here.proposal
+            and self._is_sound(answer.proposal)
+        ):
+            self._here.proposal, self._here.acceptance, self._here.refuses = answer.proposal, None, False
+            self._learn(answer.proposal.choice.brought)
+
+    @property
+    def to_judge(self) -> Choice | None:
+        """What to compute and judge now; see `Ballots.judge`."""
+        if self._here.proposal is None or self._here.acceptance is not None or self._here.refuses:
+            return None
+        choice = self._here.proposal.choice
+        return choice if self.held.issuperset(each.digest for each in choice.brought) else None
+
+    def judge(
+        self, choice: Choice, after: str, _now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+    ) -> None:
+        """As in `Ballots.judge`."""
+        if self._here.proposal is None or self.to_judge != choice:
+            return
+        if not accepts:
+            self._here.refuses = True
+            return
+        word = Acceptance(
+            self.me, self.state, self._here.proposal.ballot, choice.id, after, dropped, weak=True
+        )
+        self._here.acceptance = replace(word, signed=self._sign(word))
+        self._here.acceptances[self.me] = self._here.acceptance
+
+    def consider(self, now: float, there: Collection[str] = ()) -> None:
+        """Do what is due; ``there`` are the ids of the others that are seen to be at this state."""
+        if self.link is not None:
+            return
+        first = self._first({*there, self.me} - self._unfit)
+        if first != self.coordinator and self._here.proposal is None:
+            self._turn_to(first, now)
+        if self.coordinator == self.me:
+            self._coordinate(now, {*there} - self._unfit)
+        elif self._is_overdue(now):
+            self._unfit.add(self.coordinator)
+            self._turn_to(self.me, now)
+
+    def _first(self, there: set[str]) -> str:
+        """Members of the electorate, then former ones, then anybody; we are always there."""
+        chosen = (there & self.electorate.members) or (there & self.electorate.former) or there
+        return drawn(chosen, self.state)[0]
+
+    def _coordinate(self, now: float, awaited: set[str]) -> None:
+        self._here.comers[self.me] = self.word
+        patient = now - self._here.entered < self.pace.gather
+        if self._here.closed is None and (self._here.comers.keys() >= awaited or not patient):
+            self._here.closed = now
+        if self._here.closed is not None and self._here.proposal is None:
+            self._propose(now)
+        if self._here.proposal is not None:
+            self._decide(now)
+
+    def _propose(self, now: float) -> None:
+        assert self._here.closed is not None
+        brought = [each.brought for each in self._here.comers.values() if each.brought is not None]
+        held = sorted((each for each in brought if each.digest in self.held), key=lambda each: each.maker)
+        if held and (len(held) == len(brought) or now - self._here.closed >= self.pace.exchange):
+            choice = Choice(tuple(held), weak=True)
+            word = Proposal(self.me, self.state, self._here.number, choice, tuple(self._here.comers.values()))
+            self._here.proposal, self._here.proposed = replace(word, signed=self._sign(word)), now
+
+    def _decide(self, now: float) -> None:
+        assert self._here.proposal is not None
+        mine = self._here.acceptances.get(self.me)
+        if mine is None:
+            if self._here.refuses:  # we go on with what we have ourselves
+                self._unfit |= self._here.comers.keys() - {self.me}
+                self._turn_to(self.me, now)
+            return
+        found = tuple(
+            each for _, each in sorted(self._here.acceptances.items()) if each.accepted == mine.accepted
+        )
+        missing = self._here.comers.keys() - {each.maker for each in found} - self._here.refusing
+        if not missing or now - self._here.proposed > self.pace.exchange + 2 * self.pace.silence:
+            self.link = Link(self.state, self._here.number, self._here.proposal.choice, mine.after, (), found)
+
+    def _learn(self, brought: Iterable[Brought | None]) -> None:
+        self.known |= {each.digest: each for each in brought if each is not None}
+
+    def _is_sound(self, proposal: Proposal) -> bool:
+        """Whether it may be signed: it is of the one whom we ask, and names what was stated."""
+        choice = proposal.choice
+        stated = {each.brought for each in proposal.promises if each.leaves and each.state == self.state}
+        return (
+            choice.weak
+            and proposal.maker == self.coordinator
+            and proposal.state == self.state
+            and bool(choice.brought)
+            and stated.issuperset(choice.brought)
+            and list(choice.makers) == sorted(set(choice.makers))
+        )
+
+    def _is_overdue(self, now: float) -> bool:
+        here, pace = self._here, self.pace
+        if now - here.heard > pace.silence:
+            return True
+        return now - here.entered > 2 * (pace.gather + pace.exchange + 3 * pace.silence)
+
+    def _turn_to(self, coordinator: str, now: float) -> None:
+        self._here = _Attempt(coordinator, self._here.number + 1, now, now)

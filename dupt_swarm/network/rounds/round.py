@@ -1,0 +1,134 @@
+"""One member's part in a round, from a state to the link that leaves it: pure, as what is beneath it.
+
+A round begins with ballots, and goes on as a remnant where half or more of the electorate is gone. Whoever
+drives it fetches what it wants, computes and judges what it is asked to, carries its reports to the
+coordinator, and lets it consider what is due, now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from dupt_swarm.network.rounds.ballots import Ballots, Pledged
+from dupt_swarm.network.rounds.remnant import Remnant
+from dupt_swarm.network.rounds.words import Answer, Pace, Report
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Brought, Choice, Link, Word
+
+
+class Round:
+    """Leaving one state.
+
+    Attributes:
+        state: its digest.
+        electorate: of that state.
+        ballots: our part in them; others may be in them still while we are a remnant.
+        remnant: our part in that, once there is one.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        state: str,
+        electorate: Electorate,
+        pace: Pace,
+        now: float,
+        *,
+        sign: Callable[[Word], bytes] = lambda _: b"",
+        keep: Callable[[Pledged], None] = lambda _: None,
+        pledged: Pledged | None = None,
+    ) -> None:
+        """As in `Ballots`."""
+        self.me, self.state, self.electorate = me, state, electorate
+        self._pace, self._sign = pace, sign
+        self.ballots = Ballots(me, state, electorate, pace, now, sign=sign, keep=keep, pledged=pledged)
+        self.remnant: Remnant | None = None
+
+    @property
+    def part(self) -> Ballots | Remnant:
+        """The one that we act in."""
+        return self.remnant or self.ballots
+
+    @property
+    def link(self) -> Link | None:
+        """What was decided, once we know it."""
+        return self.part.link
+
+    @property
+    def coordinator(self) -> str:
+        """Whom to tell our report; nobody, while there is nothing to tell."""
+        idle = self.remnant is None and self.ballots.brought is None
+        coordinator = self.part.coordinator
+        return "" if idle or coordinator == self.me else coordinator
+
+    @property
+    def to_fetch(self) -> list[Brought]:
+        """Contributions that others bring, and that are not here yet."""
+        part = self.part
+        return [each for digest, each in part.known.items() if digest not in part.held]
+
+    @property
+    def to_judge(self) -> Choice | None:
+        """What to compute and judge now; see `judge`."""
+        return self.part.to_judge
+
+    def bring(self, brought: Brought, now: float) -> None:
+        """Our contribution is ready: from now on we wait for others."""
+        self.ballots.bring(brought, now)
+
+    def hold(self, digest: str) -> None:
+        """A contribution is here."""
+        self.ballots.held.add(digest)
+        if self.remnant is not None:
+            self.remnant.held.add(digest)
+
+    def judge(
+        self, choice: Choice, after: str, now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+    ) -> None:
+        """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good.
+
+        ``dropped`` are the ids of those whose contributions count for nothing in it, in order.
+        """
+        self.part.judge(choice, after, now, dropped, accepts=accepts)
+
+    def leave(self) -> Report:
+        """Say our last word on this state, as we stop; whom it is told counts us no more."""
+        self.ballots.leave()
+        return self.ballots.report()
+
+    def report(self) -> Report:
+        """What to tell the coordinator now."""
+        return self.part.report()
+
+    def note(self, report: Report, now: float) -> Answer:
+        """What a member has told us, and what to answer."""
+        self.ballots.note(report, now)
+        if self.remnant is not None:
+            self.remnant.note(report, now)
+        return self.part.answer()
+
+    def hear(self, peer: str, answer: Answer, now: float) -> None:
+        """What a peer has answered; its link was checked."""
+        self.part.hear(peer, answer, now)
+
+    def consider(
+        self, now: float, here: Collection[str], coming: Collection[str] = (), gone: Collection[str] = ()
+    ) -> None:
+        """Do what is due.
+
+        Args:
+            now: seconds on any clock.
+            here: ids of the others that are seen to be at this state.
+            coming: of those that are seen to be on their way here.
+            gone: of those that are seen to be nowhere.
+        """
+        ballots = self.ballots
+        if self.remnant is not None:
+            self.remnant.consider(now, here)
+            return
+        ballots.consider(now, {*here, *coming})
+        if ballots.link is None and ballots.brought is not None and ballots.is_hopeless(gone):
+            ballots.leave(bringing=True)
+            self.remnant = Remnant(
+                ballots.report(), self.electorate, self._pace, now, held=ballots.held, sign=self._sign
+            )

@@ -1,0 +1,70 @@
+"""What members tell each other while they decide what follows a state.
+
+Members only ask, so nobody has to be able to call them: a `Report` goes to the coordinator, an `Answer` comes
+back. Both say all that there is to say, each time, so it does no harm when one is lost, late or repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dupt_swarm.replica.link import Acceptance, Link, Promise, Proposal
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long members wait for one another, in seconds.
+
+    Attributes:
+        gather: for the last ones, once a quorum has come.
+        exchange: for contributions, once all have come.
+        silence: for a peer that does not answer.
+    """
+
+    gather: float
+    exchange: float
+    silence: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a member tells the coordinator of its ballot.
+
+    Attributes:
+        promise: its word for this ballot.
+        basis: the proposal that it had accepted before, as its promise shows.
+        held: digests of the contributions that it holds.
+        acceptance: of this ballot's proposal.
+        refuses: whether it has refused that for good.
+        leaves: of others who have left, as far as it knows.
+    """
+
+    promise: Promise
+    basis: Proposal | None = None
+    held: frozenset[str] = frozenset()
+    acceptance: Acceptance | None = None
+    refuses: bool = False
+    leaves: tuple[Report, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a peer answers.
+
+    Attributes:
+        ballot: the one that it has come to.
+        weak: whether it is one of a remnant.
+        roll: promises of those who have come to it as the coordinator; they bring what is to be fetched.
+        closed: whether it waits for nobody else.
+        proposal: what it proposes.
+        link: what was decided, if it knows.
+        leaves: of those who have left, as far as it knows.
+    """
+
+    ballot: int
+    weak: bool = False
+    roll: tuple[Promise, ...] = ()
+    closed: bool = False
+    proposal: Proposal | None = None
+    link: Link | None = None
+    leaves: tuple[Report, ...] = ()

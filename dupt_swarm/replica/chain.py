@@ -1,0 +1,109 @@
+"""The chain of rounds: all links since the first state, and which branch to follow where two part.
+
+Nobody follows a claim: whoever sees that others are elsewhere takes their links from the last state that both
+know, and verifies each by the electorate of the state before it. Signatures are checked elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Link
+
+
+class Chain:
+    """Links from a state that is trusted on: a checkpoint of our own, or one that was attested.
+
+    Attributes:
+        first: digest of that state.
+        links: in order.
+    """
+
+    def __init__(self, first: str, electorate: Electorate) -> None:
+        """``electorate`` is that of the state ``first``."""
+        self.first, self.links = first, list[Link]()
+        self._electorates = [electorate]
+        self._places = {first: 0}
+
+    @property
+    def head(self) -> str:
+        """Digest of the last state."""
+        return self.links[-1].after if self.links else self.first
+
+    @property
+    def electorate(self) -> Electorate:
+        """Of the last state."""
+        return self._electorates[-1]
+
+    def __contains__(self, state: object) -> bool:
+        return state in self._places
+
+    def known(self) -> list[str]:
+        """Digests by which another finds the last state that both know: the last ones, then ever fewer."""
+        states = [self.first, *(each.after for each in self.links)]
+        found, back = [], 1
+        while back < len(states):
+            found.append(states[-back])
+            back += 1 if back < 8 else back // 2
+        return [*found, self.first]
+
+    def since(self, known: Sequence[str]) -> list[Link]:
+        """The links after the last state that is among ``known``; none if none is."""
+        places = [self._places[each] for each in known if each in self._places]
+        return self.links[max(places) :] if places else []
+
+    def follow(self, links: Sequence[Link]) -> list[Link]:
+        """Follow another's links from a state of ours on, if they go on from ours or win where they part.
+
+        Returns:
+            Our links that are no more part of the chain.
+
+        Raises:
+            ValueError: they begin elsewhere, or one of them does not leave the state before it.
+        """
+        if not links:
+            return []
+        if links[0].state not in self._places:
+            raise ValueError("links from a state that we do not know")
+        place, first = self._places[links[0].state], 0
+        electorate = self._electorates[place]
+        while (
+            first < len(links) and place < len(self.links) and links[first].after == self.links[place].after
+        ):
+            links[first].check(electorate)
+            if links[first].state != self.links[place].state:
+                raise ValueError("links that do not follow from one another")
+            if links[first].choice.weak:
+                self.links[place] = self.links[place].joined(links[first])
+            place, first = place + 1, first + 1
+            electorate = self._electorates[place]
+        theirs = links[first:]
+        electorates = _verified(theirs, [self.first, *(each.after for each in self.links)][place], electorate)
+        if not theirs:
+            return []
+        if place < len(self.links):
+            mine = self.links[place].worth(electorate)
+            if theirs[0].worth(electorate) <= mine:
+                return []
+        lost = self.links[place:]
+        for each in lost:
+            del self._places[each.after]
+        self.links[place:] = theirs
+        self._electorates[place + 1 :] = electorates
+        for number, each in enumerate(theirs, place + 1):
+            self._places[each.after] = number
+        return lost
+
+
+def _verified(links: Sequence[Link], state: str, electorate: Electorate) -> list[Electorate]:
+    """The electorates of the states to which they lead."""
+    found = []
+    for link in links:
+        if link.state != state:
+            raise ValueError("links that do not follow from one another")
+        link.check(electorate)
+        electorate = link.electorate(electorate)
+        found.append(electorate)
+        state = link.after
+    return found

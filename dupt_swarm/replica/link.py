@@ -1,0 +1,347 @@
+"""Words that decide which state follows another, and the link of the chain of rounds that they make.
+
+Ballots run over all attempts to leave one state. Whoever takes part promises for a ballot to accept nothing
+in an earlier one; who leaves the state promises so for all later ones. The coordinator of the ballot proposes
+a choice, for which its promises are evidence; whoever accepts signs for the state that follows. Accepted by a
+quorum of the state's electorate, that is a *link*, and a strong one: while nobody lies no second one leaves
+the state. Who lies can bring about a second only by words that contradict each other: see `contradict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dupt_swarm.replica.draw import drawn
+from dupt_swarm.replica.electorate import Electorate
+
+# A proposal repeats the one that binds it, and so on; more of them than a state needs that is ever left.
+BASES_MAX = 16
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A contribution, as its maker states it.
+
+    Attributes:
+        maker: its peer id.
+        digest: of its blob.
+        tokens: that it stands for.
+    """
+
+    maker: str
+    digest: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What follows from a state, but for the arithmetic.
+
+    Attributes:
+        brought: the contributions, in the order of the arithmetic.
+        left: ids of those who have left, sorted: they are not of the next electorate.
+        weak: whether less than a quorum decides; see `Electorate.after`.
+    """
+
+    brought: tuple[Brought, ...]
+    left: tuple[str, ...] = ()
+    weak: bool = False
+
+    @cached_property
+    def id(self) -> str:
+        """Names it."""
+        rows = [f"{each.maker} {each.digest} {each.tokens}" for each in self.brought]
+        text = "\n".join([*rows, " ".join(self.left), str(self.weak)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def makers(self) -> tuple[str, ...]:
+        """Of the contributions."""
+        return tuple(each.maker for each in self.brought)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What somebody accepts: a ballot's proposal, by the id of its choice, and the state that follows."""
+
+    ballot: int
+    choice: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a peer signs of how a state is left.
+
+    Attributes:
+        maker: its peer id.
+        state: digest of the state.
+        ballot: in which it says this.
+        signed: it, with its maker's signature.
+    """
+
+    maker: str
+    state: str
+    ballot: int
+    signed: bytes = field(default=b"", compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Promise(Word):
+    """To accept nothing in an earlier ballot.
+
+    Attributes:
+        brought: its maker's contribution, if it has one.
+        accepted: what it had accepted last when it came to this ballot.
+        refused: the choices that it will never accept: sorted ids.
+        leaves: whether it promises this for all later ballots too, and signs nothing more.
+    """
+
+    brought: Brought | None = None
+    accepted: Accepted | None = None
+    refused: tuple[str, ...] = ()
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
+class Proposal(Word):
+    """Of the ballot's coordinator.
+
+    Attributes:
+        choice: what it proposes.
+        promises: of a quorum for this ballot, of those who have left, and of all who bring what is chosen.
+        basis: the proposal that binds it; see `binding`.
+    """
+
+    choice: Choice
+    promises: tuple[Promise, ...] = field(default=(), compare=False)
+    basis: Proposal | None = field(default=None, compare=False)
+
+    @property
+    def leaves(self) -> tuple[Promise, ...]:
+        """Of those who have left."""
+        return tuple(each for each in self.promises if each.leaves)
+
+    @property
+    def left(self) -> frozenset[str]:
+        """Their ids."""
+        return frozenset(each.maker for each in self.leaves)
+
+
+@dataclass(frozen=True)
+class Acceptance(Word):
+    """Of a proposal, by one who has computed the state that follows, and judged it.
+
+    Attributes:
+        choice: its id.
+        after: digest of the state that follows.
+        dropped: ids of those whose contributions count for nothing in it, in order.
+        weak: whether the choice is.
+    """
+
+    choice: str
+    after: str
+    dropped: tuple[str, ...] = ()
+    weak: bool = False
+
+    @property
+    def accepted(self) -> Accepted:
+        """What."""
+        return Accepted(self.ballot, self.choice, self.after)
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a round leaves.
+
+    Attributes:
+        state: digest of the state before.
+        ballot: in which it was decided.
+        choice: what went into the round.
+        after: digest of the state that follows.
+        leaves: promises of those who have left, so that a quorum is more than half of the others.
+        acceptances: that make it, by one of each.
+    """
+
+    state: str
+    ballot: int
+    choice: Choice
+    after: str
+    leaves: tuple[Promise, ...]
+    acceptances: tuple[Acceptance, ...]
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Ids of those whose contributions count for nothing in it."""
+        return self.acceptances[0].dropped
+
+    def electorate(self, before: Electorate) -> Electorate:
+        """That of the state that follows."""
+        counted = [maker for maker in self.choice.makers if maker not in self.dropped]
+        return before.after(counted, self.choice.left, weak=self.choice.weak)
+
+    @property
+    def makers(self) -> frozenset[str]:
+        """Ids of those who have accepted it."""
+        return frozenset(each.maker for each in self.acceptances)
+
+    @property
+    def left(self) -> frozenset[str]:
+        """Ids of those who have left, as counted for the quorum."""
+        return frozenset(each.maker for each in self.leaves)
+
+    def joined(self, other: Link) -> Link:
+        """This one with what else was signed for the same weak link."""
+        more = [each for each in other.acceptances if each.maker not in self.makers]
+        acceptances = tuple(sorted((*self.acceptances, *more), key=lambda each: each.maker))
+        return Link(self.state, self.ballot, self.choice, self.after, self.leaves, acceptances)
+
+    def check(self, electorate: Electorate) -> None:
+        """Whether it is one that leaves the state of this ``electorate``; signatures are checked elsewhere.
+
+        Raises:
+            ValueError: it is none; says why.
+        """
+        if not self.acceptances or not self.choice.brought:
+            raise ValueError("a link that nobody has accepted, or into which nothing went")
+        found = {(each.state, each.choice, each.after, each.dropped, each.weak) for each in self.acceptances}
+        if found != {(self.state, self.choice.id, self.after, self.dropped, self.choice.weak)}:
+            raise ValueError("a link with acceptances of something else")
+        if len(self.makers) < len(self.acceptances):
+            raise ValueError("a link that somebody has accepted twice")
+        if self.choice.weak:
+            return
+        if any(each.ballot != self.ballot for each in self.acceptances):
+            raise ValueError("a strong link with acceptances of several ballots")
+        if not all(each.leaves and each.state == self.state for each in self.leaves):
+            raise ValueError("a link with a leave that is none")
+        if any(each.ballot > self.ballot for each in self.leaves) or self.makers & self.left:
+            raise ValueError("a link that counts as left who had not")
+        if not electorate.is_quorum(self.makers, self.left):
+            raise ValueError("a strong link that less than a quorum has accepted")
+
+    def worth(self, electorate: Electorate) -> tuple[bool, int, str]:
+        """Where branches part, the one wins whose first link has the greatest."""
+        return not self.choice.weak, len(self.makers & electorate.members), self.after
+
+
+def coordinator_of(electorate: Electorate, state: str, ballot: int) -> str:
+    """Who coordinates a ballot; nobody where nobody decides: by a draw that follows from the state."""
+    order = drawn(electorate.members, state)
+    return order[ballot % len(order)] if order else ""
+
+
+def binding(electorate: Electorate, promises: Collection[Promise]) -> frozenset[Accepted]:
+    """What may have been decided already, as far as these promises tell, which are of a quorum and of leaves.
+
+    That is what was accepted last, unless half of those who decide refuse it for good, and nobody who has
+    left has accepted it. One of it must be proposed again; more than one shows that a coordinator has lied.
+    """
+    counted = [each for each in promises if each.maker in electorate]
+    shown = [each.accepted for each in counted if each.accepted is not None]
+    last = max((each.ballot for each in shown), default=-1)
+    deciding = electorate.deciding({each.maker for each in counted if each.leaves})
+
+    def is_dead(choice: str) -> bool:
+        refusing = {each.maker for each in counted if choice in each.refused and not each.leaves}
+        by_leavers = any(
+            each.leaves and each.accepted is not None and each.accepted.choice == choice for each in counted
+        )
+        return 2 * len(refusing & deciding) >= len(deciding) and not by_leavers
+
+    return frozenset(each for each in shown if each.ballot == last and not is_dead(each.choice))
+
+
+def check_proposal(proposal: Proposal, electorate: Electorate) -> None:
+    """Whether it may be accepted, if what it names is what it should be; signatures are checked elsewhere.
+
+    Raises:
+        ValueError: its coordinator lies; says how.
+    """
+    for number, each in enumerate(_with_bases(proposal)):
+        if number >= BASES_MAX:
+            raise ValueError("a proposal with too many before it")
+        _check_one(each, electorate)
+
+
+def _with_bases(proposal: Proposal) -> Iterator[Proposal]:
+    each: Proposal | None = proposal
+    while each is not None:
+        yield each
+        each = each.basis
+
+
+def _check_one(proposal: Proposal, electorate: Electorate) -> None:
+    """The same, as if its basis had been checked."""
+    choice, promises, left = proposal.choice, proposal.promises, proposal.left
+    if choice.weak or proposal.maker != coordinator_of(electorate, proposal.state, proposal.ballot):
+        raise ValueError("a proposal of somebody who does not coordinate")
+    if len({each.maker for each in promises}) < len(promises):
+        raise ValueError("a proposal with two promises of one peer")
+    if any(each.state != proposal.state or each.ballot > proposal.ballot for each in promises):
+        raise ValueError("a proposal with promises of another state, or of later ballots")
+    here = [each for each in promises if each.leaves or each.ballot == proposal.ballot]
+    if any(each.accepted is not None and each.accepted.ballot >= proposal.ballot for each in here):
+        raise ValueError("a proposal that comes too late")
+    makers = {each.maker for each in here if not each.leaves}
+    if not electorate.is_quorum(makers, left):
+        raise ValueError("a proposal without the promises of a quorum")
+    if bound := binding(electorate, here):
+        basis = proposal.basis
+        if basis is None or choice.id not in {each.choice for each in bound} or basis.choice.id != choice.id:
+            raise ValueError("a proposal that ignores what may have been decided")
+        if basis.ballot != next(iter(bound)).ballot:
+            raise ValueError("a proposal that another ballot's is said to bind")
+        return
+    if proposal.basis is not None:
+        raise ValueError("a proposal that nothing binds, with a basis")
+    if choice.left != tuple(sorted(left)):
+        raise ValueError("a proposal that misses who has left")
+    stated = {each.brought for each in promises if each.brought is not None}
+    if not choice.brought or not stated.issuperset(choice.brought):
+        raise ValueError("a proposal with contributions that nobody states")
+    if list(choice.makers) != sorted(set(choice.makers)):
+        raise ValueError("a proposal whose contributions are not in order")
+    bringing = {each.maker for each in here if each.brought is not None and each.maker in electorate}
+    if 2 * len(bringing.intersection(choice.makers)) < len(bringing):
+        raise ValueError("a proposal with few of the electorate's contributions")
+
+
+def contradict(one: Word, other: Word) -> bool:
+    """Whether no honest peer would have signed both: a proof against their maker.
+
+    A coordinator proposes once in a ballot. A member accepts once in a ballot, denies in no promise what it
+    has accepted before, accepts nothing that it has refused, and says nothing once it has left.
+    """
+    if (one.maker, one.state) != (other.maker, other.state):
+        return False
+    return _contradicts(one, other) or _contradicts(other, one)
+
+
+def _contradicts(one: Word, other: Word) -> bool:
+    match one, other:
+        case Proposal(), Proposal():
+            strong = not (one.choice.weak or other.choice.weak)
+            return strong and one.ballot == other.ballot and one.choice != other.choice
+        case Acceptance(weak=False), Acceptance(weak=False):
+            return one.ballot == other.ballot and one.accepted != other.accepted
+        case Promise(), Acceptance(weak=False):
+            if other.choice in one.refused:
+                return True
+            known = -1 if one.accepted is None else one.accepted.ballot
+            if one.leaves:
+                return other.ballot > known
+            return known < other.ballot < one.ballot or (
+                one.accepted is not None and known == other.ballot and one.accepted != other.accepted
+            )
+        case Promise(leaves=True), Promise(leaves=False):
+            return other.ballot > one.ballot
+    return False
+
+
+def strongest(links: Sequence[Link], electorate: Electorate) -> Link:
+    """Of several that leave one state, the one to follow; see `Link.worth`."""
+    return max(links, key=lambda each: each.worth(electorate))

@@ -1,0 +1,207 @@
+"""How members decide, a step at a time; what happens in any order is tested by simulation."""
+
+from dataclasses import replace
+
+import pytest
+
+from dupt_swarm.network.rounds.ballots import FAILED_MAX, Pledged
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.replica.link import Brought, Link
+from tests.support.members import PACE, Members, after
+from tests.support.words import STATE, brought
+
+
+def the_link(members: Members, names: str) -> Link:
+    """The one that all of these know."""
+    [link] = members.links(names)
+    assert link is not None
+    link.check(members.electorate)
+    assert link.after == after(link.choice)
+    return link
+
+
+def without(name: str, names: str = "abcde") -> str:
+    """The others."""
+    return "".join(sorted(set(names) - {name}))
+
+
+def test_all_come_and_decide() -> None:
+    """In the first ballot, with everybody's contribution, and more than half have signed."""
+    members = Members("abcde")
+    members.bring("abcde")
+    members.talk("abcde")
+    link = the_link(members, "abcde")
+    assert link.ballot == 0 and not link.choice.weak
+    assert link.choice.makers == tuple("abcde") and len(link.makers) >= 3
+
+
+def test_a_newcomer_brings_and_does_not_decide() -> None:
+    """Its contribution is on the list, and its signature on no link."""
+    members = Members("abc", strangers="x")
+    members.bring("abcx")
+    members.talk("abcx")
+    link = the_link(members, "abcx")
+    assert link.choice.makers == tuple("abcx") and "x" not in link.makers
+
+
+def test_the_last_ones_are_waited_for() -> None:
+    """As long as they are seen to be on their way, and `gather` has not passed."""
+    members = Members("abcde")
+    others = without(members.coordinator(1))
+    members.bring(others)
+    members.talk(others, there="abcde")
+    assert members.links(others) == {None}
+    members.wait(others, PACE.gather + 6, there="abcde")
+    assert the_link(members, others).choice.makers == tuple(others)
+
+
+def test_what_few_hold_is_left_out_when_time_is_up() -> None:
+    """It counts in the next round: nobody can compute a state from what is nowhere."""
+    members = Members("abc")
+    late = members.coordinator(1)
+
+    def holds(name: str, each: Brought) -> bool:
+        return name == late or each.maker != late
+
+    members.bring("abc")
+    members.wait("abc", PACE.exchange - 2, holds=holds)
+    assert members.links("abc") == {None}
+    members.wait("abc", 8, holds=holds)
+    assert the_link(members, "abc").choice.makers == tuple(without(late, "abc"))
+
+
+def test_a_coordinator_that_is_gone_is_passed_over() -> None:
+    """After the time for a peer that does not answer, the next one has its turn."""
+    members = Members("abcde")
+    others = without(members.coordinator(0))
+    members.bring(others)
+    members.wait(others, 3 * PACE.silence)
+    link = the_link(members, others)
+    assert link.ballot == 1 and link.choice.makers == tuple(others)
+
+
+def test_a_list_that_was_accepted_is_decided_again() -> None:
+    """Two of three have accepted it, and the one that counted them has gone before it told anybody.
+
+    Of the two that are left one has accepted; the other could choose something else, if it were not bound.
+    """
+    members = Members("abc")
+    first = members.coordinator(0)
+    one, other = list(without(first, "abc"))
+    members.bring("abc")
+    while members.rounds[one].to_judge is None:
+        members.talk("abc", times=1)
+    members.talk([first, one], there="abc", times=1)
+    members.rounds[first].consider(members.now, ())
+    known = members.rounds[first].link
+    assert known is not None and members.links([one, other]) == {None}
+    assert members.rounds[one].report().acceptance is not None
+    assert members.rounds[other].report().acceptance is None
+    members.rounds[other].bring(brought(other, 99), members.now)
+    members.wait([one, other], 4 * PACE.silence)
+    link = the_link(members, one + other)
+    assert link.ballot > known.ballot
+    assert link.choice == known.choice and link.after == known.after
+
+
+@pytest.mark.parametrize("leaving", [1, 2])
+def test_who_leaves_is_not_needed_for_a_quorum(leaving: int) -> None:
+    """Of three, two go to bed: the third decides by itself, and they are of the next electorate no more."""
+    members = Members("abc")
+    last = members.coordinator(0)
+    gone = sorted(set("abc") - {last})[:leaving]
+    for name in gone:
+        members.rounds[last].note(members.rounds[name].leave(), members.now)
+    there = sorted(set("abc") - set(gone))
+    members.bring("".join(there))
+    members.talk(there)
+    link = the_link(members, "".join(there))
+    assert not link.choice.weak and link.ballot == 0
+    assert link.electorate(members.electorate).members == set(there)
+
+
+def test_who_has_left_signs_nothing_more() -> None:
+    """Whatever it is shown."""
+    members = Members("abc")
+    first = members.coordinator(0)
+    leaver = next(name for name in "abc" if name != first)
+    word = members.rounds[leaver].leave()
+    members.bring("abc")
+    members.talk("abc")
+    assert leaver not in the_link(members, "abc").makers
+    assert members.rounds[leaver].leave() == replace(word, held=members.rounds[leaver].leave().held)
+
+
+def test_what_half_refuse_is_not_decided() -> None:
+    """It would do harm: the next list has the electorate's contributions alone, and another is what it is."""
+    members = Members("abc", strangers="x")
+    first = members.coordinator(0)
+    members.refusing = set("abc") - {first}
+    members.bring("abcx")
+    while not all(members.rounds[name].report().refuses for name in members.refusing):
+        members.talk("abcx", times=1)
+    assert members.links("abcx") == {None}
+    members.refusing = set()
+    members.wait("abcx", 2 * PACE.silence)
+    assert the_link(members, "abc").choice.makers == tuple("abc")
+
+
+def test_one_who_refuses_stops_nobody() -> None:
+    """More than half accept."""
+    members = Members("abc")
+    members.refusing = {next(name for name in "abc" if name != members.coordinator(0))}
+    members.bring("abc")
+    members.talk("abc")
+    assert members.refusing.isdisjoint(the_link(members, "abc").makers)
+
+
+def test_a_remnant_goes_on_where_half_are_gone() -> None:
+    """After two ballots; it is the next electorate."""
+    members = Members("abcd")
+    members.bring("ab")
+    members.wait("ab", 2 * (PACE.gather + 4 * PACE.silence), there="ab")
+    link = the_link(members, "ab")
+    assert link.choice.weak and link.makers == set("ab")
+    assert link.electorate(members.electorate).members == set("ab")
+
+
+def test_a_remnant_goes_on_at_once_where_the_others_are_seen_to_be_gone() -> None:
+    """Nobody listens where they were."""
+    members = Members("abcd")
+    members.bring("a")
+    round = members.rounds["a"]
+    for _ in range(3):
+        round.consider(members.now, here=(), gone="bcd")
+        if (choice := round.to_judge) is not None:
+            round.judge(choice, after(choice), members.now)
+    assert the_link(members, "a").choice.weak
+
+
+def test_ballots_that_fail_for_any_reason_lead_on() -> None:
+    """Here nobody ever holds what others bring: after so many ballots each goes on with what it has."""
+    members = Members("abc")
+    members.bring("abc")
+    while members.rounds["a"].link is None:
+        members.now += 1.0
+        members.talk("abc", holds=lambda name, each: name == each.maker, times=1)
+        assert members.now < (FAILED_MAX + 2) * (PACE.gather + PACE.exchange + 4 * PACE.silence)
+    assert members.rounds["a"].link.choice.weak
+
+
+def test_what_was_signed_outlives_a_crash() -> None:
+    """Who comes back promises for a later ballot, and shows what it has accepted."""
+    kept: list[Pledged] = []
+    members = Members("a")
+    round = Round("a", STATE, members.electorate, PACE, 0.0, keep=kept.append)
+    round.bring(brought("a"), 0.0)
+    round.consider(0.0, ())
+    choice = round.to_judge
+    assert choice is not None
+    round.judge(choice, after(choice), 0.0)
+    again = Round("a", STATE, members.electorate, PACE, 0.0, pledged=kept[-1])
+    promise = again.report().promise
+    assert promise.ballot > kept[-1].ballot - 1 and promise.accepted == kept[-1].accepted is not None
+    again.bring(brought("a", 20), 0.0)
+    again.hold(choice.brought[0].digest)
+    again.consider(0.0, ())
+    assert again.to_judge == choice
