@@ -145,7 +145,7 @@ class _Keeper:
         self._swarm, self._key, self._control = swarm, key, control
         checkpoint = swarm.folder.checkpoint  # the one that it started from, or an earlier one
         self._saved = saved_digest(checkpoint / REPLICA_FILE) if checkpoint else ""
-        self._logged = ""
+        self._logged = self._attested = ""
 
     def run(self, interruption: Interruption) -> None:
         """Go on until stopped.
@@ -159,11 +159,15 @@ class _Keeper:
         for second in itertools.count():
             if stop.wait(1.0):
                 break
-            self._control.beat("serving", self._swarm.adopt().state.round)  # the node moves on by itself
+            state = self._swarm.adopt().state  # the node moves on by itself
+            self._control.beat("serving", state.round)
             if second % LOG_SECONDS == 0:
                 self._log()
-            if second % ATTEST_SECONDS == 0 and self._key is not None:
+            # A new state at once: who comes when all others have just left has nobody else's word. And the
+            # same again now and then: a node that was started again has forgotten it.
+            if self._key is not None and (state.digest != self._attested or second % ATTEST_SECONDS == 0):
                 self._swarm.attest(self._key)
+                self._attested = state.digest
             if second % CHECKPOINT_SECONDS == CHECKPOINT_SECONDS - 1:
                 self._save_or_warn()
         self._swarm.adopt()

@@ -88,6 +88,21 @@ def test_who_comes_hears_what_the_organiser_attests(manifest: Manifest, tmp_path
             )
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_a_state_is_attested_before_all_others_have_left(manifest: Manifest, tmp_path: Path) -> None:
+    """Who comes just after them gets their last state, and not the one that was attested a while ago."""
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster, kept(cluster.first, ORGANISER):
+        cluster.end_round()
+        wait_until(lambda: _word(cluster, tmp_path) == "as its organiser attests", "newcomers hear it", 60)
+        last = cluster.end_round()
+        wait_until(lambda: cluster.first.state.digest == last.digest, "the first peer has it")
+        time.sleep(2.5)
+        for oracle in cluster.oracles:
+            oracle.close()
+        with Swarm.join(cluster.first.addresses, tmp_path / "late", settings("evaluator")) as late:
+            assert late.state.digest == last.digest
+
+
 def _word(cluster: Cluster, folder: Path) -> str:
     with Swarm.join(cluster.first.addresses, folder / "new", settings("evaluator")) as newcomer:
         return newcomer.beginning
