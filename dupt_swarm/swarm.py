@@ -216,8 +216,15 @@ class Swarm:
         return self._node.restarts
 
     def listen(self, on_event: Callable[[object], None]) -> None:
-        """From now on ``on_event`` hears the events of `node.messages`, in a thread of the node's."""
-        self._node.hearing.on_event = on_event
+        """From now on ``on_event`` too hears the events of `node.messages`, in a thread of the node's."""
+        hearing = self._node.hearing
+        others = hearing.on_event
+
+        def tell_all(event: object) -> None:
+            others(event)
+            on_event(event)
+
+        hearing.on_event = tell_all
 
     def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change this peer's record; ``now``: tell the others at once."""

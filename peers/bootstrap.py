@@ -146,6 +146,7 @@ class _Keeper:
         checkpoint = swarm.folder.checkpoint  # the one that it started from, or an earlier one
         self._saved = saved_digest(checkpoint / REPLICA_FILE) if checkpoint else ""
         self._logged = self._attested = ""
+        self._stopped, self._woken = False, threading.Event()
 
     def run(self, interruption: Interruption) -> None:
         """Go on until stopped.
@@ -153,25 +154,50 @@ class _Keeper:
         Raises:
             CheckpointError: the last state cannot be saved.
         """
-        stop = threading.Event()
-        interruption.on_stop(stop.set)
+        interruption.on_stop(self._stop)
+        self._swarm.listen(self._hear)
         self._swarm.announce_checkpoint()
+        began = time.monotonic()
         for second in itertools.count():
-            if stop.wait(1.0):
+            self._follow_until(began + second + 1)
+            if self._stopped:
                 break
-            state = self._swarm.adopt().state  # the node moves on by itself
-            self._control.beat("serving", state.round)
+            self._control.beat("serving", self._swarm.state.round)
             if second % LOG_SECONDS == 0:
                 self._log()
-            # A new state at once: who comes when all others have just left has nobody else's word. And the
-            # same again now and then: a node that was started again has forgotten it.
-            if self._key is not None and (state.digest != self._attested or second % ATTEST_SECONDS == 0):
-                self._swarm.attest(self._key)
-                self._attested = state.digest
+            if second % ATTEST_SECONDS == 0:  # a node that was started again has forgotten it
+                self._attested = ""
             if second % CHECKPOINT_SECONDS == CHECKPOINT_SECONDS - 1:
                 self._save_or_warn()
         self._swarm.adopt()
         self._save()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._woken.set()
+
+    def _hear(self, event: object) -> None:
+        """In a thread of the node's."""
+        from dupt_swarm.node.messages import CatchingUp
+
+        if isinstance(event, CatchingUp) and not event.fetching:
+            self._woken.set()
+
+    def _follow_until(self, end: float) -> None:
+        """Until then, or until stopped, attest each state to which the node moves on by itself.
+
+        At once: who comes when all others have just left has nobody else's word.
+        """
+        while True:
+            state = self._swarm.adopt().state
+            if self._key is not None and state.digest != self._attested:
+                self._swarm.attest(self._key)
+                self._attested = state.digest
+            left = end - time.monotonic()
+            if self._stopped or left <= 0:
+                return
+            self._woken.wait(left)
+            self._woken.clear()
 
     def _log(self) -> None:
         view = self._swarm.view
