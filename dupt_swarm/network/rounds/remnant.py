@@ -72,71 +72,75 @@ class Remnant:
 
     def report(self) -> Report:
         """What to tell the coordinator now."""
+        here = self._here
         return replace(
             self.leave,
             held=frozenset(self.held),
-            acceptance=self._here.acceptance,
-            refuses=self._here.refuses,
+            acceptance=here.acceptance,
+            refuses=here.refuses,
         )
 
     def note(self, report: Report, _now: float) -> None:
         """What a member has told us, who may be the one that it asks."""
+        here = self._here
         promise, found = report.promise, report.acceptance
         if not promise.leaves or self.coordinator != self.me:
             return
-        if self._here.proposal is None:
-            self._here.comers.setdefault(promise.maker, promise)
+        if here.proposal is None:
+            here.comers.setdefault(promise.maker, promise)
             self._learn([promise.brought])
-        elif found is not None and found.weak and found.choice == self._here.proposal.choice.id:
-            self._here.acceptances.setdefault(found.maker, found)
+        elif found is not None and found.weak and found.choice == here.proposal.choice.id:
+            here.acceptances.setdefault(found.maker, found)
         elif report.refuses:
-            self._here.refusing.add(promise.maker)
+            here.refusing.add(promise.maker)
 
     def answer(self) -> Answer:
         """What to answer to whoever asks."""
-        roll = tuple(self._here.comers.values()) if self.coordinator == self.me else ()
-        closed = self._here.closed is not None
-        return Answer(self.word.ballot, True, roll, closed, self._here.proposal, self.link, (self.leave,))
+        here = self._here
+        roll = tuple(here.comers.values()) if self.coordinator == self.me else ()
+        closed = here.closed is not None
+        return Answer(self.word.ballot, True, roll, closed, here.proposal, self.link, (self.leave,))
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
+        here = self._here
         self.link = self.link or answer.link
         if peer != self.coordinator:
             return
-        self._here.heard = now  # it may still be in its ballots
+        here.heard = now  # it may still be in its ballots
         if not answer.weak:
             return
         self._learn(each.brought for each in answer.roll)
         if (
             answer.proposal is not None
-            and answer.proposal != self._here.proposal
+            and answer.proposal != here.proposal
             and self._is_sound(answer.proposal)
         ):
-            self._here.proposal, self._here.acceptance, self._here.refuses = answer.proposal, None, False
+            here.proposal, here.acceptance, here.refuses = answer.proposal, None, False
             self._learn(answer.proposal.choice.brought)
 
     @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
-        if self._here.proposal is None or self._here.acceptance is not None or self._here.refuses:
+        here = self._here
+        if here.proposal is None or here.acceptance is not None or here.refuses:
             return None
-        choice = self._here.proposal.choice
+        choice = here.proposal.choice
         return choice if self.held.issuperset(each.digest for each in choice.brought) else None
 
     def judge(
         self, choice: Choice, after: str, _now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """As in `Ballots.judge`."""
-        if self._here.proposal is None or self.to_judge != choice:
+        here = self._here
+        if here.proposal is None or self.to_judge != choice:
             return
         if not accepts:
-            self._here.refuses = True
+            here.refuses = True
             return
-        word = Acceptance(
-            self.me, self.state, self._here.proposal.ballot, choice.id, after, dropped, weak=True
-        )
-        self._here.acceptance = replace(word, signed=self._sign(word))
-        self._here.acceptances[self.me] = self._here.acceptance
+        word = Acceptance(self.me, self.state, here.proposal.ballot, choice.id, after, dropped, weak=True)
+        here.acceptance = replace(word, signed=self._sign(word))
+        here.acceptances[self.me] = here.acceptance
 
     def consider(self, now: float, there: Collection[str] = ()) -> None:
         """Do what is due; ``there`` are the ids of the others that are seen to be at this state."""
@@ -157,38 +161,39 @@ class Remnant:
         return drawn(chosen, self.state)[0]
 
     def _coordinate(self, now: float, awaited: set[str]) -> None:
-        self._here.comers[self.me] = self.word
-        patient = now - self._here.entered < self.pace.gather
-        if self._here.closed is None and (self._here.comers.keys() >= awaited or not patient):
-            self._here.closed = now
-        if self._here.closed is not None and self._here.proposal is None:
+        here = self._here
+        here.comers[self.me] = self.word
+        patient = now - here.entered < self.pace.gather
+        if here.closed is None and (here.comers.keys() >= awaited or not patient):
+            here.closed = now
+        if here.closed is not None and here.proposal is None:
             self._propose(now)
-        if self._here.proposal is not None:
+        if here.proposal is not None:
             self._decide(now)
 
     def _propose(self, now: float) -> None:
-        assert self._here.closed is not None
-        brought = [each.brought for each in self._here.comers.values() if each.brought is not None]
+        here = self._here
+        assert here.closed is not None
+        brought = [each.brought for each in here.comers.values() if each.brought is not None]
         held = sorted((each for each in brought if each.digest in self.held), key=lambda each: each.maker)
-        if held and (len(held) == len(brought) or now - self._here.closed >= self.pace.exchange):
+        if held and (len(held) == len(brought) or now - here.closed >= self.pace.exchange):
             choice = Choice(tuple(held), weak=True)
-            word = Proposal(self.me, self.state, self._here.number, choice, tuple(self._here.comers.values()))
-            self._here.proposal, self._here.proposed = replace(word, signed=self._sign(word)), now
+            word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
+            here.proposal, here.proposed = replace(word, signed=self._sign(word)), now
 
     def _decide(self, now: float) -> None:
-        assert self._here.proposal is not None
-        mine = self._here.acceptances.get(self.me)
+        here = self._here
+        assert here.proposal is not None
+        mine = here.acceptances.get(self.me)
         if mine is None:
-            if self._here.refuses:  # we go on with what we have ourselves
-                self._unfit |= self._here.comers.keys() - {self.me}
+            if here.refuses:  # we go on with what we have ourselves
+                self._unfit |= here.comers.keys() - {self.me}
                 self._turn_to(self.me, now)
             return
-        found = tuple(
-            each for _, each in sorted(self._here.acceptances.items()) if each.accepted == mine.accepted
-        )
-        missing = self._here.comers.keys() - {each.maker for each in found} - self._here.refusing
-        if not missing or now - self._here.proposed > self.pace.exchange + 2 * self.pace.silence:
-            self.link = Link(self.state, self._here.number, self._here.proposal.choice, mine.after, (), found)
+        found = tuple(each for _, each in sorted(here.acceptances.items()) if each.accepted == mine.accepted)
+        missing = here.comers.keys() - {each.maker for each in found} - here.refusing
+        if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
+            self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
 
     def _learn(self, brought: Iterable[Brought | None]) -> None:
         self.known |= {each.digest: each for each in brought if each is not None}
