@@ -62,10 +62,9 @@ def problems_of(outcome: Outcome, liars: dict[int, type[SimPeer]] | None = None)
         found.append(CONTRADICTION)
     if outcome.second_links and not exposed:
         found.append(SECOND_LINK)
-    there = sorted((peer for peer in outcome.honest if peer.online), key=lambda peer: len(peer.chain.links))
-    if any(peer.chain.head not in there[-1].chain for peer in there):
+    if not outcome.is_one_branch:
         found.append("peers that can talk are on two branches")
-    if there and outcome.progress < 1:
+    if any(peer.online for peer in outcome.honest) and outcome.progress < 1:
         found.append("no round ends any more")
     if any(peer.contributed != peer.mine(peer.chain.links) for peer in outcome.honest):
         found.append("an oracle's contributed tokens are not those in the chain")

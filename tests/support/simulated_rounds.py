@@ -23,7 +23,9 @@ from dupt_swarm.replica.link import Brought, Choice, Link, Word, contradict
 
 PACE = Pace(gather=4.0, exchange=12.0, silence=2.0)
 TICK, LOOK = 0.7, 2.0
-SEEN_SECONDS, SETTLING_SECONDS = 8.0, 30.0
+SEEN_SECONDS, SETTLING_SECONDS = 8.0, 120.0
+# As many ballots as may fail, and then a remnant's attempts.
+PROGRESS_SECONDS = 8 * (PACE.gather + PACE.exchange + 4 * PACE.silence)
 FIRST = "first state"
 
 
@@ -344,6 +346,12 @@ class Outcome:
         return [state for state, links in self.strong.items() if len(links) > 1]
 
     @property
+    def is_one_branch(self) -> bool:
+        """Whether all that are there are on the longest chain."""
+        there = sorted((peer for peer in self.honest if peer.online), key=lambda peer: len(peer.chain.links))
+        return all(peer.chain.head in there[-1].chain for peer in there)
+
+    @property
     def exposed(self) -> set[str]:
         """Those whose words contradict each other."""
         return {
@@ -387,13 +395,17 @@ def simulate(schedule: Schedule, liars: dict[int, type[SimPeer]] | None = None) 
     network.loss, network.slow, network.hush = 0.0, 0.3, 0.0
     network.run(schedule.seconds + schedule.quiet / 2)
     before = max((len(peer.chain.links) for peer in outcome.honest if peer.online), default=0)
-    network.run(schedule.seconds + schedule.quiet)
-    after = [len(peer.chain.links) for peer in outcome.honest if peer.online]
-    outcome.progress = min(after, default=before + 1) - before
+    ends = network.now + PROGRESS_SECONDS
+    while network.now < ends and outcome.progress < 1:
+        network.run(network.now + LOOK)
+        lengths = [len(peer.chain.links) for peer in outcome.honest if peer.online]
+        outcome.progress = min(lengths, default=before + 1) - before
     for peer in peers:
-        if not peer.honest:  # else there may be a fork that is a second old
+        if not peer.honest:
             peer.crash()
-    network.run(network.now + SETTLING_SECONDS)
+    ends = network.now + SETTLING_SECONDS
+    while network.now < ends and not outcome.is_one_branch:  # a fork may be a second old, and heals
+        network.run(network.now + LOOK)
     return outcome
 
 
