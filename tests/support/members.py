@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.network.rounds.words import Pace
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link, coordinator_of
@@ -32,7 +34,8 @@ class Members:
         self.now = 0.0
         self.refusing: set[str] = set()
         self.rounds = {
-            name: Round(name, STATE, self.electorate, PACE, self.now) for name in (*names, *strangers)
+            name: Round(Ballots(Voice(name), STATE, self.electorate, PACE, self.now))
+            for name in (*names, *strangers)
         }
 
     def bring(self, names: str) -> None:
@@ -68,7 +71,7 @@ class Members:
             if holds(name, each):
                 round.hold(each.digest)
         if (choice := round.to_judge) is not None:
-            round.judge(choice, after(choice), self.now, accepts=name not in self.refusing)
+            round.judge(choice, after(choice), accepts=name not in self.refusing)
         round.consider(self.now, there - {name})
 
     def wait(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.voice import Pledged
 from dupt_swarm.network.rounds.words import Answer, Report
 from dupt_swarm.replica.link import Acceptance, Accepted, Choice, Link, Promise, Proposal
 from tests.support.simulated_rounds import FIRST, SimPeer, state_after
@@ -28,9 +29,10 @@ class Liar(SimPeer):
 
     def _begin(self) -> None:
         super()._begin()
-        self.round.ballots._keep = lambda _: None
-        self.pledged.clear()
         self._deny()
+
+    def _keep(self, state: str, pledged: Pledged) -> None:
+        """It remembers nothing that it has said."""
 
     def _deny(self) -> None:
         ballots = self.round.ballots

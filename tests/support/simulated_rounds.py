@@ -14,8 +14,9 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from dupt_swarm.network.rounds.ballots import Pledged
+from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.network.rounds.words import Answer, Pace, Report
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.electorate import Electorate
@@ -187,16 +188,9 @@ class SimPeer:
     def _begin(self) -> None:
         """At another state: a new contribution, and new ballots."""
         network, state = self.network, self.chain.head
-        self.round = Round(
-            self.name,
-            state,
-            self.chain.electorate,
-            PACE,
-            network.now,
-            sign=self._sign,
-            keep=lambda pledged: self.pledged.__setitem__(state, pledged),
-            pledged=self.pledged.get(state),
-        )
+        voice = Voice(self.name, self._sign, lambda pledged: self._keep(state, pledged))
+        kept = self.pledged.get(state)
+        self.round = Round(Ballots(voice, state, self.chain.electorate, PACE, network.now, kept))
         session = self.session
 
         def bring() -> None:
@@ -207,6 +201,9 @@ class SimPeer:
                 self.round.bring(Brought(self.name, digest, made), network.now)
 
         network.at(network.now + network.random.uniform(1.0, 5.0), bring)
+
+    def _keep(self, state: str, pledged: Pledged) -> None:
+        self.pledged[state] = pledged
 
     def _sign(self, word: Word) -> bytes:
         self.network.said[self.name].append(word)
@@ -228,7 +225,7 @@ class SimPeer:
             self._ask(round.coordinator)
 
     def _judge(self, choice: Choice) -> None:
-        self.round.judge(choice, state_after(self.chain.head, choice), self.network.now)
+        self.round.judge(choice, state_after(self.chain.head, choice))
 
     def _ask(self, peer: str) -> None:
         network, round, report = self.network, self.round, self.round.report()
@@ -257,7 +254,7 @@ class SimPeer:
         holders = [
             peer.name
             for peer in network.peers.values()
-            if peer.online and peer is not self and brought.digest in peer.round.part.held
+            if peer.online and peer is not self and brought.digest in peer.round.ballots.stock.held
         ]
         holders = [peer for peer in holders if network.together(peer, self.name)]
         if holders and network.random.random() < 0.7:
@@ -328,7 +325,7 @@ class Schedule:
     hush: float = 0.0
     events: tuple[tuple[float, int, str], ...] = ()
     seconds: float = 60.0
-    quiet: float = 60.0
+    quiet: float = 30.0
 
 
 @dataclass
@@ -393,7 +390,7 @@ def simulate(schedule: Schedule, liars: dict[int, type[SimPeer]] | None = None) 
     network.run(schedule.seconds)
     network.sides.clear()
     network.loss, network.slow, network.hush = 0.0, 0.3, 0.0
-    network.run(schedule.seconds + schedule.quiet / 2)
+    network.run(schedule.seconds + schedule.quiet)
     before = max((len(peer.chain.links) for peer in outcome.honest if peer.online), default=0)
     ends = network.now + PROGRESS_SECONDS
     while network.now < ends and outcome.progress < 1:

@@ -17,9 +17,11 @@ is not of the electorate takes part with what it brings, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from dupt_swarm.network.rounds.stock import Stock
+from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.network.rounds.words import Answer, Pace, Report
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import (
@@ -30,7 +32,6 @@ from dupt_swarm.replica.link import (
     Link,
     Promise,
     Proposal,
-    Word,
     binding,
     check_proposal,
     coordinator_of,
@@ -40,28 +41,11 @@ from dupt_swarm.replica.link import (
 LONELY_MAX, FAILED_MAX = 2, 6
 
 
-@dataclass(frozen=True)
-class Pledged:
-    """What a member has signed of one state: it must outlive a crash, or it might contradict itself.
-
-    Attributes:
-        ballot: the latest for which it has promised.
-        accepted: what it accepted last, with the proposal.
-        refused: ids of choices that it never accepts.
-        leave: its last word, if it has left.
-    """
-
-    ballot: int = -1
-    accepted: Accepted | None = None
-    basis: Proposal | None = None
-    refused: frozenset[str] = frozenset()
-    leave: Promise | None = None
-
-
 @dataclass
 class _Ballot:
     """What is known of the present ballot; a coordinator knows more."""
 
+    number: int
     entered: float
     accepted: Accepted | None  # what we had accepted before it
     basis: Proposal | None
@@ -80,54 +64,56 @@ class Ballots:
     """Deciding what follows one state.
 
     Attributes:
-        ballot: the present one; it only grows.
         brought: our contribution, once there is one.
-        held: digests of the contributions that are here.
+        stock: the contributions of this round.
         link: what was decided, once we know it.
     """
 
     def __init__(
         self,
-        me: str,
+        voice: Voice,
         state: str,
         electorate: Electorate,
         pace: Pace,
         now: float,
-        *,
-        sign: Callable[[Word], bytes] = lambda _: b"",
-        keep: Callable[[Pledged], None] = lambda _: None,
         pledged: Pledged | None = None,
     ) -> None:
         """Begin, or go on after a crash.
 
         Args:
-            me: our peer id.
+            voice: ours.
             state: digest of the state to leave.
             electorate: of that state.
             pace: how long to wait.
             now: seconds on any clock, as in all that follows.
-            sign: signs a word of ours.
-            keep: stores what must outlive a crash, before anything of it is told.
-            pledged: what was stored of this state.
+            pledged: what our voice kept of this state.
         """
-        self.me, self.state, self.electorate, self.pace = me, state, electorate, pace
+        self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
-        self.held: set[str] = set()
+        self.stock = Stock()
         self.link: Link | None = None
-        self._sign, self._keep = sign, keep
         self._pledged = pledged or Pledged()
         self._lonely = self._failed = 0
         self._leaves: dict[str, Report] = {}
         self._held_by: dict[str, frozenset[str]] = {}
         self._bases: dict[tuple[int, str], Proposal] = {}
         self._farther: dict[str, int] = {}  # how far each of the electorate has come
-        self.known: dict[str, Brought] = {}  # contributions that others bring, by digest
         if self._pledged.accepted is not None and self._pledged.basis is not None:
             accepted = self._pledged.accepted
             self._bases[accepted.ballot, accepted.choice] = self._pledged.basis
         if self._pledged.leave is not None:
-            self._leaves[me] = Report(self._pledged.leave, self._pledged.basis)
+            self._leaves[self.me] = Report(self._pledged.leave, self._pledged.basis)
         self._go_to(self._pledged.ballot + 1, now)
+
+    @property
+    def me(self) -> str:
+        """Our peer id."""
+        return self.voice.me
+
+    @property
+    def ballot(self) -> int:
+        """The present one; it only grows."""
+        return self._here.number
 
     @property
     def coordinator(self) -> str:
@@ -155,7 +141,7 @@ class Ballots:
         if self.brought is None:
             self._here.entered = now
         self.brought = brought
-        self.held.add(brought.digest)
+        self.stock.held.add(brought.digest)
 
     def leave(self, *, bringing: bool = False) -> Promise:
         """Say our last word on this state: we stop, or go on as a remnant, ``bringing`` what we have."""
@@ -165,7 +151,7 @@ class Ballots:
             accepted, refused = self._pledged.accepted, tuple(sorted(self._pledged.refused))
             ballot = self.ballot if said is None else said.ballot
             word = Promise(self.me, self.state, ballot, brought, accepted, refused, leaves=True)
-            said = replace(word, signed=self._sign(word))
+            said = self.voice.signed(word)
             self._pledge(leave=said)
             self._leaves[self.me] = Report(said, self._pledged.basis)
         return said
@@ -173,13 +159,13 @@ class Ballots:
     def report(self) -> Report:
         """What to tell the coordinator now."""
         if self.left:
-            return replace(self._leaves[self.me], held=frozenset(self.held))
+            return replace(self._leaves[self.me], held=frozenset(self.stock.held))
         here = self._here
         proposal = here.proposal
         return Report(
             self._promise(),
             here.basis,
-            frozenset(self.held),
+            frozenset(self.stock.held),
             here.acceptance,
             proposal is not None and proposal.choice.id in self._pledged.refused,
             tuple(self._leaves.values()),
@@ -200,7 +186,7 @@ class Ballots:
         here = self._here
         if here.closed is None and self._is_shown(report):
             here.comers[maker] = promise
-            self._learn([promise.brought])
+            self.stock.learn([promise.brought])
         if maker in self.electorate and self._is_of_proposal(report.acceptance):
             assert report.acceptance is not None
             here.acceptances.setdefault(maker, report.acceptance)
@@ -235,7 +221,7 @@ class Ballots:
             return
         here = self._here
         here.heard = now
-        self._learn(each.brought for each in answer.roll)
+        self.stock.learn(each.brought for each in answer.roll)
         if answer.ballot > self.ballot:  # it has left this one
             self._go_to(self.ballot + 1, now)
         elif answer.ballot == self.ballot:
@@ -243,7 +229,7 @@ class Ballots:
                 here.closed = now
             if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
                 here.proposal = answer.proposal
-                self._learn(answer.proposal.choice.brought)
+                self.stock.learn(answer.proposal.choice.brought)
 
     @property
     def to_judge(self) -> Choice | None:
@@ -252,31 +238,25 @@ class Ballots:
         if here.proposal is None or here.acceptance is not None or not self.decides:
             return None
         choice = here.proposal.choice
-        if choice.id in self._pledged.refused or not self.held.issuperset(
-            each.digest for each in choice.brought
-        ):
-            return None
-        return choice
+        return choice if choice.id not in self._pledged.refused and self.stock.has(choice) else None
 
     def judge(
-        self, choice: Choice, after: str, now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+        self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
         here = self._here
-        if here.proposal is None or here.proposal.choice != choice or self.to_judge != choice:
+        if here.proposal is None or self.to_judge != choice:
             return  # meanwhile there is another ballot
         if not accepts:
             self._pledge(refused=self._pledged.refused | {choice.id})
             here.refusing.add(self.me)
             return
-        accepted = Accepted(self.ballot, choice.id, after)
         self._bases[self.ballot, choice.id] = here.proposal
-        self._pledge(accepted=accepted, basis=here.proposal)
+        self._pledge(accepted=Accepted(self.ballot, choice.id, after), basis=here.proposal)
         word = Acceptance(self.me, self.state, self.ballot, choice.id, after, dropped)
-        here.acceptance = replace(word, signed=self._sign(word))
-        here.acceptances[self.me] = here.acceptance
+        here.acceptance = here.acceptances[self.me] = self.voice.signed(word)
         if self.coordinator == self.me:
-            self._decide(now)
+            self._decide(here.proposal)
 
     def consider(self, now: float, awaited: Collection[str] = ()) -> None:
         """Do what is due: as the coordinator close the roll, propose, decide; turn to the next ballot.
@@ -306,7 +286,9 @@ class Ballots:
         if here.closed is not None and here.proposal is None:
             self._propose(now)
         if here.proposal is not None:
-            self._decide(now)
+            self._decide(here.proposal)
+            if self.link is None and self._is_refused(here.proposal):
+                self._fail(now)
 
     def _close(self, now: float, awaited: Collection[str]) -> None:
         here = self._here
@@ -356,13 +338,11 @@ class Ballots:
         word = Proposal(self.me, self.state, self.ballot, choice, tuple(promises), basis)
         if not self._is_sound(word):
             return  # few bring anything, say
-        self._here.proposal = replace(word, signed=self._sign(word))
-        self._learn(choice.brought)
+        self._here.proposal = self.voice.signed(word)
+        self.stock.learn(choice.brought)
 
-    def _decide(self, now: float) -> None:
+    def _decide(self, proposal: Proposal) -> None:
         here = self._here
-        proposal = here.proposal
-        assert proposal is not None
         for after in sorted({each.after for each in here.acceptances.values()}):
             found = [each for _, each in sorted(here.acceptances.items()) if each.after == after]
             makers = {each.maker for each in found} - proposal.left
@@ -371,9 +351,11 @@ class Ballots:
                 choice, leaves = proposal.choice, proposal.leaves
                 self.link = Link(self.state, self.ballot, choice, after, leaves, acceptances)
                 return
+
+    def _is_refused(self, proposal: Proposal) -> bool:
+        """Whether half of those who decide have refused it."""
         deciding = self.electorate.deciding(proposal.left)
-        if 2 * len(here.refusing & deciding) >= len(deciding):
-            self._fail(now)
+        return 2 * len(self._here.refusing & deciding) >= len(deciding)
 
     def _is_of_proposal(self, found: Acceptance | None) -> bool:
         proposal = self._here.proposal
@@ -385,7 +367,7 @@ class Ballots:
         """Whether more than half of those of the electorate who have come say that they hold it."""
         come = self.electorate.members.intersection(self._here.comers)
         holding = {peer for peer in come - {self.me} if brought.digest in self._held_by.get(peer, ())}
-        holding |= {self.me} & come if brought.digest in self.held else set()
+        holding |= {self.me} & come if brought.digest in self.stock.held else set()
         return 2 * len(holding) > len(come)
 
     def _is_shown(self, report: Report) -> bool:
@@ -412,9 +394,6 @@ class Ballots:
         promise = report.promise
         if promise.leaves and promise.maker not in self._leaves and self._is_shown(report):
             self._leaves[promise.maker] = Report(promise, report.basis)
-
-    def _learn(self, brought: Iterable[Brought | None]) -> None:
-        self.known |= {each.digest: each for each in brought if each is not None}
 
     def _see(self, peer: str, ballot: int, now: float) -> None:
         """One of the electorate has come to ``ballot``; follow most of the others, one at least is honest."""
@@ -443,18 +422,17 @@ class Ballots:
         self._go_to(self.ballot + 1, now)
 
     def _go_to(self, ballot: int, now: float) -> None:
-        self.ballot = ballot
         if not self.left:
             self._pledge(ballot=ballot)
-        self._here = _Ballot(now, self._pledged.accepted, self._pledged.basis)
+        self._here = _Ballot(ballot, now, self._pledged.accepted, self._pledged.basis)
 
     def _promise(self) -> Promise:
         here, refused = self._here, tuple(sorted(self._pledged.refused))
         word = Promise(self.me, self.state, self.ballot, self.brought, here.accepted, refused)
         if word != here.promise:
-            here.promise = replace(word, signed=self._sign(word))
+            here.promise = self.voice.signed(word)
         return here.promise
 
     def _pledge(self, **changes: object) -> None:
         self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
-        self._keep(self._pledged)
+        self.voice.keep(self._pledged)

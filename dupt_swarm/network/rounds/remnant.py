@@ -7,13 +7,15 @@ with more signatures of the electorate. Pure, as `ballots` is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from dupt_swarm.network.rounds.stock import Stock
+from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.network.rounds.words import Answer, Pace, Report
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Proposal, Word
+from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
 
 
 @dataclass
@@ -39,29 +41,19 @@ class Remnant:
 
     Attributes:
         word: our last word on the state; it brings our contribution, if we have one.
-        held: digests of the contributions that are here.
-        known: contributions that others bring, by digest.
+        stock: the contributions of this round.
         link: what was decided, once we know it.
     """
 
     def __init__(
-        self,
-        leave: Report,
-        electorate: Electorate,
-        pace: Pace,
-        now: float,
-        *,
-        held: Collection[str] = (),
-        sign: Callable[[Word], bytes] = lambda _: b"",
+        self, voice: Voice, leave: Report, electorate: Electorate, pace: Pace, stock: Stock, now: float
     ) -> None:
         """Begin, having said our last word: ``leave``, which brings our contribution."""
         self.leave, self.word = leave, leave.promise
-        self.me, self.state = self.word.maker, self.word.state
-        self.electorate, self.pace = electorate, pace
-        self.held = set(held)
-        self.known: dict[str, Brought] = {}
+        self.me, self.state = voice.me, self.word.state
+        self.electorate, self.pace, self.stock = electorate, pace, stock
         self.link: Link | None = None
-        self._sign = sign
+        self._voice = voice
         self._unfit: set[str] = set()
         self._here = _Attempt(self.me, 0, now, now)
 
@@ -75,12 +67,12 @@ class Remnant:
         here = self._here
         return replace(
             self.leave,
-            held=frozenset(self.held),
+            held=frozenset(self.stock.held),
             acceptance=here.acceptance,
             refuses=here.refuses,
         )
 
-    def note(self, report: Report, _now: float) -> None:
+    def note(self, report: Report) -> None:
         """What a member has told us, who may be the one that it asks."""
         here = self._here
         promise, found = report.promise, report.acceptance
@@ -88,7 +80,7 @@ class Remnant:
             return
         if here.proposal is None:
             here.comers.setdefault(promise.maker, promise)
-            self._learn([promise.brought])
+            self.stock.learn([promise.brought])
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:
             here.acceptances.setdefault(found.maker, found)
         elif report.refuses:
@@ -110,14 +102,14 @@ class Remnant:
         here.heard = now  # it may still be in its ballots
         if not answer.weak:
             return
-        self._learn(each.brought for each in answer.roll)
+        self.stock.learn(each.brought for each in answer.roll)
         if (
             answer.proposal is not None
             and answer.proposal != here.proposal
             and self._is_sound(answer.proposal)
         ):
             here.proposal, here.acceptance, here.refuses = answer.proposal, None, False
-            self._learn(answer.proposal.choice.brought)
+            self.stock.learn(answer.proposal.choice.brought)
 
     @property
     def to_judge(self) -> Choice | None:
@@ -126,10 +118,10 @@ class Remnant:
         if here.proposal is None or here.acceptance is not None or here.refuses:
             return None
         choice = here.proposal.choice
-        return choice if self.held.issuperset(each.digest for each in choice.brought) else None
+        return choice if self.stock.has(choice) else None
 
     def judge(
-        self, choice: Choice, after: str, _now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+        self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """As in `Ballots.judge`."""
         here = self._here
@@ -139,8 +131,7 @@ class Remnant:
             here.refuses = True
             return
         word = Acceptance(self.me, self.state, here.proposal.ballot, choice.id, after, dropped, weak=True)
-        here.acceptance = replace(word, signed=self._sign(word))
-        here.acceptances[self.me] = here.acceptance
+        here.acceptance = here.acceptances[self.me] = self._voice.signed(word)
 
     def consider(self, now: float, there: Collection[str] = ()) -> None:
         """Do what is due; ``there`` are the ids of the others that are seen to be at this state."""
@@ -175,11 +166,13 @@ class Remnant:
         here = self._here
         assert here.closed is not None
         brought = [each.brought for each in here.comers.values() if each.brought is not None]
-        held = sorted((each for each in brought if each.digest in self.held), key=lambda each: each.maker)
+        held = sorted(
+            (each for each in brought if each.digest in self.stock.held), key=lambda each: each.maker
+        )
         if held and (len(held) == len(brought) or now - here.closed >= self.pace.exchange):
             choice = Choice(tuple(held), weak=True)
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
-            here.proposal, here.proposed = replace(word, signed=self._sign(word)), now
+            here.proposal, here.proposed = self._voice.signed(word), now
 
     def _decide(self, now: float) -> None:
         here = self._here
@@ -194,9 +187,6 @@ class Remnant:
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
         if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
-
-    def _learn(self, brought: Iterable[Brought | None]) -> None:
-        self.known |= {each.digest: each for each in brought if each is not None}
 
     def _is_sound(self, proposal: Proposal) -> bool:
         """Whether it may be signed: it is of the one whom we ask, and names what was stated."""

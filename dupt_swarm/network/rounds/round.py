@@ -7,41 +7,25 @@ coordinator, and lets it consider what is due, now and then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from dupt_swarm.network.rounds.ballots import Ballots, Pledged
+from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.remnant import Remnant
-from dupt_swarm.network.rounds.words import Answer, Pace, Report
-from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Brought, Choice, Link, Word
+from dupt_swarm.network.rounds.words import Answer, Report
+from dupt_swarm.replica.link import Brought, Choice, Link
 
 
 class Round:
     """Leaving one state.
 
     Attributes:
-        state: its digest.
-        electorate: of that state.
         ballots: our part in them; others may be in them still while we are a remnant.
         remnant: our part in that, once there is one.
     """
 
-    def __init__(
-        self,
-        me: str,
-        state: str,
-        electorate: Electorate,
-        pace: Pace,
-        now: float,
-        *,
-        sign: Callable[[Word], bytes] = lambda _: b"",
-        keep: Callable[[Pledged], None] = lambda _: None,
-        pledged: Pledged | None = None,
-    ) -> None:
-        """As in `Ballots`."""
-        self.me, self.state, self.electorate = me, state, electorate
-        self._pace, self._sign = pace, sign
-        self.ballots = Ballots(me, state, electorate, pace, now, sign=sign, keep=keep, pledged=pledged)
+    def __init__(self, ballots: Ballots) -> None:
+        """Begin with ``ballots``."""
+        self.ballots = ballots
         self.remnant: Remnant | None = None
 
     @property
@@ -59,13 +43,12 @@ class Round:
         """Whom to tell our report; nobody, while there is nothing to tell."""
         idle = self.remnant is None and self.ballots.brought is None
         coordinator = self.part.coordinator
-        return "" if idle or coordinator == self.me else coordinator
+        return "" if idle or coordinator == self.ballots.me else coordinator
 
     @property
     def to_fetch(self) -> list[Brought]:
         """Contributions that others bring, and that are not here yet."""
-        part = self.part
-        return [each for digest, each in part.known.items() if digest not in part.held]
+        return self.ballots.stock.missing
 
     @property
     def to_judge(self) -> Choice | None:
@@ -78,18 +61,16 @@ class Round:
 
     def hold(self, digest: str) -> None:
         """A contribution is here."""
-        self.ballots.held.add(digest)
-        if self.remnant is not None:
-            self.remnant.held.add(digest)
+        self.ballots.stock.held.add(digest)
 
     def judge(
-        self, choice: Choice, after: str, now: float, dropped: tuple[str, ...] = (), *, accepts: bool = True
+        self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good.
 
         ``dropped`` are the ids of those whose contributions count for nothing in it, in order.
         """
-        self.part.judge(choice, after, now, dropped, accepts=accepts)
+        self.part.judge(choice, after, dropped, accepts=accepts)
 
     def leave(self) -> Report:
         """Say our last word on this state, as we stop; whom it is told counts us no more."""
@@ -104,7 +85,7 @@ class Round:
         """What a member has told us, and what to answer."""
         self.ballots.note(report, now)
         if self.remnant is not None:
-            self.remnant.note(report, now)
+            self.remnant.note(report)
         return self.part.answer()
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
@@ -130,5 +111,5 @@ class Round:
         if ballots.link is None and ballots.brought is not None and ballots.is_hopeless(gone):
             ballots.leave(bringing=True)
             self.remnant = Remnant(
-                ballots.report(), self.electorate, self._pace, now, held=ballots.held, sign=self._sign
+                ballots.voice, ballots.report(), ballots.electorate, ballots.pace, ballots.stock, now
             )

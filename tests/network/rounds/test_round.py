@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dupt_swarm.network.rounds.ballots import FAILED_MAX, Pledged
+from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.link import Brought, Link
 from tests.support.members import PACE, Members, after
 from tests.support.words import STATE, brought
@@ -173,7 +174,7 @@ def test_a_remnant_goes_on_at_once_where_the_others_are_seen_to_be_gone() -> Non
     for _ in range(3):
         round.consider(members.now, here=(), gone="bcd")
         if (choice := round.to_judge) is not None:
-            round.judge(choice, after(choice), members.now)
+            round.judge(choice, after(choice))
     assert the_link(members, "a").choice.weak
 
 
@@ -192,13 +193,13 @@ def test_what_was_signed_outlives_a_crash() -> None:
     """Who comes back promises for a later ballot, and shows what it has accepted."""
     kept: list[Pledged] = []
     members = Members("a")
-    round = Round("a", STATE, members.electorate, PACE, 0.0, keep=kept.append)
+    round = Round(Ballots(Voice("a", keep=kept.append), STATE, members.electorate, PACE, 0.0))
     round.bring(brought("a"), 0.0)
     round.consider(0.0, ())
     choice = round.to_judge
     assert choice is not None
-    round.judge(choice, after(choice), 0.0)
-    again = Round("a", STATE, members.electorate, PACE, 0.0, pledged=kept[-1])
+    round.judge(choice, after(choice))
+    again = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept[-1]))
     promise = again.report().promise
     assert promise.ballot > kept[-1].ballot - 1 and promise.accepted == kept[-1].accepted is not None
     again.bring(brought("a", 20), 0.0)
