@@ -297,7 +297,7 @@ class Ballots:
         if here.quorate is None:
             here.quorate = now
         all_here = self._who_left.union(here.comers).issuperset(awaited)
-        if (all_here and self._bringing()) or now - here.quorate >= self.pace.gather:
+        if self._bringing() and (all_here or now - here.quorate >= self.pace.gather):
             here.closed = now
 
     def _bringing(self) -> list[Brought]:

@@ -56,6 +56,15 @@ def test_the_last_ones_are_waited_for() -> None:
     assert the_link(members, others).choice.makers == tuple(others)
 
 
+def test_a_roll_is_not_closed_before_somebody_brings_something() -> None:
+    """One who decides alone may coordinate long before its own contribution is ready, which then counts."""
+    members = Members("a")
+    members.wait("a", PACE.gather + 2)
+    members.bring("a")
+    members.talk("a", times=2)
+    assert the_link(members, "a").ballot == 0
+
+
 def test_what_few_hold_is_left_out_when_time_is_up() -> None:
     """It counts in the next round: nobody can compute a state from what is nowhere."""
     members = Members("abc")
