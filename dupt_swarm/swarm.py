@@ -198,11 +198,10 @@ class Swarm:
         is late, as it may be on a busy machine. With nobody there, nobody can have it.
         """
         heard = self._node.hearing.heard
-        others = heard.view.without(self.peer_id).peers
-        keepers = [peer for peer in others if peer.record.role == "bootstrap"]
-        if not keepers and time.monotonic() - heard.first_peer_at < FIRST_PEER_SECONDS:
+        others = heard.view.without(self.peer_id)
+        if not others.first_peers and time.monotonic() - heard.first_peer_at < FIRST_PEER_SECONDS:
             return False
-        keepers = keepers or list(others)
+        keepers = others.first_peers or others.peers
         return not keepers or any(peer.record.swarm_tokens >= self.state.swarm_tokens for peer in keepers)
 
     @property

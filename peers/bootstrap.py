@@ -188,16 +188,13 @@ class _Keeper:
 
         At once: who comes when all others have just left has nobody else's word.
         """
-        while True:
+        while not self._stopped and (left := end - time.monotonic()) > 0:
+            self._woken.wait(left)
+            self._woken.clear()
             state = self._swarm.adopt().state
             if self._key is not None and state.digest != self._attested:
                 self._swarm.attest(self._key)
                 self._attested = state.digest
-            left = end - time.monotonic()
-            if self._stopped or left <= 0:
-                return
-            self._woken.wait(left)
-            self._woken.clear()
 
     def _log(self) -> None:
         view = self._swarm.view

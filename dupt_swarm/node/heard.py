@@ -43,7 +43,7 @@ class Heard:
     def after(self, event: object) -> Heard:
         """What is known after ``event``."""
         changes: dict[str, Any] = {KINDS[type(event)]: event} if type(event) in KINDS else {}
-        if isinstance(event, View) and any(peer.record.role == "bootstrap" for peer in event.peers):
+        if isinstance(event, View) and event.first_peers:
             changes["first_peer_at"] = time.monotonic()
         return replace(self, **changes)
 

@@ -135,6 +135,11 @@ class View:
         return sum(digests.total() - max(digests.values()) for digests in rounds.values())
 
     @property
+    def first_peers(self) -> tuple[Peer, ...]:
+        """The peers that keep the state, and train nothing."""
+        return tuple(peer for peer in self.peers if peer.record.role == "bootstrap")
+
+    @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
         newest = max(self.peers, key=self._rank_of, default=None)

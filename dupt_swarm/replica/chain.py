@@ -41,12 +41,16 @@ class Chain:
 
     def known(self) -> list[str]:
         """Digests by which another finds the last state that both know: the last ones, then ever fewer."""
-        states = [self.first, *(each.after for each in self.links)]
+        states = self._states
         found, back = [], 1
         while back < len(states):
             found.append(states[-back])
             back += 1 if back < 8 else back // 2
         return [*found, self.first]
+
+    @property
+    def _states(self) -> list[str]:
+        return [self.first, *(each.after for each in self.links)]
 
     def since(self, known: Sequence[str]) -> list[Link]:
         """The links after the last state that is among ``known``; none if none is."""
@@ -79,14 +83,12 @@ class Chain:
             place, first = place + 1, first + 1
             electorate = self._electorates[place]
         theirs = links[first:]
-        electorates = _verified(theirs, [self.first, *(each.after for each in self.links)][place], electorate)
+        electorates = _verified(theirs, self._states[place], electorate)
         if not theirs:
             return []
-        if place < len(self.links):
-            mine = self.links[place].worth(electorate)
-            if theirs[0].worth(electorate) <= mine:
-                return []
         lost = self.links[place:]
+        if lost and theirs[0].worth(electorate) <= lost[0].worth(electorate):
+            return []
         for each in lost:
             del self._places[each.after]
         self.links[place:] = theirs

@@ -10,7 +10,7 @@ the state. Who lies can bring about a second only by words that contradict each 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -340,8 +340,3 @@ def _contradicts(one: Word, other: Word) -> bool:
         case Promise(leaves=True), Promise(leaves=False):
             return other.ballot > one.ballot
     return False
-
-
-def strongest(links: Sequence[Link], electorate: Electorate) -> Link:
-    """Of several that leave one state, the one to follow; see `Link.worth`."""
-    return max(links, key=lambda each: each.worth(electorate))
