@@ -20,11 +20,11 @@ from dupt_swarm.errors import AdmissionError, FileError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import OPEN, Admission, Answer
-from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX, Invitation, Token, read_credential
 from dupt_swarm.organiser.revocations import Revocations
+from dupt_swarm.replica.plain import unpack
 from dupt_swarm.settings import NodeSettings
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from dupt_swarm.network.averaging.pledge import Vote
 from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
-from dupt_swarm.network.members.signed import from_text
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.pulling import ASKED_MAX, meet, states_held
 from dupt_swarm.network.states.replaying import fetch_inputs
@@ -21,6 +20,7 @@ from dupt_swarm.node.messages import AuditedRound, Verdict
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
 from dupt_swarm.replica.replay import replay
+from dupt_swarm.replica.signed import from_text
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.voters import Voters
 

@@ -10,6 +10,8 @@ pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
 log_entry       what is kept of a round, so that it can be computed again
 replay          a round as a pure function: state, log entry and blobs to the next state
+signed          messages that a peer signs, so that others may pass them on and anybody may check them
+plain           reads JSON of any depth, and msgpack without extension types
 draw            an order of peers that nobody chooses
 voters          whose word on the next state counts: a part of the state
 electorate      who decides which state follows, whoever comes and goes; takes the place of `voters`

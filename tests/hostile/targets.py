@@ -38,11 +38,9 @@ from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import CoordinatorMessage, JoinMessage, RollMessage, StateMessage
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.records import Records
-from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
 from dupt_swarm.network.p2p.frames import FrameReader
 from dupt_swarm.network.p2p.limits import OPEN
-from dupt_swarm.network.p2p.plain import load, unpack
 from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
@@ -57,6 +55,8 @@ from dupt_swarm.organiser.signed import SIGNATURE_BYTES
 from dupt_swarm.organiser.signed import sign as sign_content
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.plain import load, unpack
+from dupt_swarm.replica.signed import read_signed, sign
 from dupt_swarm.replica.state import check_header
 from dupt_swarm.replica.voters import Voters
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of

@@ -8,9 +8,9 @@ import pytest
 from dupt_swarm.network.members import records
 from dupt_swarm.network.members.gossip import REPLY_BYTES, Gossip, Request, Told
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.signed import sign
 from dupt_swarm.network.p2p.limits import STRANGER
 from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
+from dupt_swarm.replica.signed import sign
 from tests.support.signed_records import (
     ask,
     fresh_key,

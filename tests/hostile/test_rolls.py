@@ -14,9 +14,10 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import RollCall, RollMessage
-from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.signed import peer_id_of_key
 from tests.network.averaging.test_roll_call import state_drawn
 from tests.support.averages import DIGEST, Received, open_averaging, start_round
 from tests.support.stranger import answer_raw, call_raw, nested_extensions, stranger_beside

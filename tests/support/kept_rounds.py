@@ -11,11 +11,11 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.averaging.pledge import Subject, Vote
 from dupt_swarm.network.averaging.roll import Statement
-from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.log_entry import Input, LogEntry
 from dupt_swarm.replica.replay import contribution_form, replay
+from dupt_swarm.replica.signed import peer_id_of_key
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 

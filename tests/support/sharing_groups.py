@@ -4,8 +4,8 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.averaging.group import SharingGroup
 from dupt_swarm.network.averaging.roll import Roll, Statement
-from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.signed import peer_id_of_key
 from dupt_swarm.replica.voters import Voters
 
 SWARM, STATE = "test-0", "a" * 64

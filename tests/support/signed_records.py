@@ -16,12 +16,11 @@ from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.gossip import Answer, Gossip, Request, Told
-from dupt_swarm.network.members.identity import peer_id_of_key
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.members.records import KIND
-from dupt_swarm.network.members.signed import sign
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.replica.signed import peer_id_of_key, sign
 from tests.support.stranger import call_raw
 
 SECONDS = 20.0

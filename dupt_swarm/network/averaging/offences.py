@@ -16,11 +16,11 @@ from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError
 from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.members.identity import NAME_BYTES, short_name
-from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import rpc
 from dupt_swarm.replica.log_entry import Signed
+from dupt_swarm.replica.plain import unpack
+from dupt_swarm.replica.signed import as_text, from_text
 
 KEPT_MAX = 256
 FILE_BYTES_MAX = 1 << 21  # so many proofs of the greatest length have 1.4 MB as text

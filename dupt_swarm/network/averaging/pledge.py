@@ -17,8 +17,8 @@ from hivemind.utils.crypto import RSAPrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.fields import Count, Digest
-from dupt_swarm.network.members.signed import read_signed, sign
-from dupt_swarm.network.p2p.plain import unpack
+from dupt_swarm.replica.plain import unpack
+from dupt_swarm.replica.signed import read_signed, sign
 
 PLEDGE_BYTES_MAX = 2048
 

@@ -21,10 +21,10 @@ from dupt_swarm.network.averaging.exchange import RoundContext
 from dupt_swarm.network.averaging.pledge import NO_STATE, Proof, Subject, Vote
 from dupt_swarm.network.averaging.roll import LastGroups, Roll
 from dupt_swarm.network.members.attendance import Electorate
-from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, blamed_on_caller, rpc
 from dupt_swarm.node.messages import Candidate
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
+from dupt_swarm.replica.signed import as_text, from_text
 from dupt_swarm.replica.state import ReplicaState
 
 COLLECTORS = 3  # are asked at once

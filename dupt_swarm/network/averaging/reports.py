@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from dupt_swarm.fields import Count
-from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import Message
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
+from dupt_swarm.replica.signed import as_text, from_text
 
 Places = tuple[int, ...]
 Key = tuple[int, Places]

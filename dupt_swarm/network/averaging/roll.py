@@ -12,11 +12,11 @@ from hivemind.utils.crypto import RSAPrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.fields import Count, Digest
-from dupt_swarm.network.members.signed import read_signed, sign
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX
+from dupt_swarm.replica.signed import read_signed, sign
 
 STATEMENT_KIND: Literal["contribution"] = "contribution"
 STATEMENT_BYTES_MAX = 2048

@@ -22,11 +22,11 @@ from dupt_swarm.network.averaging.gathering import LEAST_MEMBERS, Gathering, loo
 from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import Electorate
-from dupt_swarm.network.members.signed import as_text, from_text
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Message, Refusal, blamed_on_caller, rpc
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.log_entry import MEMBERS_MAX, Signed
+from dupt_swarm.replica.signed import as_text, from_text
 
 ASKED_MAX = 8
 ANSWER_SECONDS = 0.5  # an answer may take

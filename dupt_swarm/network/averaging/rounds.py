@@ -27,7 +27,6 @@ from dupt_swarm.network.averaging.roll import Roll, Statement
 from dupt_swarm.network.averaging.roll_call import Companions, RollCall
 from dupt_swarm.network.averaging.share import Share
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.messages import GroupFormed, Traffic
@@ -35,6 +34,7 @@ from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, Failure, in
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
+from dupt_swarm.replica.signed import as_text
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,6 @@ from dupt_swarm.network.averaging.reports import (
 )
 from dupt_swarm.network.averaging.roll import LastGroups, Roll, Statement
 from dupt_swarm.network.averaging.session import Session
-from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import Callers, rpc
 from dupt_swarm.network.states.exchange import Exchange
@@ -38,6 +37,7 @@ from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Form, Measure, measure
 from dupt_swarm.replica.log_entry import Input
 from dupt_swarm.replica.replay import average_of_shared, contribution_form, with_standings
+from dupt_swarm.replica.signed import as_text
 
 AT_ONCE = 3
 RETRY_SECONDS = 0.25

@@ -1,7 +1,6 @@
 """Who is in the swarm.
 
 identity        the RSA key that makes the peer id and signs records, also of who only looks
-signed          messages that others may pass on
 records         the records that this peer knows: signed, checked, so many at most
 gossip          how records spread: pushed, passed on, and pulled
 membership      publishes our record, reads everybody's

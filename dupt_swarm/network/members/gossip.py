@@ -22,8 +22,8 @@ from dupt_swarm.network.members.identity import NAME_BYTES, short_name
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, RECORDS_MAX, Records, SignedRecord
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Budget
-from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.network.p2p.rpc import CallError, Raw, rpc
+from dupt_swarm.replica.plain import unpack
 
 # To so many who are connected a record is told, and if they are more, to so many of them.
 ALL_MAX, SOME = 16, 8

@@ -10,24 +10,15 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import multihash
-from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
-from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.disk.files import create_secret
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.hivemind_internals import private_key_of, public_der
+from dupt_swarm.network.p2p.hivemind_internals import private_key_of
+from dupt_swarm.replica.signed import public_key
 from dupt_swarm.settings import NodeSettings
-
-# How each key of 2048 bits with the exponent 65537 begins in OpenSSH's format, and how long all are.
-KEY_BEGINNINGS, KEY_BYTES = (
-    tuple(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ" + last for last in (b"C", b"D")),
-    380,
-)
-# Each record that is read needs one, which takes as long as the rest of it.
-IDS_KEPT_MAX = 4096
 
 
 def load_identity(path: Path) -> RSAPrivateKey:
@@ -48,33 +39,6 @@ def load_identity(path: Path) -> RSAPrivateKey:
     except Exception as error:
         # protobuf and cryptography each have errors of their own for a damaged file
         raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error
-
-
-def public_key(openssh: bytes) -> RSAPublicKey:
-    """An RSA key of 2048 bits in OpenSSH's format: a longer one, or one with another exponent, takes longer.
-
-    Raises:
-        ValueError: it is not such a key.
-    """
-    if len(openssh) != KEY_BYTES or not openssh.startswith(KEY_BEGINNINGS):
-        raise ValueError("not a public key of 2048 bits")
-    key = RSAPublicKey.from_bytes(openssh)
-    if key.to_bytes() != openssh:  # a comment after the key would give one peer many tags
-        raise ValueError("not a public key in canonical form")
-    return key
-
-
-@functools.lru_cache(maxsize=IDS_KEPT_MAX)
-def peer_id_of_key(openssh: bytes) -> str:
-    """The peer id that belongs to an RSA key in OpenSSH's format.
-
-    Raises:
-        ValueError: it is not such a key.
-    """
-    der = public_der(public_key(openssh))
-    message = crypto_pb2.PublicKey(key_type=crypto_pb2.RSA, data=der).SerializeToString()
-    digest = multihash.encode(hashlib.sha256(message).digest(), multihash.coerce_code("sha2-256"))
-    return str(PeerID(digest).to_base58())
 
 
 FOLDER = "looking"  # in the platform's state folder

@@ -17,11 +17,11 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.identity import peer_id_of_key, short_name
-from dupt_swarm.network.members.signed import read_signed, sign
+from dupt_swarm.network.members.identity import short_name
 from dupt_swarm.network.p2p.limits import Admission
-from dupt_swarm.network.p2p.plain import unpack
 from dupt_swarm.node.record import PeerRecord
+from dupt_swarm.replica.plain import unpack
+from dupt_swarm.replica.signed import peer_id_of_key, read_signed, sign
 
 KIND = "record"
 # An honest one has 1,000 to 1,900 with its key and its signature, and 400 more with a credential.

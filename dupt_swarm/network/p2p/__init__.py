@@ -6,7 +6,6 @@ guard           the gate that every call passes: how long it is, who calls, what
 frames          the frames of streams, measured before they are read
 limits          who may call, and how much each may ask
 dht_messages    messages of the DHT: neighbours at their places, and nothing that is stored
-plain           reads JSON of any depth, and msgpack without extension types
 hivemind_internals  the private names of hivemind that we use
 hivemind_table  says of each what we rely on, pinned by a test
 bandwidth       token buckets that keep to the limits of upload and download

@@ -17,7 +17,7 @@ from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
 from hivemind.proto import p2pd_pb2
-from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+from hivemind.utils.crypto import RSAPrivateKey
 
 
 def local_p2p_type(base: type[P2P], run_dir: Path, flags: dict[str, Any]) -> type[P2P]:
@@ -120,11 +120,3 @@ def private_key_of(der: bytes) -> RSAPrivateKey:
         der, password=None, unsafe_skip_rsa_key_validation=True
     )
     return key
-
-
-def public_der(key: RSAPublicKey) -> bytes:
-    """The key as libp2p hashes it into a peer id."""
-    der: bytes = key._public_key.public_bytes(
-        encoding=serialization.Encoding.DER, format=serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return der

@@ -65,9 +65,6 @@ DHTProtocol.call_find
 RSAPrivateKey._private_key
     utils/crypto.py:37 RSAPrivateKey.__init__ eaaa16a881cb
     the key of `cryptography` within
-RSAPublicKey._public_key
-    utils/crypto.py:77 RSAPublicKey.__init__ 4ebedfb634c8
-    the key of `cryptography` within
 """
 
 

@@ -20,9 +20,9 @@ from pydantic import Field
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.plain import load
 from dupt_swarm.network.p2p.rpc import CallError, Message, Refusal, check_elements, rpc
 from dupt_swarm.node.addresses import Address
+from dupt_swarm.replica.plain import load
 
 ASK_SECONDS = 15.0
 TCP_SECONDS = 4.0

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.fields import DIGEST
-from dupt_swarm.network.p2p.plain import load
 from dupt_swarm.network.p2p.rpc import check_elements
+from dupt_swarm.replica.plain import load
 
 STATES_MAX = 16  # read of those that a hello names
 VERSION_CHARS_MAX = 20

@@ -19,9 +19,9 @@ from dupt_swarm.network.averaging.polls import (
 from dupt_swarm.network.averaging.roll import GROUPS_MAX, Roll
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.rpc import Refusal
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.signed import as_text
 from tests.support.sharing_groups import STATE
 from tests.support.stranger import call_raw, stranger_beside
 

@@ -18,9 +18,9 @@ from dupt_swarm.network.averaging.roll_call import GATHERINGS_MAX, JoinMessage, 
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import Electorate
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.signed import as_text
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.signed import as_text
 from tests.support.averages import Anybody
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 from tests.support.stranger import call_raw, stranger_beside

@@ -8,7 +8,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from dupt_swarm.network.averaging.pledge import PLEDGE_BYTES_MAX, Subject, Vote
 from dupt_swarm.network.averaging.polls import BallotBox
 from dupt_swarm.network.members.attendance import Electorate
-from dupt_swarm.network.members.signed import sign
+from dupt_swarm.replica.signed import sign
 from tests.support.sharing_groups import STATE, SWARM, member_keys
 
 ONE, OTHER = "1" * 64, "2" * 64

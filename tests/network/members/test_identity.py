@@ -1,4 +1,3 @@
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -6,22 +5,16 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from hivemind.p2p import PeerID
 from hivemind.proto import crypto_pb2
 
 from dupt_swarm.errors import FileError, UsageError
-from dupt_swarm.network.members.identity import load_identity, peer_id_of_key
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.replica.signed import peer_id_of_key
 from tests.support.full_disk import full_disk
 
 
 def openssh_of(path: Path) -> bytes:
     return bytes(load_identity(path).get_public_key().to_bytes())
-
-
-def test_a_key_proves_the_peer_id(identities) -> None:
-    """The peer id derived from the public key is the one that libp2p derives from the same key."""
-    for path in identities:
-        assert peer_id_of_key(openssh_of(path)) == PeerID.from_identity(path.read_bytes()).to_base58()
 
 
 def test_identity_is_made_once(tmp_path) -> None:
@@ -59,11 +52,6 @@ def test_an_identity_was_never_anybody_elses(tmp_path, monkeypatch) -> None:
     assert stat.S_IMODE((tmp_path / "identity").stat().st_mode) == 0o600
 
 
-def test_different_keys_have_different_ids(identities) -> None:
-    """No two keys share a peer id."""
-    assert len({peer_id_of_key(openssh_of(path)) for path in identities}) == len(identities)
-
-
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 100), (50, None)])
 def test_damaged_identity(tmp_path, identities, start, end) -> None:
     """A damaged identity is a usage error that says to remove it."""
@@ -71,16 +59,6 @@ def test_damaged_identity(tmp_path, identities, start, end) -> None:
     path.write_bytes(identities[0].read_bytes()[start:end])
     with pytest.raises(UsageError, match=r"not an identity .*; remove it to get a new one"):
         load_identity(path)
-
-
-def test_one_key_has_one_id(identities) -> None:
-    """A key with a comment after it, or with anything around it, is no key."""
-    key = openssh_of(identities[0])
-    accepted = []
-    for variant in (key + b" comment", key + b" ", b"x" + key, key + b"x", key + key, key + b"\n"):
-        with contextlib.suppress(ValueError):
-            accepted.append((variant, peer_id_of_key(variant)))
-    assert accepted == []
 
 
 @pytest.mark.parametrize(("bits", "exponent"), [(2048, 3), (2056, 65537), (3072, 65537), (1024, 65537)])
@@ -95,10 +73,3 @@ def test_other_keys_are_refused_unread(tmp_path, bits: int, exponent: int) -> No
     path.write_bytes(crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=der).SerializeToString())
     with pytest.raises(UsageError, match=r"not a public key of 2048 bits.*; remove it to get a new one"):
         load_identity(path)
-
-
-@pytest.mark.parametrize("key", [b"", b"ssh-rsa AAAA", b"ssh-ed25519 AAAA", b"x"])
-def test_junk_is_no_key(key) -> None:
-    """Bytes that are no public key are a ValueError."""
-    with pytest.raises(ValueError, match="not a public key"):
-        peer_id_of_key(key)

@@ -10,13 +10,13 @@ import msgpack
 import pytest
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.members import records, signed
+from dupt_swarm.network.members import records
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, Records
-from dupt_swarm.network.members.signed import sign
 from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
+from dupt_swarm.replica.signed import read_signed, sign
 from tests.support.signed_records import id_of, many_keys, signed_record
 
 DIGEST = "ab" * 32
@@ -311,7 +311,7 @@ def test_hostile_bytes(theirs, data) -> None:
 def test_what_is_known_is_not_verified_again(theirs, make, monkeypatch) -> None:
     """Most of what others tell was told a moment ago; a single other byte is looked at anew."""
     verified: list[bytes] = []
-    read = signed.read_signed
+    read = read_signed
 
     def note(data: bytes, kind: str):
         verified.append(data)

@@ -14,7 +14,7 @@ from dupt_swarm.network.p2p.dht_messages import (
     check_dht_message,
     place_of,
 )
-from dupt_swarm.network.p2p.plain import BYTES_MAX, unpack
+from dupt_swarm.replica.plain import BYTES_MAX, unpack
 
 KEY = bytes(20)
 

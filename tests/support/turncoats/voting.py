@@ -9,7 +9,7 @@ from typing import Any
 from dupt_swarm.network.averaging.pledge import Vote
 from dupt_swarm.network.averaging.polls import BallotBox, PollResult, Polls, VoteMessage, VotesMessage
 from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.members.signed import as_text, from_text
+from dupt_swarm.replica.signed import as_text, from_text
 from tests.support.turncoats.orders import Orders
 
 NOBODYS = "f" * 64  # a digest that nobody has computed
