@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dupt_swarm.replica.plain import unpack
 
-# 256 members' contributions by maker, digest and tokens.
-SIGNED_BYTES_MAX = 64_000
+# A proposal of 256 contributions, by maker, digest and tokens, where 512 have left.
+SIGNED_BYTES_MAX = 80_000
 # How each key of 2048 bits with the exponent 65537 begins in OpenSSH's format, and how long all are.
 KEY_BEGINNINGS, KEY_BYTES = (
     tuple(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ" + last for last in (b"C", b"D")),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.reports import Pace
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.voice import Voice
-from dupt_swarm.network.rounds.words import Pace
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link, coordinator_of
 from tests.support.words import STATE, brought

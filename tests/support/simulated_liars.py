@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.voice import Pledged
-from dupt_swarm.network.rounds.words import Answer, Report
 from dupt_swarm.replica.link import Acceptance, Accepted, Choice, Link, Promise, Proposal
 from tests.support.simulated_rounds import FIRST, SimPeer, state_after
 

@@ -15,9 +15,9 @@ from random import Random
 from typing import Any
 
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.network.rounds.words import Answer, Pace, Report
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link, Word, contradict

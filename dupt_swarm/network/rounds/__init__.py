@@ -1,7 +1,7 @@
 """How a round ends; what is here takes the place of `averaging`, and no node runs it yet.
 
 round        one member's part in it, from a state to the link that leaves it
-words        what members tell each other while they decide: report and answer
+reports      what members tell each other while they decide: report and answer
 ballots      one member's part in deciding what follows a state
 remnant      the same where half or more of an electorate is gone: whoever is there goes on with a weak link
 stock        the contributions of a round: those that somebody brings, and those that are here

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.network.rounds.words import Answer, Pace, Report
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import (
     Acceptance,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.remnant import Remnant
-from dupt_swarm.network.rounds.words import Answer, Report
+from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.replica.link import Brought, Choice, Link
 
 

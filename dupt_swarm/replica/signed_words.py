@@ -1,0 +1,229 @@
+"""The words of `link` as their makers sign them, and links as they travel and are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dupt_swarm.fields import Count, Digest, PeerId
+from dupt_swarm.replica.electorate import ROWS_MAX
+from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Promise, Proposal, Word
+from dupt_swarm.replica.signed import Key, as_text, from_text, read_signed, sign
+
+BROUGHT_MAX, REFUSED_MAX = 256, 64
+# Of a member's words each comes again with every report and answer, until the state is left.
+REMEMBERED_MAX = 4096
+
+Signed = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]*$", max_length=110_000)]  # a message in base 64
+Peers = Annotated[list[PeerId], Field(max_length=ROWS_MAX)]
+W = TypeVar("W", bound=Word)
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class _Content(_Plain):
+    swarm: Annotated[str, Field(max_length=80)]
+    state: Digest
+    ballot: Count
+
+    def word(self, maker: str, signed: bytes) -> Word:
+        """What it says, said by ``maker``."""
+        raise NotImplementedError
+
+
+class _Contribution(_Plain):
+    digest: Digest
+    tokens: Annotated[int, Field(ge=1, lt=1 << 62)]
+
+
+class _Made(_Contribution):
+    maker: PeerId
+
+
+class _Accepted(_Plain):
+    ballot: Count
+    choice: Digest
+    after: Digest
+
+
+class _Chosen(_Plain):
+    brought: Annotated[list[_Made], Field(max_length=BROUGHT_MAX)]
+    left: Peers = []
+    weak: bool = False
+
+    @classmethod
+    def of(cls, choice: Choice) -> _Chosen:
+        brought = [_Made(digest=each.digest, tokens=each.tokens, maker=each.maker) for each in choice.brought]
+        return cls(brought=brought, left=list(choice.left), weak=choice.weak)
+
+    @property
+    def choice(self) -> Choice:
+        brought = tuple(Brought(each.maker, each.digest, each.tokens) for each in self.brought)
+        return Choice(brought, tuple(self.left), self.weak)
+
+
+class _Promise(_Content):
+    brought: _Contribution | None = None
+    accepted: _Accepted | None = None
+    refused: Annotated[list[Digest], Field(max_length=REFUSED_MAX)] = []
+    leaves: bool = False
+
+    @classmethod
+    def of(cls, word: Promise, **said: Any) -> _Promise:
+        brought, accepted = word.brought, word.accepted
+        return cls(
+            **said,
+            brought=_Contribution(digest=brought.digest, tokens=brought.tokens) if brought else None,
+            accepted=_Accepted(**vars(accepted)) if accepted else None,
+            refused=list(word.refused),
+            leaves=word.leaves,
+        )
+
+    def word(self, maker: str, signed: bytes) -> Promise:
+        brought, accepted = self.brought, self.accepted
+        return Promise(
+            *(maker, self.state, self.ballot),
+            Brought(maker, brought.digest, brought.tokens) if brought else None,
+            Accepted(accepted.ballot, accepted.choice, accepted.after) if accepted else None,
+            tuple(self.refused),
+            leaves=self.leaves,
+            signed=signed,
+        )
+
+
+class _Proposal(_Content):
+    choice: _Chosen
+
+    @classmethod
+    def of(cls, word: Proposal, **said: Any) -> _Proposal:
+        return cls(**said, choice=_Chosen.of(word.choice))
+
+    def word(self, maker: str, signed: bytes) -> Proposal:
+        return Proposal(maker, self.state, self.ballot, self.choice.choice, signed=signed)
+
+
+class _Acceptance(_Content):
+    choice: Digest
+    after: Digest
+    dropped: Peers = []
+    weak: bool = False
+
+    @classmethod
+    def of(cls, word: Acceptance, **said: Any) -> _Acceptance:
+        dropped = list(word.dropped)
+        return cls(**said, choice=word.choice, after=word.after, dropped=dropped, weak=word.weak)
+
+    def word(self, maker: str, signed: bytes) -> Acceptance:
+        dropped = tuple(self.dropped)
+        return Acceptance(
+            *(maker, self.state, self.ballot), self.choice, self.after, dropped, self.weak, signed=signed
+        )
+
+
+KINDS: dict[type[Word], tuple[str, type[_Content]]] = {
+    Promise: ("promise", _Promise),
+    Proposal: ("proposal", _Proposal),
+    Acceptance: ("acceptance", _Acceptance),
+}
+
+
+class Words:
+    """Signs and reads the words of one swarm; what was read lately is not verified again."""
+
+    def __init__(self, swarm_id: str) -> None:
+        self._swarm_id = swarm_id
+        self._read: OrderedDict[bytes, Word] = OrderedDict()
+
+    def sign(self, key: Key, word: Word) -> bytes:
+        """``word`` as the owner of ``key`` signs it, who is its maker; of a proposal all but its evidence."""
+        kind, content = KINDS[type(word)]
+        said = {"swarm": self._swarm_id, "state": word.state, "ballot": word.ballot}
+        found = content.of(word, **said)  # type: ignore[attr-defined]
+        return sign(key, kind, found.model_dump(exclude_defaults=True))
+
+    def read(self, data: bytes, type: type[W]) -> W:
+        """Read somebody's, whom its ``maker`` names; a proposal comes without its evidence.
+
+        Raises:
+            ValueError: it is malformed, of another type or another swarm, or its signature is wrong.
+        """
+        word = self._read.get(data)
+        if word is None:
+            kind, content_type = KINDS[type]
+            maker, fields = read_signed(data, kind)
+            try:
+                content = content_type.model_validate(fields)
+            except ValidationError as error:
+                raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
+            if content.swarm != self._swarm_id:
+                raise ValueError(f"a {kind} of another swarm")
+            word = content.word(maker, data)
+            self._read[data] = word
+            if len(self._read) > REMEMBERED_MAX:
+                self._read.popitem(last=False)
+        if not isinstance(word, type):
+            raise ValueError(f"not a {KINDS[type][0]}")
+        return word
+
+    def read_all(self, texts: Iterable[str], type: type[W]) -> tuple[W, ...]:
+        """The same for several, each as `as_text` writes it."""
+        return tuple(self.read(from_text(each), type) for each in texts)
+
+
+class LinkRecord(_Plain):
+    """A link as it travels and is kept."""
+
+    state: Digest
+    ballot: Count
+    choice: _Chosen
+    after: Digest
+    leaves: Annotated[list[Signed], Field(max_length=ROWS_MAX)] = []
+    acceptances: Annotated[list[Signed], Field(max_length=ROWS_MAX)]
+
+    @classmethod
+    def of(cls, link: Link) -> LinkRecord:
+        """As it is to be kept."""
+        return cls(
+            state=link.state,
+            ballot=link.ballot,
+            choice=_Chosen.of(link.choice),
+            after=link.after,
+            leaves=[as_text(each.signed) for each in link.leaves],
+            acceptances=[as_text(each.signed) for each in link.acceptances],
+        )
+
+    def link(self, words: Words) -> Link:
+        """It, with all signatures verified; whether it leaves a state, see `Link.check`.
+
+        Raises:
+            ValueError: one of its words cannot be read.
+        """
+        return Link(
+            self.state,
+            self.ballot,
+            self.choice.choice,
+            self.after,
+            words.read_all(self.leaves, Promise),
+            words.read_all(self.acceptances, Acceptance),
+        )
+
+    @classmethod
+    def parse(cls, data: bytes | str) -> LinkRecord:
+        """Read one that is kept.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise ValueError(f"not a link of rounds: {error.error_count()} problems") from None
+
+    def to_bytes(self) -> bytes:
+        """As it is kept: one line of JSON."""
+        return self.model_dump_json(exclude_defaults=True).encode()
