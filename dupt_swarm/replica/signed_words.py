@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -169,6 +170,10 @@ class Words:
         if not isinstance(word, type):
             raise ValueError(f"not a {KINDS[type][0]}")
         return word
+
+    def proposal(self, data: bytes, promises: tuple[Promise, ...], basis: Proposal | None) -> Proposal:
+        """The same of a proposal, with its evidence."""
+        return replace(self.read(data, Proposal), promises=promises, basis=basis)
 
     def read_all(self, texts: Iterable[str], type: type[W]) -> tuple[W, ...]:
         """The same for several, each as `as_text` writes it."""

@@ -2,6 +2,7 @@
 
 round        one member's part in it, from a state to the link that leaves it
 reports      what members tell each other while they decide: report and answer
+messages     both as they travel
 ballots      one member's part in deciding what follows a state
 remnant      the same where half or more of an electorate is gone: whoever is there goes on with a weak link
 stock        the contributions of a round: those that somebody brings, and those that are here

@@ -17,7 +17,7 @@ is not of the electorate takes part with what it brings, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
@@ -51,6 +51,7 @@ class _Ballot:
     basis: Proposal | None
     promise: Promise | None = None
     heard: float = 0.0
+    roll: tuple[Promise, ...] = ()
     quorate: float | None = None
     closed: float | None = None
     proposal: Proposal | None = None
@@ -96,6 +97,7 @@ class Ballots:
         self._lonely = self._failed = 0
         self._leaves: dict[str, Report] = {}
         self._held_by: dict[str, frozenset[str]] = {}
+        self._heard_at: dict[str, float] = {}
         self._bases: dict[tuple[int, str], Proposal] = {}
         self._farther: dict[str, int] = {}  # how far each of the electorate has come
         if self._pledged.accepted is not None and self._pledged.basis is not None:
@@ -119,6 +121,11 @@ class Ballots:
     def coordinator(self) -> str:
         """Who coordinates the present ballot; nobody where nobody decides."""
         return coordinator_of(self.electorate, self.state, self.ballot)
+
+    @property
+    def roll(self) -> tuple[Brought, ...]:
+        """What those bring who end this ballot together, in the order of the arithmetic, once it is known."""
+        return () if self._here.closed is None else tuple(_brought_by(self._here.roll))
 
     @property
     def left(self) -> bool:
@@ -180,6 +187,7 @@ class Ballots:
         if promise.leaves:
             return
         self._held_by[maker] = report.held | self._held_by.get(maker, frozenset())
+        self._heard_at[maker] = now
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
@@ -199,10 +207,9 @@ class Ballots:
         if self.coordinator != self.me:
             return Answer(self.ballot, link=self.link, leaves=leaves)
         here = self._here
-        roll = tuple(here.comers.values())
         return Answer(
             self.ballot,
-            roll=roll,
+            roll=here.roll or tuple(here.comers.values()),
             closed=here.closed is not None,
             proposal=here.proposal,
             link=self.link,
@@ -226,7 +233,7 @@ class Ballots:
             self._go_to(self.ballot + 1, now)
         elif answer.ballot == self.ballot:
             if answer.closed and here.closed is None:
-                here.closed = now
+                here.closed, here.roll = now, answer.roll
             if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
                 here.proposal = answer.proposal
                 self.stock.learn(answer.proposal.choice.brought)
@@ -258,15 +265,23 @@ class Ballots:
         if self.coordinator == self.me:
             self._decide(here.proposal)
 
-    def consider(self, now: float, awaited: Collection[str] = ()) -> None:
+    def give_up(self, now: float) -> None:
+        """What this ballot's roll bring cannot be had: turn to the next one."""
+        if self.link is None:
+            self._fail(now)
+
+    def consider(self, now: float, awaited: Collection[str] = (), unable: Collection[str] = ()) -> None:
         """Do what is due: as the coordinator close the roll, propose, decide; turn to the next ballot.
 
         Args:
             now: as before.
             awaited: ids of those who should come before the roll is closed.
+            unable: of those who cannot coordinate, as nobody reaches them.
         """
         if self.link is not None or not self.electorate.members:
             return
+        if self.coordinator in unable and not self.electorate.members <= frozenset(unable):
+            self._pass_over(unable, now)
         if self.coordinator == self.me and not self.left:
             self._coordinate(now, awaited)
         if self.link is None and self.brought is not None and self._is_overdue(now):
@@ -297,24 +312,20 @@ class Ballots:
         if here.quorate is None:
             here.quorate = now
         all_here = self._who_left.union(here.comers).issuperset(awaited)
-        if self._bringing() and (all_here or now - here.quorate >= self.pace.gather):
-            here.closed = now
+        come = self._come()
+        if _brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
+            here.closed, here.roll = now, come
 
-    def _bringing(self) -> list[Brought]:
-        """What they bring, in the order of the arithmetic."""
-        brought = [each.brought for each in self._roll() if each.brought is not None]
-        return sorted(brought, key=lambda each: each.maker)
-
-    def _roll(self) -> list[Promise]:
+    def _come(self) -> tuple[Promise, ...]:
         """The words of those who have come, or have left."""
         left = self._who_left
         come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
-        return come + [self._leaves[maker].promise for maker in sorted(left)]
+        return (*come, *(self._leaves[maker].promise for maker in sorted(left)))
 
     def _propose(self, now: float) -> None:
         here = self._here
         assert here.closed is not None
-        promises = self._roll()
+        promises = self._come()
         bound = binding(self.electorate, promises)
         if bound:
             basis = next(
@@ -324,8 +335,11 @@ class Ballots:
             )
             self._sign_proposal(basis.choice, promises, basis)
             return
-        brought = [each for each in self._bringing() if self._is_held(each)]
-        if len(brought) < len(self._bringing()) and now - here.closed < self.pace.exchange:
+        bringing = _brought_by(promises)
+        brought = [each for each in bringing if self._is_held(each)]
+        if now - here.closed < self.pace.exchange and any(
+            self._may_come(each, now) for each in bringing if each not in brought
+        ):
             return
         refused = {choice for each in promises for choice in each.refused}
         if refused:  # somebody may have done harm: the electorate goes on by itself
@@ -334,8 +348,8 @@ class Ballots:
         if brought and choice.id not in refused:
             self._sign_proposal(choice, promises, None)
 
-    def _sign_proposal(self, choice: Choice, promises: list[Promise], basis: Proposal | None) -> None:
-        word = Proposal(self.me, self.state, self.ballot, choice, tuple(promises), basis)
+    def _sign_proposal(self, choice: Choice, promises: tuple[Promise, ...], basis: Proposal | None) -> None:
+        word = Proposal(self.me, self.state, self.ballot, choice, promises, basis)
         if not self._is_sound(word):
             return  # few bring anything, say
         self._here.proposal = self.voice.signed(word)
@@ -369,6 +383,11 @@ class Ballots:
         holding = {peer for peer in come - {self.me} if brought.digest in self._held_by.get(peer, ())}
         holding |= {self.me} & come if brought.digest in self.stock.held else set()
         return 2 * len(holding) > len(come)
+
+    def _may_come(self, brought: Brought, now: float) -> bool:
+        """Whether somebody who has been heard lately can still give it to others."""
+        heard = {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence} | {self.me}
+        return brought.maker in heard or any(brought.digest in self._held_by.get(peer, ()) for peer in heard)
 
     def _is_shown(self, report: Report) -> bool:
         """Whether what a promise says was accepted was proposed, as whoever has accepted it can show."""
@@ -421,6 +440,13 @@ class Ballots:
         self._lonely = self._lonely + 1 if self._here.closed is None else 0
         self._go_to(self.ballot + 1, now)
 
+    def _pass_over(self, unable: Collection[str], now: float) -> None:
+        """Turn to the next ballot with a coordinator who can."""
+        ballot = self.ballot
+        while coordinator_of(self.electorate, self.state, ballot) in unable:
+            ballot += 1
+        self._go_to(ballot, now)
+
     def _go_to(self, ballot: int, now: float) -> None:
         if not self.left:
             self._pledge(ballot=ballot)
@@ -436,3 +462,10 @@ class Ballots:
     def _pledge(self, **changes: object) -> None:
         self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
         self.voice.keep(self._pledged)
+
+
+def _brought_by(promises: Iterable[Promise]) -> list[Brought]:
+    """What they bring, in the order of the arithmetic."""
+    return sorted(
+        (each.brought for each in promises if each.brought is not None), key=lambda each: each.maker
+    )

@@ -93,7 +93,12 @@ class Round:
         self.part.hear(peer, answer, now)
 
     def consider(
-        self, now: float, here: Collection[str], coming: Collection[str] = (), gone: Collection[str] = ()
+        self,
+        now: float,
+        here: Collection[str],
+        coming: Collection[str] = (),
+        gone: Collection[str] = (),
+        unable: Collection[str] = (),
     ) -> None:
         """Do what is due.
 
@@ -102,12 +107,13 @@ class Round:
             here: ids of the others that are seen to be at this state.
             coming: of those that are seen to be on their way here.
             gone: of those that are seen to be nowhere.
+            unable: of those that cannot be called, though they are there.
         """
         ballots = self.ballots
         if self.remnant is not None:
             self.remnant.consider(now, here)
             return
-        ballots.consider(now, {*here, *coming})
+        ballots.consider(now, {*here, *coming}, {*gone, *unable})
         if ballots.link is None and ballots.brought is not None and ballots.is_hopeless(gone):
             ballots.leave(bringing=True)
             self.remnant = Remnant(

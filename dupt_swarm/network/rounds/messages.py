@@ -1,0 +1,188 @@
+"""Reports and answers as they travel: words with their signatures, of which none is believed without it."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dupt_swarm.fields import Count, Digest
+from dupt_swarm.network.p2p.rpc import Message
+from dupt_swarm.network.rounds.reports import Answer, Report
+from dupt_swarm.replica.electorate import ROWS_MAX
+from dupt_swarm.replica.link import BASES_MAX, Acceptance, Promise, Proposal, Word
+from dupt_swarm.replica.signed import as_text, from_text
+from dupt_swarm.replica.signed_words import BROUGHT_MAX, LinkRecord, Signed, Words
+
+# A hundred members; each promise has some 1.3 kB.
+REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 600_000, 800_000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class _Basis(_Part):
+    """A proposal with what its coordinator was promised for it."""
+
+    word: Signed
+    promises: Annotated[tuple[Signed, ...], Field(max_length=ROWS_MAX)] = ()
+
+
+Bases = Annotated[tuple[_Basis, ...], Field(max_length=BASES_MAX)]
+"""A proposal, and those that bind it, one after the other."""
+
+
+class _Leave(_Part):
+    promise: Signed
+    basis: Bases = ()
+
+
+Leaves = Annotated[tuple[_Leave, ...], Field(max_length=ROWS_MAX)]
+
+
+def _bases_of(proposal: Proposal | None) -> Bases:
+    found = []
+    while proposal is not None:
+        promises = tuple(as_text(each.signed) for each in proposal.promises)
+        found.append(_Basis(word=as_text(proposal.signed), promises=promises))
+        proposal = proposal.basis
+    return tuple(found)
+
+
+def _proposal(bases: Bases, words: Words) -> Proposal | None:
+    found: Proposal | None = None
+    for each in reversed(bases):
+        promises = words.read_all(each.promises, Promise)
+        found = words.proposal(from_text(each.word), promises, found)
+    return found
+
+
+def _leaves_of(leaves: tuple[Report, ...]) -> Leaves:
+    return tuple(_Leave(promise=as_text(each.promise.signed), basis=_bases_of(each.basis)) for each in leaves)
+
+
+def _leaves(leaves: Leaves, words: Words) -> tuple[Report, ...]:
+    return tuple(
+        Report(words.read(from_text(each.promise), Promise), _proposal(each.basis, words)) for each in leaves
+    )
+
+
+class ReportMessage(Message):
+    """A report, of whoever calls."""
+
+    elements_max: ClassVar[int] = 20_000
+
+    state: Digest
+    promise: Signed
+    basis: Bases = ()
+    held: Annotated[tuple[Digest, ...], Field(max_length=BROUGHT_MAX)] = ()
+    acceptance: Signed | None = None
+    refuses: bool = False
+    leaves: Leaves = ()
+
+    @classmethod
+    def of(cls, report: Report) -> ReportMessage:
+        """As it travels."""
+        acceptance = report.acceptance
+        return cls(
+            state=report.promise.state,
+            promise=as_text(report.promise.signed),
+            basis=_bases_of(report.basis),
+            held=tuple(sorted(report.held)),
+            acceptance=as_text(acceptance.signed) if acceptance else None,
+            refuses=report.refuses,
+            leaves=_leaves_of(report.leaves),
+        )
+
+    def report(self, words: Words, caller: str) -> Report:
+        """What ``caller`` reports.
+
+        Raises:
+            ValueError: a word in it is malformed, about another state, or said by somebody else.
+        """
+        promise = words.read(from_text(self.promise), Promise)
+        acceptance = words.read(from_text(self.acceptance), Acceptance) if self.acceptance else None
+        if {promise.maker, acceptance.maker if acceptance else caller} != {caller}:
+            raise ValueError("a report of somebody else")
+        report = Report(
+            promise,
+            _proposal(self.basis, words),
+            frozenset(self.held),
+            acceptance,
+            self.refuses,
+            _leaves(self.leaves, words),
+        )
+        _check_state(self.state, said_in(report))
+        return report
+
+
+class AnswerMessage(Message):
+    """An answer to a report."""
+
+    elements_max: ClassVar[int] = 20_000
+
+    ballot: Count
+    weak: bool = False
+    roll: Annotated[tuple[Signed, ...], Field(max_length=ROWS_MAX)] = ()
+    closed: bool = False
+    proposal: Bases = ()
+    link: LinkRecord | None = None
+    leaves: Leaves = ()
+
+    @classmethod
+    def of(cls, answer: Answer) -> AnswerMessage:
+        """As it travels."""
+        return cls(
+            ballot=answer.ballot,
+            weak=answer.weak,
+            roll=tuple(as_text(each.signed) for each in answer.roll),
+            closed=answer.closed,
+            proposal=_bases_of(answer.proposal),
+            link=LinkRecord.of(answer.link) if answer.link else None,
+            leaves=_leaves_of(answer.leaves),
+        )
+
+    def answer(self, words: Words, state: str) -> Answer:
+        """What it says about how ``state`` is left.
+
+        Raises:
+            ValueError: a word in it is malformed, or about another state.
+        """
+        answer = Answer(
+            self.ballot,
+            self.weak,
+            words.read_all(self.roll, Promise),
+            self.closed,
+            _proposal(self.proposal, words),
+            self.link.link(words) if self.link else None,
+            _leaves(self.leaves, words),
+        )
+        _check_state(state, said_in(answer))
+        return answer
+
+
+def said_in(said: Report | Answer) -> list[Word]:
+    """All the words in it, of whoever has said them."""
+    found: list[Word] = []
+    for each in said.leaves:
+        found += said_in(each)
+    if isinstance(said, Report):
+        found.append(said.promise)
+        if said.acceptance is not None:
+            found.append(said.acceptance)
+        proposal = said.basis
+    else:
+        found += said.roll
+        if said.link is not None:
+            found += (*said.link.leaves, *said.link.acceptances)
+        proposal = said.proposal
+    while proposal is not None:
+        found += (proposal, *proposal.promises)
+        proposal = proposal.basis
+    return found
+
+
+def _check_state(state: str, words: list[Word]) -> None:
+    if any(each.state != state for each in words):
+        raise ValueError("a word about another state")
