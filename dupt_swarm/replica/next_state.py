@@ -60,12 +60,16 @@ class NextState:
             self._finite = False
         self._hashes[number] = [chunk_hashes(each.numpy().data) for each in values]
 
-    def finish(self, tokens: int, members: Collection[str]) -> ReplicaState:
+    def finish(
+        self, tokens: int, members: Collection[str], left: Collection[str] = (), *, weak: bool = False
+    ) -> ReplicaState:
         """The state, once all parts were taken.
 
         Args:
             tokens: what the average stands for.
             members: ids of the peers that have ended the round together.
+            left: of those that have left.
+            weak: whether less than a quorum has decided; see `Electorate.after`.
 
         Raises:
             OverflowError: it would not be finite.
@@ -74,8 +78,10 @@ class NextState:
             raise OverflowError("the outer step is not finite")
         by_section = zip(*(self._hashes[number] for number in range(len(self._places))), strict=True)
         hashes = [sha256 for section in by_section for part in section for sha256 in part]
-        tokens, voters = (
-            self.before.swarm_tokens + tokens,
-            self.before.voters.after(self._after.round, members, self.before.digest),
-        )
-        return replace(self._after, swarm_tokens=tokens, voters=voters).hashed(hashes)
+        before = self.before
+        return replace(
+            self._after,
+            swarm_tokens=before.swarm_tokens + tokens,
+            voters=before.voters.after(self._after.round, members, before.digest),
+            electorate=before.electorate.after(members, left, weak=weak),
+        ).hashed(hashes)

@@ -6,7 +6,7 @@ The round itself, whoever catches up, and whoever audits compute it by what is h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,6 @@ from dupt_swarm.replica.log_entry import LogEntry
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,10 @@ def average_form(manifest: Manifest, numel: int) -> Form:
 
 
 def with_standings(
-    contributions: Sequence[tuple[Blob, int, Measure]], makers: Sequence[str], voters: Voters, state: str
+    contributions: Sequence[tuple[Blob, int, Measure]],
+    makers: Sequence[str],
+    voters: Container[str],
+    state: str,
 ) -> list[Measured]:
     """Contributions with the tokens that each stands for, and with how much it counts; see `standings`."""
     counts = standings(makers, voters, state)

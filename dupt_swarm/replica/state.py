@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.voters import Voters
 
-KIND = "replica-state-2"
+KIND = "replica-state-3"
 Layout = tuple[tuple[int, ...], ...]
 
 
@@ -29,6 +30,7 @@ class ReplicaState:
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
         voters: whose word counts on the state that follows.
+        electorate: who decides what follows, by the rules that take the place of those of the voters.
     """
 
     round: int
@@ -37,6 +39,7 @@ class ReplicaState:
     anchor: Tensor
     buffers: dict[str, Tensor]
     voters: Voters = field(default_factory=Voters)
+    electorate: Electorate = field(default_factory=Electorate)
 
     @classmethod
     def initial(cls, parameters: Sequence[Tensor], buffer_names: Sequence[str]) -> ReplicaState:
@@ -82,6 +85,7 @@ class ReplicaState:
             "layout": self.layout,
             "buffers": sorted(self.buffers),
             "voters": self.voters.to_json(),
+            "electorate": self.electorate.to_json(),
         }
 
     @property
@@ -106,7 +110,8 @@ class ReplicaState:
         anchor, *buffers = (torch.frombuffer(section, dtype=torch.float32) for section in blob.sections)
         named = dict(zip(sorted(buffer_names), buffers, strict=True))
         voters = Voters.parse(header["voters"])
-        state = cls(header["round"], header["tokens_total"], layout, anchor, named, voters)
+        electorate = Electorate.parse(header["round"], header["electorate"])
+        state = cls(header["round"], header["tokens_total"], layout, anchor, named, voters, electorate)
         state.__dict__["blob"] = blob  # already hashed while it arrived
         if not state.finite:
             raise ValueError("the replica state holds values that are not finite")
@@ -150,3 +155,4 @@ def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> N
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
             raise ValueError(f"the replica state has an impossible {key}")
     Voters.parse(header.get("voters"))
+    Electorate.parse(header["round"], header.get("electorate"))

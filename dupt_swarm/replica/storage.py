@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.voters import Voters
 
@@ -27,6 +28,7 @@ def save_state(state: ReplicaState, path: Path) -> None:
         "tokens_total": state.swarm_tokens,
         "layout": state.layout,
         "voters": state.voters.to_json(),
+        "electorate": state.electorate.to_json(),
         "digest": state.digest,
     }
     tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
@@ -57,8 +59,9 @@ def load_state(path: Path) -> ReplicaState:
         layout = tuple(tuple(shape) for shape in header["layout"])
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
         voters = Voters.parse(header["voters"])
+        electorate = Electorate.parse(header["round"], header["electorate"])
         state = ReplicaState(
-            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters
+            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters, electorate
         )
         if state.digest != header["digest"]:
             raise ValueError("the content does not match the digest saved with it")

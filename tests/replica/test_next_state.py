@@ -46,8 +46,8 @@ def test_the_order_of_the_parts_does_not_matter(manifest: Manifest, before: Repl
     """One after another, backwards, and in threads: the same digest, which is that of a step at once."""
     whole = NextState(build_outer(manifest), before)._after
     build_outer(manifest).step(before, whole, slice(0, NUMEL), torch.cat(average()))
-    voters = before.voters.after(4, ["a"])
-    digests = {replace(whole, swarm_tokens=107, voters=voters).digest}
+    voters, electorate = before.voters.after(4, ["a"]), before.electorate.after(["a"])
+    digests = {replace(whole, swarm_tokens=107, voters=voters, electorate=electorate).digest}
     for order in ([0, 1, 2], [2, 1, 0]):
         following, parts = NextState(build_outer(manifest), before), average()
         for number in order:

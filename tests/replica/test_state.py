@@ -187,10 +187,11 @@ def test_finite_looks_at_every_number(numel: int, place: int, bad: float) -> Non
 def test_index_is_plain_json(state) -> None:
     """The index that travels is JSON with the round, the shapes and the names of the buffers."""
     assert json.loads(state.blob.index.data)["header"] == {
-        "kind": "replica-state-2",
+        "kind": "replica-state-3",
         "round": 3,
         "tokens_total": 4711,
         "layout": [[7, 5], [5], [3, 2, 2]],
         "buffers": ["velocity"],
         "voters": [],
+        "electorate": [],
     }

@@ -2,7 +2,13 @@
 
 round        one member's part in it, from a state to the link that leaves it
 reports      what members tell each other while they decide: report and answer
-messages     both as they travel
+messages     both as they travel, and what a member has signed as it is kept
+deciding     leaves one state after another: a session for each, and answers about the last ones
+session      one round on the clock and over the network
+ledger       who has said what about one state: words that contradict each other
+pledges      what this peer has signed, on disk
+exchange     what every exchange does: how contributions come here, and become an average
+share        everybody gets all contributions, and computes the average itself
 ballots      one member's part in deciding what follows a state
 remnant      the same where half or more of an electorate is gone: whoever is there goes on with a weak link
 stock        the contributions of a round: those that somebody brings, and those that are here

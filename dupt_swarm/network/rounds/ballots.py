@@ -96,7 +96,6 @@ class Ballots:
         self._pledged = pledged or Pledged()
         self._lonely = self._failed = 0
         self._leaves: dict[str, Report] = {}
-        self._held_by: dict[str, frozenset[str]] = {}
         self._heard_at: dict[str, float] = {}
         self._bases: dict[tuple[int, str], Proposal] = {}
         self._farther: dict[str, int] = {}  # how far each of the electorate has come
@@ -105,7 +104,7 @@ class Ballots:
             self._bases[accepted.ballot, accepted.choice] = self._pledged.basis
         if self._pledged.leave is not None:
             self._leaves[self.me] = Report(self._pledged.leave, self._pledged.basis)
-        self._go_to(self._pledged.ballot + 1, now)
+        self._go_to(self._first_ballot, now)
 
     @property
     def me(self) -> str:
@@ -124,7 +123,7 @@ class Ballots:
 
     @property
     def roll(self) -> tuple[Brought, ...]:
-        """What those bring who end this ballot together, in the order of the arithmetic, once it is known."""
+        """What those bring who end this ballot together, in the order of the arithmetic."""
         return () if self._here.closed is None else tuple(_brought_by(self._here.roll))
 
     @property
@@ -186,7 +185,7 @@ class Ballots:
             self._note_leave(each)
         if promise.leaves:
             return
-        self._held_by[maker] = report.held | self._held_by.get(maker, frozenset())
+        self.stock.note_held(maker, report.held)
         self._heard_at[maker] = now
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
@@ -211,6 +210,7 @@ class Ballots:
             self.ballot,
             roll=here.roll or tuple(here.comers.values()),
             closed=here.closed is not None,
+            held=frozenset(self.stock.held),
             proposal=here.proposal,
             link=self.link,
             leaves=leaves,
@@ -229,6 +229,7 @@ class Ballots:
         here = self._here
         here.heard = now
         self.stock.learn(each.brought for each in answer.roll)
+        self.stock.note_held(peer, answer.held)
         if answer.ballot > self.ballot:  # it has left this one
             self._go_to(self.ballot + 1, now)
         elif answer.ballot == self.ballot:
@@ -280,12 +281,21 @@ class Ballots:
         """
         if self.link is not None or not self.electorate.members:
             return
-        if self.coordinator in unable and not self.electorate.members <= frozenset(unable):
-            self._pass_over(unable, now)
+        passed = frozenset(unable).union(self._leaves)
+        if self.coordinator in passed and not self.electorate.members <= passed:
+            self._pass_over(passed, now)
         if self.coordinator == self.me and not self.left:
             self._coordinate(now, awaited)
         if self.link is None and self.brought is not None and self._is_overdue(now):
             self._fail(now)
+
+    @property
+    def _first_ballot(self) -> int:
+        """The one in which we were, unless we may have proposed or accepted something in it."""
+        before, accepted = self._pledged.ballot, self._pledged.accepted
+        coordinating = coordinator_of(self.electorate, self.state, before) == self.me
+        said = before < 0 or coordinating or (accepted is not None and accepted.ballot == before)
+        return before + 1 if said else before
 
     @property
     def _who_left(self) -> frozenset[str]:
@@ -380,14 +390,16 @@ class Ballots:
     def _is_held(self, brought: Brought) -> bool:
         """Whether more than half of those of the electorate who have come say that they hold it."""
         come = self.electorate.members.intersection(self._here.comers)
-        holding = {peer for peer in come - {self.me} if brought.digest in self._held_by.get(peer, ())}
+        holding = {peer for peer in come - {self.me} if brought.digest in self.stock.held_by.get(peer, ())}
         holding |= {self.me} & come if brought.digest in self.stock.held else set()
         return 2 * len(holding) > len(come)
 
     def _may_come(self, brought: Brought, now: float) -> bool:
         """Whether somebody who has been heard lately can still give it to others."""
         heard = {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence} | {self.me}
-        return brought.maker in heard or any(brought.digest in self._held_by.get(peer, ()) for peer in heard)
+        return brought.maker in heard or any(
+            brought.digest in self.stock.held_by.get(peer, ()) for peer in heard
+        )
 
     def _is_shown(self, report: Report) -> bool:
         """Whether what a promise says was accepted was proposed, as whoever has accepted it can show."""
@@ -440,10 +452,10 @@ class Ballots:
         self._lonely = self._lonely + 1 if self._here.closed is None else 0
         self._go_to(self.ballot + 1, now)
 
-    def _pass_over(self, unable: Collection[str], now: float) -> None:
-        """Turn to the next ballot with a coordinator who can."""
+    def _pass_over(self, passed: Collection[str], now: float) -> None:
+        """Turn to the next ballot with another coordinator."""
         ballot = self.ballot
-        while coordinator_of(self.electorate, self.state, ballot) in unable:
+        while coordinator_of(self.electorate, self.state, ballot) in passed:
             ballot += 1
         self._go_to(ballot, now)
 

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from dupt_swarm.fields import Count, Digest
 from dupt_swarm.network.p2p.rpc import Message
 from dupt_swarm.network.rounds.reports import Answer, Report
+from dupt_swarm.network.rounds.voice import Pledged
 from dupt_swarm.replica.electorate import ROWS_MAX
-from dupt_swarm.replica.link import BASES_MAX, Acceptance, Promise, Proposal, Word
+from dupt_swarm.replica.link import BASES_MAX, Acceptance, Accepted, Promise, Proposal, Word
 from dupt_swarm.replica.signed import as_text, from_text
 from dupt_swarm.replica.signed_words import BROUGHT_MAX, LinkRecord, Signed, Words
 
@@ -66,6 +67,49 @@ def _leaves(leaves: Leaves, words: Words) -> tuple[Report, ...]:
     return tuple(
         Report(words.read(from_text(each.promise), Promise), _proposal(each.basis, words)) for each in leaves
     )
+
+
+class _AcceptedRecord(_Part):
+    ballot: Count
+    choice: Digest
+    after: Digest
+
+
+class PledgedRecord(_Part):
+    """What a member has signed of one state, as it is kept."""
+
+    ballot: Annotated[int, Field(ge=-1, lt=1 << 62)] = -1
+    accepted: _AcceptedRecord | None = None
+    basis: Bases = ()
+    refused: tuple[Digest, ...] = ()
+    leave: Signed | None = None
+
+    @classmethod
+    def of(cls, pledged: Pledged) -> PledgedRecord:
+        """As it is kept."""
+        accepted, leave = pledged.accepted, pledged.leave
+        return cls(
+            ballot=pledged.ballot,
+            accepted=_AcceptedRecord(**vars(accepted)) if accepted else None,
+            basis=_bases_of(pledged.basis),
+            refused=tuple(sorted(pledged.refused)),
+            leave=as_text(leave.signed) if leave else None,
+        )
+
+    def pledged(self, words: Words) -> Pledged:
+        """What it says.
+
+        Raises:
+            ValueError: a word in it is malformed.
+        """
+        accepted = self.accepted
+        return Pledged(
+            self.ballot,
+            Accepted(accepted.ballot, accepted.choice, accepted.after) if accepted else None,
+            _proposal(self.basis, words),
+            frozenset(self.refused),
+            words.read(from_text(self.leave), Promise) if self.leave else None,
+        )
 
 
 class ReportMessage(Message):
@@ -126,6 +170,7 @@ class AnswerMessage(Message):
     weak: bool = False
     roll: Annotated[tuple[Signed, ...], Field(max_length=ROWS_MAX)] = ()
     closed: bool = False
+    held: Annotated[tuple[Digest, ...], Field(max_length=BROUGHT_MAX)] = ()
     proposal: Bases = ()
     link: LinkRecord | None = None
     leaves: Leaves = ()
@@ -138,6 +183,7 @@ class AnswerMessage(Message):
             weak=answer.weak,
             roll=tuple(as_text(each.signed) for each in answer.roll),
             closed=answer.closed,
+            held=tuple(sorted(answer.held)),
             proposal=_bases_of(answer.proposal),
             link=LinkRecord.of(answer.link) if answer.link else None,
             leaves=_leaves_of(answer.leaves),
@@ -154,6 +200,7 @@ class AnswerMessage(Message):
             self.weak,
             words.read_all(self.roll, Promise),
             self.closed,
+            frozenset(self.held),
             _proposal(self.proposal, words),
             self.link.link(words) if self.link else None,
             _leaves(self.leaves, words),

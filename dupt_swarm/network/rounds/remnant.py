@@ -15,7 +15,7 @@ from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Proposal
 
 
 @dataclass
@@ -27,6 +27,7 @@ class _Attempt:
     entered: float
     heard: float
     closed: float | None = None
+    roll: tuple[Promise, ...] = ()
     proposed: float = 0.0
     proposal: Proposal | None = None
     acceptance: Acceptance | None = None
@@ -62,6 +63,23 @@ class Remnant:
         """Who coordinates now, as far as we see."""
         return self._here.coordinator
 
+    @property
+    def roll(self) -> tuple[Brought, ...]:
+        """What those bring who end this attempt together, in the order of the arithmetic."""
+        found = (each.brought for each in self._here.roll if each.brought is not None)
+        return tuple(sorted(found, key=lambda each: each.maker))
+
+    @property
+    def attempt(self) -> int:
+        """The present one; it only grows."""
+        return self._here.number
+
+    def give_up(self, now: float) -> None:
+        """What this attempt's roll bring cannot be had: go on with what we have ourselves."""
+        if self.link is None:
+            self._unfit |= {each.maker for each in self._here.roll} - {self.me}
+            self._turn_to(self.me, now)
+
     def report(self) -> Report:
         """What to tell the coordinator now."""
         here = self._here
@@ -76,6 +94,7 @@ class Remnant:
         """What a member has told us, who may be the one that it asks."""
         here = self._here
         promise, found = report.promise, report.acceptance
+        self.stock.note_held(promise.maker, report.held)
         if not promise.leaves or self.coordinator != self.me:
             return
         if here.proposal is None:
@@ -89,9 +108,17 @@ class Remnant:
     def answer(self) -> Answer:
         """What to answer to whoever asks."""
         here = self._here
-        roll = tuple(here.comers.values()) if self.coordinator == self.me else ()
-        closed = here.closed is not None
-        return Answer(self.word.ballot, True, roll, closed, here.proposal, self.link, (self.leave,))
+        mine = self.coordinator == self.me
+        return Answer(
+            self.word.ballot,
+            weak=True,
+            roll=(here.roll or tuple(here.comers.values())) if mine else (),
+            closed=mine and here.closed is not None,
+            held=frozenset(self.stock.held),
+            proposal=here.proposal,
+            link=self.link,
+            leaves=(self.leave,),
+        )
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
@@ -103,6 +130,9 @@ class Remnant:
         if not answer.weak:
             return
         self.stock.learn(each.brought for each in answer.roll)
+        self.stock.note_held(peer, answer.held)
+        if answer.closed and not here.roll:
+            here.roll = answer.roll
         if (
             answer.proposal is not None
             and answer.proposal != here.proposal
@@ -156,7 +186,7 @@ class Remnant:
         here.comers[self.me] = self.word
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
-            here.closed = now
+            here.closed, here.roll = now, tuple(here.comers.values())
         if here.closed is not None and here.proposal is None:
             self._propose(now)
         if here.proposal is not None:

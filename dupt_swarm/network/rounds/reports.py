@@ -56,6 +56,7 @@ class Answer:
         weak: whether it is one of a remnant.
         roll: promises of those who have come to it as the coordinator; they bring what is to be fetched.
         closed: whether it waits for nobody else.
+        held: digests of the contributions that it holds.
         proposal: what it proposes.
         link: what was decided, if it knows.
         leaves: of those who have left, as far as it knows.
@@ -65,6 +66,7 @@ class Answer:
     weak: bool = False
     roll: tuple[Promise, ...] = ()
     closed: bool = False
+    held: frozenset[str] = frozenset()
     proposal: Proposal | None = None
     link: Link | None = None
     leaves: tuple[Report, ...] = ()

@@ -8,11 +8,29 @@ coordinator, and lets it consider what is due, now and then.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.remnant import Remnant
 from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.replica.link import Brought, Choice, Link
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Those who end a ballot together.
+
+    Attributes:
+        coordinator: id of who says so.
+        ballot: or the number of a remnant's attempt.
+        weak: whether it is one of those.
+        brought: what they bring, in the order of the arithmetic.
+    """
+
+    coordinator: str
+    ballot: int
+    weak: bool
+    brought: tuple[Brought, ...]
 
 
 class Round:
@@ -51,6 +69,15 @@ class Round:
         return self.ballots.stock.missing
 
     @property
+    def roll(self) -> Roll | None:
+        """What is to be averaged, once nobody else is waited for."""
+        part = self.part
+        if not part.roll:
+            return None
+        number = part.attempt if isinstance(part, Remnant) else part.ballot
+        return Roll(part.coordinator, number, isinstance(part, Remnant), part.roll)
+
+    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `judge`."""
         return self.part.to_judge
@@ -62,6 +89,11 @@ class Round:
     def hold(self, digest: str) -> None:
         """A contribution is here."""
         self.ballots.stock.held.add(digest)
+
+    def give_up(self, roll: Roll, now: float) -> None:
+        """What this roll bring cannot be had."""
+        if self.roll == roll:
+            self.part.give_up(now)
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True

@@ -13,15 +13,26 @@ class Stock:
     Attributes:
         known: that somebody brings, by digest.
         held: digests of those that are here.
+        held_by: of those that are with another peer, by its id, as far as it has said so.
     """
 
     def __init__(self) -> None:
         self.known: dict[str, Brought] = {}
         self.held: set[str] = set()
+        self.held_by: dict[str, frozenset[str]] = {}
 
     def learn(self, brought: Iterable[Brought | None]) -> None:
         """Somebody brings these."""
         self.known |= {each.digest: each for each in brought if each is not None}
+
+    def note_held(self, peer: str, digests: frozenset[str]) -> None:
+        """Another says that it holds these."""
+        self.held_by[peer] = digests | self.held_by.get(peer, frozenset())
+
+    def holders(self, brought: Brought) -> list[str]:
+        """Ids of the others who have it, as far as they have said so: its maker first."""
+        found = {peer for peer, digests in self.held_by.items() if brought.digest in digests}
+        return [brought.maker, *sorted(found - {brought.maker})]
 
     def has(self, choice: Choice) -> bool:
         """Whether all that it needs are here."""

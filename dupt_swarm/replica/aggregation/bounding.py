@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from dupt_swarm.replica.aggregation.sums import combine, products, shares_of
 from dupt_swarm.replica.draw import drawn
-from dupt_swarm.replica.voters import Voters
 
 WEIGHT_MAX = 2.0  # × the median weight
 NEWCOMER = 0.25  # a newcomer moves the state by a quarter of what a voter does
@@ -19,7 +18,7 @@ Parts = Callable[[], Iterable[list[Tensor]]]
 """Contributions, decoded anew at each call: all first parts, then all second ones; fp32 ``[n]`` each."""
 
 
-def standings(makers: Sequence[str], voters: Voters, state: str) -> list[float]:
+def standings(makers: Sequence[str], voters: Container[str], state: str) -> list[float]:
     """For how much each contribution counts: 1 a voter's, 0.25 a newcomer's, 0 that of one newcomer too many.
 
     Keys are cheap, so there are never more newcomers than voters in an average: a rule can bear that less

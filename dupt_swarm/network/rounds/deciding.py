@@ -1,0 +1,216 @@
+"""Leaves one state after another with others: a session for each, and answers about the last ones."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
+from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.exchange import RoundExchange
+from dupt_swarm.network.rounds.ledger import Expose, Ledger
+from dupt_swarm.network.rounds.messages import (
+    ANSWER_BYTES_MAX,
+    REPORT_BYTES_MAX,
+    AnswerMessage,
+    ReportMessage,
+)
+from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.reports import Pace
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.session import Ended, Others, Session
+from dupt_swarm.network.rounds.voice import Voice
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.signed import Key
+from dupt_swarm.replica.signed_words import LinkRecord, Words
+from dupt_swarm.replica.state import ReplicaState
+
+SESSIONS_KEPT = 3  # members that are late hear how they ended
+# Of the time limit of an exchange: then nobody is waited for any more, and the rest is for deciding.
+COLLECTING_RATIO = 0.5
+LEAVE_SECONDS = 2.0
+
+
+class Known(Others, Protocol):
+    """The same, and who may take part."""
+
+    def admits(self, peer_id: str) -> bool:
+        """Whether what it says is listened to."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a peer decides with.
+
+    Attributes:
+        manifest: of the swarm.
+        p2p: the daemon.
+        key: the peer's identity.
+        others: who is there.
+        exchange: how contributions come here.
+        pledges: what it has signed, on disk.
+        callable: whether others can call this peer.
+    """
+
+    manifest: Manifest
+    p2p: GuardedP2P
+    key: Key
+    others: Known
+    exchange: RoundExchange
+    pledges: Pledges
+    callable: bool = True
+
+    @property
+    def me(self) -> str:
+        """The own peer id."""
+        return str(self.p2p.peer_id)
+
+    @property
+    def pace(self) -> Pace:
+        """How long members wait for one another."""
+        rounds = self.manifest.rounds
+        exchange = COLLECTING_RATIO * rounds.allreduce_seconds
+        return Pace(gather=rounds.matchmaking_seconds, exchange=exchange, silence=rounds.chunk_seconds)
+
+
+async def accept(_: ReplicaState) -> bool:
+    """Whatever a round leads to."""
+    return True
+
+
+class Deciding:
+    """This peer's sessions.
+
+    Attributes:
+        present: that of the state at which it is; None: it takes no part.
+        accepts: judges what was computed.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        begin: Callable[[ReplicaState], NextState],
+        link_from: Callable[[str], Link | None] = lambda _: None,
+        expose: Expose = lambda *_: None,
+    ) -> None:
+        """Nothing happens until `reach`.
+
+        Args:
+            context: to decide with.
+            begin: begins the state that follows from one.
+            link_from: the link that leaves a state of long ago, by its digest.
+            expose: see `Ledger`.
+        """
+        self.present: Session | None = None
+        self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
+        self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
+        self._words = Words(context.manifest.swarm_id)
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._running: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin to answer others."""
+        await self._context.exchange.open()
+        if self._context.callable:
+            await self._context.p2p.serve(self, self._context.others.admits)
+
+    def reach(self, state: ReplicaState) -> Session:
+        """This peer is at ``state`` now, and takes part in leaving it."""
+        if self.present is not None and self.present.state == state.digest:
+            return self.present
+        self.rest()
+        context, digest = self._context, state.digest
+        voice = Voice(
+            context.me,
+            partial(self._words.sign, context.key),
+            partial(context.pledges.keep, digest),
+        )
+        electorate = state.electorate
+        ballots = Ballots(
+            voice,
+            digest,
+            electorate,
+            context.pace,
+            time.monotonic(),
+            context.pledges.of(digest, self._words),
+        )
+        self.present = self._sessions[digest] = Session(
+            Round(ballots),
+            state,
+            self._words,
+            Ledger(electorate.former, self._expose),
+            context.others,
+            context.exchange,
+            self._begin,
+            lambda after: self.accepts(after),
+        )
+        while len(self._sessions) > SESSIONS_KEPT:
+            self._sessions.popitem(last=False)
+        self._running = asyncio.create_task(self.present.run(self.ask))
+        return self.present
+
+    def rest(self) -> None:
+        """Take no part until the next state is reached; who asks gets answers all the same."""
+        self.present = None
+        if self._running is not None:
+            self._running.cancel()
+
+    async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended:
+        """Bring a contribution to the present state, and wait until that is left.
+
+        Raises:
+            ValueError: the contribution does not have the size that it should.
+        """
+        session = self.present
+        assert session is not None
+        before = session.before
+        claim = Claim(before.round, before.digest, tokens, self._context.me)
+        session.bring(await self._context.exchange.prepare(contribution, claim))
+        return await asyncio.shield(session.ended)
+
+    async def leave(self) -> None:
+        """Say the last word on the present state to those who decide, and take no part any more."""
+        session = self.present
+        if session is None:
+            return
+        self.rest()
+        told = sorted(session.round.ballots.electorate.members - {self._context.me})
+        message = session.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                asking = (self.ask(peer, message) for peer in told)
+                await asyncio.gather(*asking, return_exceptions=True)
+
+    async def ask(self, peer: str, message: ReportMessage) -> AnswerMessage:
+        """Report to a peer.
+
+        Raises:
+            CallError: it does not answer, or nonsense.
+        """
+        return await self._context.p2p.call(peer, Deciding.rpc_report, message)
+
+    @rpc(
+        *(ReportMessage, AnswerMessage),
+        longest=(REPORT_BYTES_MAX, ANSWER_BYTES_MAX),
+        callers=Callers.MEMBERS,
+        urgent=True,
+    )
+    async def rpc_report(self, request: ReportMessage, caller: str) -> AnswerMessage:
+        """The answer to a member's report."""
+        session = self._sessions.get(request.state)
+        if session is not None:
+            return await session.answer(caller, request)
+        link = self._link_from(request.state)
+        if link is None:
+            raise CallError(Refusal.NOT_HELD, "this peer is at another state")
+        return AnswerMessage(ballot=0, link=LinkRecord.of(link))

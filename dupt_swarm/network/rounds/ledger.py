@@ -1,0 +1,34 @@
+"""Who has said what about one state: words that contradict each other are proof against their maker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from dupt_swarm.replica.link import Word, contradict
+
+# Of one maker: six ballots, and what it says in each.
+WORDS_MAX = 64
+
+Expose = Callable[[Word, Word], None]
+"""Gets two words of one peer that no honest one would have signed both."""
+
+
+class Ledger:
+    """The words about one state, of those whose word counts."""
+
+    def __init__(self, makers: Collection[str], expose: Expose) -> None:
+        """``makers`` are their ids; ``expose`` gets a proof against each that lies, once."""
+        self._words: dict[str, list[Word]] = {maker: [] for maker in makers}
+        self._expose = expose
+
+    def note(self, words: Iterable[Word]) -> None:
+        """These were seen."""
+        for word in words:
+            known = self._words.get(word.maker)
+            if known is None or word in known or len(known) >= WORDS_MAX:
+                continue
+            known.append(word)
+            other = next((each for each in known if contradict(each, word)), None)
+            if other is not None:
+                del self._words[word.maker]
+                self._expose(other, word)

@@ -1,0 +1,318 @@
+"""One round on the clock and over the network: what is asked, answered, fetched, computed and judged.
+
+A session drives a `Round`, which is pure: it tells the coordinator where we stand, again and again, answers
+those who come to us, lets the exchange fetch what is missing, and computes what is proposed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from dupt_swarm.network.p2p.rpc import CallError, blamed_on_caller
+from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
+from dupt_swarm.network.rounds.ledger import Ledger
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.reports import Answer, Report
+from dupt_swarm.network.rounds.round import Roll, Round
+from dupt_swarm.replica.link import Brought, Choice, Link
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.state import ReplicaState
+
+ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
+TICK_SECONDS = 0.25
+RETRY_SECONDS = 0.1  # at first, when there was no answer
+
+Ask = Callable[[str, ReportMessage], Awaitable[AnswerMessage]]
+"""Reports to a peer, and gives its answer."""
+
+logger = logging.getLogger(__name__)
+
+
+class Others(Protocol):
+    """What is known of the other peers, by their ids."""
+
+    def here(self, state: str) -> Collection[str]:
+        """Those that are at work at this state."""
+
+    def coming(self, state: str) -> Collection[str]:
+        """Those that are on their way to it."""
+
+    @property
+    def gone(self) -> Collection[str]:
+        """Those where nobody listens any more."""
+
+    @property
+    def unable(self) -> Collection[str]:
+        """Those that cannot be called; we may be one."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A state that follows, and what it was made of."""
+
+    after: ReplicaState
+    averaged: Averaged
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a state was left.
+
+    Attributes:
+        link: by which.
+        computed: the state that follows; None: it could not be computed here.
+    """
+
+    link: Link
+    computed: Computed | None
+
+
+class Session:
+    """Leaving one state.
+
+    Attributes:
+        round: where that stands.
+        before: the state.
+        ended: how it was left, once that is known.
+    """
+
+    def __init__(
+        self,
+        round: Round,
+        before: ReplicaState,
+        words: Words,
+        ledger: Ledger,
+        others: Others,
+        exchange: RoundExchange,
+        begin: Callable[[ReplicaState], NextState],
+        accepts: Callable[[ReplicaState], Awaitable[bool]],
+    ) -> None:
+        """Nothing happens until `run`, but that others get answers.
+
+        Args:
+            round: of the state ``before``.
+            before: the one that is to be left.
+            words: reads and signs.
+            ledger: of the words about this state.
+            others: who is there.
+            exchange: gets contributions here.
+            begin: begins the state that follows from one.
+            accepts: whether one that was computed is to be accepted.
+        """
+        self.round, self.before = round, before
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._words, self._ledger, self._others, self._exchange = words, ledger, others, exchange
+        self._begin, self._accepts = begin, accepts
+        self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
+        self._told: dict[str, Answer] = {}
+        self._reports: set[asyncio.Task[bool]] = set()
+        self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
+
+    @property
+    def state(self) -> str:
+        """Digest of the state that is being left."""
+        return self.before.digest
+
+    async def run(self, ask: Ask) -> None:
+        """Take part until the state is left and the next one is here, or cannot be computed."""
+        try:
+            async with asyncio.TaskGroup() as work:
+                endless = (self._report_forever(ask), self._exchange.run(self), self._judge_forever())
+                tasks = [work.create_task(each) for each in endless]
+                while (link := self.round.link) is None:
+                    self._consider()
+                    await self.change(TICK_SECONDS)
+                for task in tasks[::2]:
+                    task.cancel()
+                computed = await self._follow(link)
+                tasks[1].cancel()
+            self._end(Ended(link, computed))
+        finally:
+            for report in self._reports:
+                report.cancel()
+            await asyncio.gather(*self._reports, return_exceptions=True)
+
+    def bring(self, brought: Brought) -> None:
+        """Our contribution is ready: from now on we wait for others."""
+        self.round.bring(brought, time.monotonic())
+        self._consider()
+        self._tell()
+
+    def leave(self) -> ReportMessage:
+        """Our last word on this state, for whom it is told."""
+        return ReportMessage.of(self.round.leave())
+
+    async def answer(self, caller: str, message: ReportMessage) -> AnswerMessage:
+        """What to answer to a report, as soon as there is something to say, or after a second.
+
+        Raises:
+            CallError: it is malformed.
+        """
+        with blamed_on_caller():
+            report = message.report(self._words, caller)
+        self._ledger.note(said_in(report))
+        self.round.note(report, time.monotonic())
+        self._consider()
+        self._tell()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while (answer := self._answer()) == self._told.get(caller):
+                    await self._news.wait()
+        self._told[caller] = answer = self._answer()
+        return AnswerMessage.of(answer)
+
+    # What an exchange sees; see `Floor`.
+
+    @property
+    def wanted(self) -> Collection[Brought]:
+        """See `Floor`."""
+        return self.round.to_fetch
+
+    @property
+    def roll(self) -> Roll | None:
+        """See `Floor`."""
+        return self.round.roll
+
+    def donors(self, brought: Brought) -> list[str]:
+        """See `Floor`."""
+        me = self.round.ballots.me
+        return [peer for peer in self.round.ballots.stock.holders(brought) if peer != me]
+
+    def hold(self, digests: Collection[str]) -> None:
+        """See `Floor`."""
+        for digest in digests:
+            self.round.hold(digest)
+        self._consider()
+        self._tell()
+
+    def give_up(self, roll: Roll) -> None:
+        """See `Floor`."""
+        self.round.give_up(roll, time.monotonic())
+        self._tell()
+
+    async def change(self, seconds: float) -> None:
+        """See `Floor`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    # What it does.
+
+    def _consider(self) -> None:
+        others, state = self._others, self.state
+        before = self._answer()
+        self.round.consider(
+            time.monotonic(), others.here(state), others.coming(state), others.gone, others.unable
+        )
+        if self._answer() != before:
+            self._tell()
+
+    async def _report_forever(self, ask: Ask) -> None:
+        retry = RETRY_SECONDS
+        while True:
+            coordinator = self.round.coordinator
+            if not coordinator:
+                await self.change(TICK_SECONDS)
+                continue
+            began, report = time.monotonic(), self.round.report()
+            # What it answers to a report that is out of date by then is heard too.
+            asking = asyncio.create_task(self._report_to(coordinator, report, ask))
+            self._reports.add(asking)
+            asking.add_done_callback(self._reports.discard)
+            while not asking.done() and self._would_report(coordinator, report):
+                await self.change(TICK_SECONDS)
+            if not asking.done() or asking.result():
+                retry = RETRY_SECONDS
+            elif self._would_report(coordinator, report):
+                await asyncio.sleep(max(0.0, began + retry - time.monotonic()))
+                retry = min(1.5 * retry, ANSWER_SECONDS)
+
+    def _would_report(self, coordinator: str, report: Report) -> bool:
+        return self.round.coordinator == coordinator and self.round.report() == report
+
+    async def _report_to(self, peer: str, report: Report, ask: Ask) -> bool:
+        """Tell one member where we stand, and hear what it answers; whether it did."""
+        try:
+            async with asyncio.timeout(self.round.ballots.pace.silence):
+                message = await ask(peer, ReportMessage.of(report))
+            answer = message.answer(self._words, self.state)
+            if answer.link is not None:
+                answer.link.check(self.round.ballots.electorate)
+        except (CallError, ValueError, TimeoutError) as error:
+            logger.debug("%s does not answer: %r", peer, error)
+            self._tell()
+            return False
+        self._ledger.note(said_in(answer))
+        self.round.hear(peer, answer, time.monotonic())
+        self._consider()
+        self._tell()
+        return True
+
+    async def _judge_forever(self) -> None:
+        while True:
+            choice = self.round.to_judge
+            if choice is None:
+                await self.change(TICK_SECONDS)
+                continue
+            try:
+                computed = await self._compute(choice)
+                dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
+                accepts = await self._accepts(computed.after)
+                self.round.judge(choice, computed.after.digest, dropped, accepts=accepts)
+            except (ValueError, OverflowError) as error:
+                logger.warning("what was proposed leads to no state: %s", error)
+                self.round.judge(choice, "", accepts=False)
+            self._consider()
+            self._tell()
+
+    async def _follow(self, link: Link) -> Computed | None:
+        """The state to which ``link`` leads, if it can be computed here in time."""
+        stock, pace = self.round.ballots.stock, self.round.ballots.pace
+        stock.learn(link.choice.brought)
+        self._tell()
+        ends = time.monotonic() + pace.exchange
+        while not stock.has(link.choice):
+            if time.monotonic() > ends:
+                return None
+            await self.change(TICK_SECONDS)
+        try:
+            computed = await self._compute(link.choice)
+        except (ValueError, OverflowError) as error:
+            logger.warning("what was decided leads to no state here: %s", error)
+            return None
+        if computed.after.digest != link.after:
+            logger.warning("what was decided leads to another state here than to others")
+            return None
+        return computed
+
+    async def _compute(self, choice: Choice) -> Computed:
+        if choice.id not in self._computing:
+            self._computing.clear()  # they are large
+            self._computing[choice.id] = asyncio.create_task(self._follow_by(choice))
+        return await asyncio.shield(self._computing[choice.id])
+
+    async def _follow_by(self, choice: Choice) -> Computed:
+        following = self._begin(self.before)
+        averaged = await self._exchange.average(following, choice)
+        after = following.finish(averaged.tokens, averaged.counted, choice.left, weak=choice.weak)
+        return Computed(after, averaged)
+
+    def _end(self, ended: Ended) -> None:
+        self._computing.clear()
+        if not self.ended.done():
+            self.ended.set_result(ended)
+
+    def _answer(self) -> Answer:
+        return self.round.part.answer()
+
+    def _tell(self) -> None:
+        """Wake all who wait for a change."""
+        self._news.set()
+        self._news = asyncio.Event()

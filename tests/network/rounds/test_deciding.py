@@ -1,0 +1,245 @@
+"""Real peers on loopback leave states together."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
+from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.replica.electorate import PROBATION_ROUNDS
+from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.state import ReplicaState
+from tests.support.deciders import Decider, open_deciders
+
+NUMEL = 3_000
+
+
+@pytest.fixture
+def manifest(make_manifest):
+    """Of a swarm whose time limits are seconds."""
+    return make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 2, "allreduce_seconds": 20})
+
+
+@pytest.fixture
+def deciders(stations, manifest):
+    """``async with deciders(3) as (peers, state)``: so many peers at one state, all of which decide."""
+
+    @asynccontextmanager
+    async def start(
+        count: int, electing: int | None = None
+    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
+        async with stations(count, manifest) as started:
+            peers, state = await open_deciders(manifest, started, NUMEL, electing)
+            try:
+                yield peers, state
+            finally:
+                for each in peers:
+                    await each.close()
+
+    return start
+
+
+def values(seed: int) -> torch.Tensor:
+    """A contribution."""
+    return torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) * 1e-3
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def test_several_rounds(deciders) -> None:
+    """Three peers leave state after state by strong links, and have the same bits each time."""
+
+    async def scenario() -> None:
+        async with deciders(3) as (peers, state):
+            everybody = {each.peer_id for each in peers}
+            for number in range(3):
+                ended = await asyncio.gather(
+                    *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
+                )
+                [link] = {each.link for each in ended}
+                assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
+                assert set(link.choice.makers) == everybody and not link.dropped
+                assert 2 <= len(link.makers) <= 3
+                [digest] = {each.computed.after.digest for each in ended if each.computed is not None}
+                assert digest == link.after
+                link.check(state.electorate)
+                state = ended[0].computed.after
+                assert state.round == number + 2 and state.swarm_tokens == 30 * (number + 1)
+                assert state.electorate.members == everybody
+                for each in peers:
+                    each.reach(state, everybody)
+            assert [each.proofs for each in peers] == [[]] * 3
+
+    run(scenario())
+
+
+def test_alone(deciders) -> None:
+    """Who is alone leaves its state by itself, and at once."""
+
+    async def scenario() -> None:
+        async with deciders(1) as ([peer], state):
+            ended = await peer.end(values(1))
+            assert ended.computed is not None and ended.computed.after.round == state.round + 1
+            assert ended.link.makers == {peer.peer_id} and not ended.link.choice.weak
+
+    run(scenario())
+
+
+def test_newcomers_bring_and_do_not_decide(deciders) -> None:
+    """What two newcomers bring is in the state that one peer decides upon, and they compute it too."""
+
+    async def scenario() -> None:
+        async with deciders(3, electing=1) as (peers, _):
+            ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
+            [link] = {each.link for each in ended}
+            assert link.makers == {peers[0].peer_id}
+            assert set(link.choice.makers) == {each.peer_id for each in peers}
+            after = ended[2].computed.after
+            assert after.digest == link.after and after.electorate.members == {peers[0].peer_id}
+            rounds = {peer: row[0] for peer, row in after.electorate.services.items()}
+            assert rounds.pop(peers[0].peer_id) > PROBATION_ROUNDS
+            assert set(rounds.values()) <= {1}
+
+    run(scenario())
+
+
+def test_the_first_round(deciders) -> None:
+    """Nobody decides yet: those who are there go on together, and are the electorate from then on."""
+
+    async def scenario() -> None:
+        async with deciders(3, electing=0) as (peers, state):
+            assert not state.electorate.members
+            ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
+            [link] = {each.link.after: each.link for each in ended}.values()
+            assert link.choice.weak and link.makers == {each.peer_id for each in peers}
+            assert ended[0].computed.after.electorate.members == link.makers
+
+    run(scenario())
+
+
+def test_a_coordinator_that_is_silent(deciders) -> None:
+    """The others turn to the next ballot, and who comes back hears what they have decided."""
+
+    async def scenario() -> None:
+        async with deciders(3) as (peers, state):
+            first = peers[0].deciding.present.round.ballots.coordinator
+            [silent] = [each for each in peers if each.peer_id == first]
+            others = [each for each in peers if each is not silent]
+            silent.deciding.rest()
+            silent.seen.refused = {each.peer_id for each in others}
+            ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(others)))
+            [link] = {each.link for each in ended}
+            assert link.ballot > 0 and not link.choice.weak
+            silent.seen.refused.clear()
+            silent.deciding._sessions.clear()
+            silent.reach(state, [each.peer_id for each in peers])
+            late = await silent.end(values(7))
+            assert late.link == link
+            assert late.computed is not None and late.computed.after.digest == link.after
+
+    run(scenario())
+
+
+def test_who_leaves_is_not_missed(deciders) -> None:
+    """One of two says that it leaves: the other decides alone, by a strong link that names the leave."""
+
+    async def scenario() -> None:
+        async with deciders(2) as ((one, other), state):
+            await one.deciding.leave()
+            other.seen.at[state.digest] = set()
+            ended = await other.end(values(1))
+            assert not ended.link.choice.weak
+            assert ended.link.choice.left == (one.peer_id,) and ended.link.left == {one.peer_id}
+            assert ended.computed.after.electorate.members == {other.peer_id}
+
+    run(scenario())
+
+
+def test_half_are_gone(deciders) -> None:
+    """Where nobody listens any more: who is left goes on with a weak link, once that is seen."""
+
+    async def scenario() -> None:
+        async with deciders(2) as ((one, other), _):
+            one.deciding.rest()
+            one.seen.refused = {other.peer_id}
+            other.seen.gone = {one.peer_id}
+            ended = await other.end(values(1))
+            assert ended.link.choice.weak and ended.link.makers == {other.peer_id}
+            assert ended.computed.after.electorate.members == {other.peer_id}
+
+    run(scenario())
+
+
+def test_what_does_harm_is_refused(deciders) -> None:
+    """Two of three refuse what all have brought: the next ballot goes on without the newcomer's."""
+
+    async def scenario() -> None:
+        async with deciders(4, electing=3) as (peers, _):
+            newcomer = peers[3].peer_id
+
+            for each in peers[:2]:
+
+                async def accepts(after: ReplicaState) -> bool:
+                    return newcomer not in after.electorate.services
+
+                each.deciding.accepts = accepts
+            ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
+            [link] = {each.link for each in ended}
+            assert newcomer not in link.choice.makers and link.ballot > 0
+            assert not any(each.proofs for each in peers)
+
+    run(scenario())
+
+
+def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
+    """One of three is started again after it has accepted, and goes on with its word: no proof against it."""
+
+    async def scenario() -> None:
+        async with deciders(3) as (peers, state):
+            everybody = {each.peer_id for each in peers}
+            first = peers[0].deciding.present.round.ballots.coordinator
+            one = next(each for each in peers if each.peer_id != first)
+            others = [each for each in peers if each is not one]
+            one.context.pledges._path = tmp_path / "pledges.json"
+            ask, accepted = one.deciding.ask, asyncio.Event()
+
+            async def until_it_accepts(peer: str, message: ReportMessage) -> AnswerMessage:
+                if message.acceptance:
+                    accepted.set()
+                    await asyncio.sleep(60)
+                return await ask(peer, message)
+
+            async def later(_: ReplicaState) -> bool:
+                await accepted.wait()
+                return True
+
+            for each in others:
+                each.deciding.accepts = later
+            await one.close()
+            one.context.pledges._kept.clear()  # nobody has heard of them yet
+            one.deciding._sessions.clear()
+            one.deciding.ask = until_it_accepts
+            one.reach(state, everybody)
+            ending = [asyncio.create_task(each.end(values(3))) for each in (one, *others)]
+            await accepted.wait()
+            before = one.deciding.present.round.report()
+            await one.close()  # it crashes
+            one.deciding._sessions.clear()
+            one.deciding.ask = ask
+            again = Pledges(tmp_path / "pledges.json").of(state.digest, Words(manifest.swarm_id))
+            assert again is not None and again.accepted == before.acceptance.accepted
+            one.reach(state, everybody)
+            assert one.deciding.present.round.ballots.ballot > before.promise.ballot
+            ended = await asyncio.gather(one.end(values(3)), *ending[1:])
+            [link] = {each.link for each in ended}
+            assert link.after == before.acceptance.after
+            assert [each.proofs for each in peers] == [[]] * 3
+            ending[0].cancel()
+
+    run(scenario())

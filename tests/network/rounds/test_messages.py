@@ -1,0 +1,134 @@
+"""What travels is what was said; and words that do not belong are not read."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.messages import AnswerMessage, PledgedRecord, ReportMessage, said_in
+from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.reports import Pace, Report
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.voice import Pledged, Voice
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Brought, Promise
+from dupt_swarm.replica.signed import peer_id_of_key
+from dupt_swarm.replica.signed_words import Words
+
+SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
+KEYS = {
+    peer_id_of_key(bytes(key.get_public_key().to_bytes())): key for key in (RSAPrivateKey() for _ in "abc")
+}
+IDS = sorted(KEYS)
+ELECTORATE = Electorate().after(IDS, weak=True)
+PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)
+
+
+class Talking:
+    """Members that tell each other everything as it travels.
+
+    Attributes:
+        rounds: by their ids.
+        pledged: what each has kept last.
+        sent: every message.
+    """
+
+    def __init__(self) -> None:
+        self.pledged: dict[str, Pledged] = {}
+        self.sent: list[ReportMessage | AnswerMessage] = []
+        self.rounds = {peer: self._round(peer) for peer in IDS}
+        for number, (peer, round) in enumerate(self.rounds.items()):
+            round.bring(Brought(peer, f"{number}" * 64, 10 + number), 0.0)
+
+    def _round(self, peer: str) -> Round:
+        sign = partial(Words(SWARM).sign, KEYS[peer])
+        voice = Voice(peer, sign, partial(self.pledged.__setitem__, peer))
+        return Round(Ballots(voice, STATE, ELECTORATE, PACE, 0.0))
+
+    def report(self, peer: str) -> None:
+        """One tells its coordinator where it stands."""
+        round, now = self.rounds[peer], 0.0
+        round.consider(now, set(IDS) - {peer})
+        for each in round.to_fetch:
+            round.hold(each.digest)
+        if round.to_judge is not None:
+            round.judge(round.to_judge, AFTER)
+        round.consider(now, set(IDS) - {peer})
+        if not round.coordinator:
+            return
+        report = ReportMessage.read(ReportMessage.of(round.report()).pack())
+        said = self.rounds[round.coordinator].note(report.report(Words(SWARM), peer), now)
+        answer = AnswerMessage.read(AnswerMessage.of(said).pack())
+        assert answer.answer(Words(SWARM), STATE) == said
+        round.hear(round.coordinator, answer.answer(Words(SWARM), STATE), now)
+        self.sent += [report, answer]
+
+
+@pytest.fixture(scope="module")
+def talking() -> Talking:
+    """Three members that have left the state together."""
+    found = Talking()
+    for _ in range(6):
+        for peer in IDS:
+            found.report(peer)
+    return found
+
+
+def test_a_round_as_it_travels(talking) -> None:
+    """The link that comes of it has everything that it needs."""
+    [link] = {round.link for round in talking.rounds.values()}
+    assert link is not None
+    link.check(ELECTORATE)
+    assert all(each.signed for each in link.acceptances)
+
+
+def test_words_of_others_are_not_believed(talking) -> None:
+    """A report is about whoever calls, and every word in it about one state of this swarm."""
+    reports = [each for each in talking.sent if isinstance(each, ReportMessage)]
+    last = next(each for each in reversed(reports) if each.acceptance)
+    words = Words(SWARM)
+    maker = words.read_all([last.promise], Promise)[0].maker
+    assert last.report(words, maker).acceptance is not None
+    other = next(peer for peer in IDS if peer != maker)
+    for wrong, caller in ((last, other), (last.model_copy(update={"acceptance": None}), other)):
+        with pytest.raises(ValueError, match="somebody else"):
+            wrong.report(words, caller)
+    with pytest.raises(ValueError, match="another state"):
+        last.model_copy(update={"state": AFTER}).report(words, maker)
+    with pytest.raises(ValueError, match="another swarm"):
+        last.report(Words("swarm-2"), maker)
+    answer = next(each for each in talking.sent if isinstance(each, AnswerMessage) and each.link)
+    with pytest.raises(ValueError, match="another state"):
+        answer.answer(words, AFTER)
+
+
+def test_what_was_pledged_is_kept(talking, tmp_path) -> None:
+    """On disk, of the last four states, as it was; a file that cannot be read begins anew."""
+    path = tmp_path / "pledges.json"
+    kept = talking.pledged[IDS[0]]
+    assert kept.accepted is not None and kept.basis is not None and kept.basis.promises
+    pledges = Pledges(path)
+    for state in range(5):
+        pledges.keep(f"{state}" * 64, kept)
+    again = Pledges(path)
+    assert again.of("0" * 64, Words(SWARM)) is None
+    found = again.of("4" * 64, Words(SWARM))
+    assert found is not None and found.basis is not None
+    assert found == kept and found.basis.promises == kept.basis.promises
+    path.write_text("{")
+    assert Pledges(path).of("4" * 64, Words(SWARM)) is None
+
+
+def test_a_leave_is_kept_and_travels() -> None:
+    """With what its maker had refused."""
+    talking = Talking()
+    round = talking.rounds[IDS[0]]
+    report = round.leave()
+    message = ReportMessage.read(ReportMessage.of(report).pack())
+    assert message.report(Words(SWARM), IDS[0]) == report
+    kept = replace(talking.pledged[IDS[0]], refused=frozenset({"e" * 64}))
+    assert PledgedRecord.of(kept).pledged(Words(SWARM)) == kept
+    nested = Report(talking.rounds[IDS[1]].report().promise, leaves=(Report(report.promise),))
+    assert len(said_in(ReportMessage.of(nested).report(Words(SWARM), IDS[1]))) == 2
