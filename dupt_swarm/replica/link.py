@@ -98,12 +98,14 @@ class Promise(Word):
         accepted: what it had accepted last when it came to this ballot.
         refused: the choices that it will never accept: sorted ids.
         leaves: whether it promises this for all later ballots too, and signs nothing more.
+        callable: whether others can call it.
     """
 
     brought: Brought | None = None
     accepted: Accepted | None = None
     refused: tuple[str, ...] = ()
     leaves: bool = False
+    callable: bool = True
 
 
 @dataclass(frozen=True)

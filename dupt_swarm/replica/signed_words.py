@@ -73,6 +73,7 @@ class _Promise(_Content):
     accepted: _Accepted | None = None
     refused: Annotated[list[Digest], Field(max_length=REFUSED_MAX)] = []
     leaves: bool = False
+    callable: bool = True
 
     @classmethod
     def of(cls, word: Promise, **said: Any) -> _Promise:
@@ -83,6 +84,7 @@ class _Promise(_Content):
             accepted=_Accepted(**vars(accepted)) if accepted else None,
             refused=list(word.refused),
             leaves=word.leaves,
+            callable=word.callable,
         )
 
     def word(self, maker: str, signed: bytes) -> Promise:
@@ -93,6 +95,7 @@ class _Promise(_Content):
             Accepted(accepted.ballot, accepted.choice, accepted.after) if accepted else None,
             tuple(self.refused),
             leaves=self.leaves,
+            callable=self.callable,
             signed=signed,
         )
 

@@ -14,6 +14,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.deciding import Context, Deciding
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.states.exchange import Exchange
@@ -86,6 +87,8 @@ class Decider:
         )
 
     def _exchange(self, numel: int) -> RoundExchange:
+        if self.manifest.rounds.exchange == "reduce":
+            return Reduce(self.manifest, numel, self.station.p2p)
         return Share(self.manifest, numel, self.blobs)
 
     def _begin(self, before: ReplicaState) -> NextState:

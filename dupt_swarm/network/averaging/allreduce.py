@@ -22,11 +22,9 @@ import torch
 from hivemind.proto import averaging_pb2, runtime_pb2
 from torch import Tensor
 
-from dupt_swarm.manifest import Encoding
-from dupt_swarm.network.averaging.exchange import Offer, RoundContext
+from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.averaging.gathering import loop_time
-from dupt_swarm.network.averaging.roll import Roll
-from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, paced
+from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, TokenBucket, paced
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import (
     Codec,
@@ -211,6 +209,42 @@ Messages = AsyncGenerator[Any, None]
 Ask = Callable[[str, Messages], Awaitable[Messages]]
 
 
+@dataclass(frozen=True)
+class Group:
+    """Those who run it together.
+
+    Attributes:
+        id: names the run, hexadecimal.
+        me: the own peer id.
+        members: ids of all, in an order that is another one each time.
+        callable: ids of those who can be called, and reduce a share.
+    """
+
+    id: str
+    me: str
+    members: Sequence[str]
+    callable: Collection[str]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Our contribution.
+
+    Attributes:
+        contribution: encoded.
+        numel: its values.
+        tokens: that it stands for.
+        round: rounds completed before the one that ends.
+        take: gets the average, part by part as it arrives, in threads.
+    """
+
+    contribution: bytes | memoryview
+    numel: int
+    tokens: int
+    round: int
+    take: Take
+
+
 class AllReduce:
     """One run of it, as one member sees it.
 
@@ -220,19 +254,32 @@ class AllReduce:
         lost: ids of the others that were late with contributions or averages, once the run has ended.
     """
 
-    def __init__(self, context: RoundContext, roll: Roll, offer: Offer, ask: Ask) -> None:
-        """``ask`` sends a member our parts, and gives what it answers."""
-        manifest, rounds = context.manifest, context.manifest.rounds
-        self.group_id = bytes.fromhex(roll.id)
-        self._me, self._members, self._ask = context.me, frozenset(roll.members), ask
-        self._download, self._numel, self._give = context.p2p.bandwidth.download, context.numel, offer.take
-        self._weight, self._weight_limit = float(offer.tokens), manifest.weight_limit(offer.round)
+    def __init__(
+        self, manifest: Manifest, group: Group, given: Given, ask: Ask, download: TokenBucket
+    ) -> None:
+        """Begin.
+
+        Args:
+            manifest: of the swarm.
+            group: whose run it is.
+            given: our contribution.
+            ask: sends a member our parts, and gives what it answers.
+            download: what comes waits for it.
+
+        Raises:
+            ValueError: the contribution is not an encoding of so many values.
+        """
+        rounds = manifest.rounds
+        self.group_id = bytes.fromhex(group.id)
+        self._me, self._members, self._ask = group.me, frozenset(group.members), ask
+        self._download, self._numel, self._give = download, given.numel, given.take
+        self._weight, self._weight_limit = float(given.tokens), manifest.weight_limit(given.round)
         self._sender_seconds, self._reducer_seconds = rounds.chunk_seconds, 2 * rounds.chunk_seconds
         self._patience = ROUND_RATIO * rounds.allreduce_seconds
-        self._parts = Parts(offer.contribution, context.numel, manifest.encoding)
+        self._parts = Parts(given.contribution, given.numel, manifest.encoding)
         # Of a small vector not everybody gets a share.
-        shares = self._parts.shares([float(each.callable) for each in roll.drawn])
-        self._shares = {each.maker: share for each, share in zip(roll.drawn, shares, strict=True) if share}
+        shares = self._parts.shares([float(each in group.callable) for each in group.members])
+        self._shares = {each: share for each, share in zip(group.members, shares, strict=True) if share}
         self._own = self._shares.get(self._me, [])
         self._reducer = PartReducer(self._members, self._parts.average_codec, manifest.limits.max_norm_ratio)
         self.missing, self.lost = set(self._shares), tuple[str, ...]()

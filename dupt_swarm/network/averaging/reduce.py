@@ -17,7 +17,7 @@ from hivemind.proto import averaging_pb2
 from hivemind.utils.asyncio import achain, as_aiter
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.allreduce import AllReduce, Messages, average_alone
+from dupt_swarm.network.averaging.allreduce import AllReduce, Given, Group, Messages, average_alone
 from dupt_swarm.network.averaging.exchange import Evidence, ExchangeOutcome, Offer, RoundContext
 from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.averaging.roll import Roll, Statement
@@ -109,7 +109,11 @@ class Reduce:
 
     async def average(self, roll: Roll, offer: Offer) -> ExchangeOutcome:
         """See `RoundExchange`. When a share does not arrive in time, the round fails."""
-        run = AllReduce(self._context, roll, offer, self._reducers.ask)
+        callable = [each.maker for each in roll.statements if each.callable]
+        group = Group(roll.id, self._me, [each.maker for each in roll.drawn], callable)
+        given = Given(offer.contribution, self._context.numel, offer.tokens, offer.round, offer.take)
+        download = self._context.p2p.bandwidth.download
+        run = AllReduce(self._manifest, group, given, self._reducers.ask, download)
         reason: Failure | None = Failure.TIMEOUT
         with self._reducers.reducing(run), suppress(TimeoutError):
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):

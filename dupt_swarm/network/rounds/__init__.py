@@ -9,6 +9,7 @@ ledger       who has said what about one state: words that contradict each other
 pledges      what this peer has signed, on disk
 exchange     what every exchange does: how contributions come here, and become an average
 share        everybody gets all contributions, and computes the average itself
+reduce       each member averages one share of the vector
 ballots      one member's part in deciding what follows a state
 remnant      the same where half or more of an electorate is gone: whoever is there goes on with a weak link
 stock        the contributions of a round: those that somebody brings, and those that are here

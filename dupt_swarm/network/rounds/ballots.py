@@ -122,9 +122,9 @@ class Ballots:
         return coordinator_of(self.electorate, self.state, self.ballot)
 
     @property
-    def roll(self) -> tuple[Brought, ...]:
-        """What those bring who end this ballot together, in the order of the arithmetic."""
-        return () if self._here.closed is None else tuple(_brought_by(self._here.roll))
+    def roll(self) -> tuple[Promise, ...]:
+        """The words of those who end this ballot together, once nobody else is waited for."""
+        return () if self._here.closed is None else self._here.roll
 
     @property
     def left(self) -> bool:
@@ -156,7 +156,9 @@ class Ballots:
         if said is None or (brought is not None and said.brought != brought):
             accepted, refused = self._pledged.accepted, tuple(sorted(self._pledged.refused))
             ballot = self.ballot if said is None else said.ballot
-            word = Promise(self.me, self.state, ballot, brought, accepted, refused, leaves=True)
+            word = Promise(
+                *(self.me, self.state, ballot), brought, accepted, refused, True, self.voice.callable
+            )
             said = self.voice.signed(word)
             self._pledge(leave=said)
             self._leaves[self.me] = Report(said, self._pledged.basis)
@@ -466,7 +468,13 @@ class Ballots:
 
     def _promise(self) -> Promise:
         here, refused = self._here, tuple(sorted(self._pledged.refused))
-        word = Promise(self.me, self.state, self.ballot, self.brought, here.accepted, refused)
+        word = Promise(
+            *(self.me, self.state, self.ballot),
+            self.brought,
+            here.accepted,
+            refused,
+            callable=self.voice.callable,
+        )
         if word != here.promise:
             here.promise = self.voice.signed(word)
         return here.promise

@@ -134,6 +134,7 @@ class Deciding:
             context.me,
             partial(self._words.sign, context.key),
             partial(context.pledges.keep, digest),
+            context.callable,
         )
         electorate = state.electorate
         ballots = Ballots(

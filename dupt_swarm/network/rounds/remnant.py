@@ -15,7 +15,7 @@ from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Proposal
+from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
 
 
 @dataclass
@@ -64,10 +64,9 @@ class Remnant:
         return self._here.coordinator
 
     @property
-    def roll(self) -> tuple[Brought, ...]:
-        """What those bring who end this attempt together, in the order of the arithmetic."""
-        found = (each.brought for each in self._here.roll if each.brought is not None)
-        return tuple(sorted(found, key=lambda each: each.maker))
+    def roll(self) -> tuple[Promise, ...]:
+        """The words of those who end this attempt together, once nobody else is waited for."""
+        return self._here.roll
 
     @property
     def attempt(self) -> int:

@@ -7,13 +7,14 @@ coordinator, and lets it consider what is due, now and then.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.remnant import Remnant
 from dupt_swarm.network.rounds.reports import Answer, Report
-from dupt_swarm.replica.link import Brought, Choice, Link
+from dupt_swarm.replica.link import Brought, Choice, Link, Promise
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,25 @@ class Roll:
         coordinator: id of who says so.
         ballot: or the number of a remnant's attempt.
         weak: whether it is one of those.
-        brought: what they bring, in the order of the arithmetic.
+        promises: of those who bring something, in the order of the arithmetic.
     """
 
     coordinator: str
     ballot: int
     weak: bool
-    brought: tuple[Brought, ...]
+    promises: tuple[Promise, ...]
+
+    @property
+    def brought(self) -> tuple[Brought, ...]:
+        """What they bring, in that order."""
+        return tuple(each.brought for each in self.promises if each.brought is not None)
+
+    @property
+    def id(self) -> str:
+        """Hexadecimal; the state is a part of what they bring."""
+        rows = [f"{each.maker} {each.digest} {each.tokens}" for each in self.brought]
+        text = "\n".join([self.coordinator, str(self.ballot), str(self.weak), *rows])
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Round:
@@ -75,7 +88,8 @@ class Round:
         if not part.roll:
             return None
         number = part.attempt if isinstance(part, Remnant) else part.ballot
-        return Roll(part.coordinator, number, isinstance(part, Remnant), part.roll)
+        bringing = sorted((each for each in part.roll if each.brought), key=lambda each: each.maker)
+        return Roll(part.coordinator, number, isinstance(part, Remnant), tuple(bringing))
 
     @property
     def to_judge(self) -> Choice | None:

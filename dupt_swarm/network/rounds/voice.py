@@ -37,11 +37,13 @@ class Voice:
         me: its peer id.
         sign: signs a word.
         keep: stores what must outlive a crash, before anything of it is told.
+        callable: whether others can call it.
     """
 
     me: str
     sign: Callable[[Word], bytes] = lambda _: b""
     keep: Callable[[Pledged], None] = lambda _: None
+    callable: bool = True
 
     def signed(self, word: W) -> W:
         """``word`` with the signature."""

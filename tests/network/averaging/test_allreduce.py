@@ -45,8 +45,8 @@ def runners(monkeypatch):
     """Put another kind of all-reduce in the place of one peer's: ``runners[peer_id] = Kind``."""
     kinds: dict[str, type[AllReduce]] = {}
 
-    def build(context, *arguments):
-        return kinds.get(context.me, AllReduce)(context, *arguments)
+    def build(manifest, group, *arguments):
+        return kinds.get(group.me, AllReduce)(manifest, group, *arguments)
 
     monkeypatch.setattr(reduce_module, "AllReduce", build)
     return kinds

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.round import Roll
+from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
@@ -30,10 +33,10 @@ def deciders(stations, manifest):
 
     @asynccontextmanager
     async def start(
-        count: int, electing: int | None = None
+        count: int, electing: int | None = None, manifest: Manifest = manifest, numel: int = NUMEL
     ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
         async with stations(count, manifest) as started:
-            peers, state = await open_deciders(manifest, started, NUMEL, electing)
+            peers, state = await open_deciders(manifest, started, numel, electing)
             try:
                 yield peers, state
             finally:
@@ -43,9 +46,9 @@ def deciders(stations, manifest):
     return start
 
 
-def values(seed: int) -> torch.Tensor:
+def values(seed: int, numel: int = NUMEL) -> torch.Tensor:
     """A contribution."""
-    return torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) * 1e-3
+    return torch.randn(numel, generator=torch.Generator().manual_seed(seed)) * 1e-3
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -75,6 +78,68 @@ def test_several_rounds(deciders) -> None:
                 for each in peers:
                     each.reach(state, everybody)
             assert [each.proofs for each in peers] == [[]] * 3
+
+    run(scenario())
+
+
+def reducing(manifest: Manifest) -> Manifest:
+    """The same, where each member averages a share."""
+    rounds = manifest.rounds.model_copy(update={"exchange": "reduce"})
+    return manifest.model_copy(update={"rounds": rounds})
+
+
+def test_rounds_of_an_all_reduce(deciders, manifest) -> None:
+    """The same, where each member averages a share of the vector."""
+
+    async def scenario() -> None:
+        async with deciders(3, manifest=reducing(manifest)) as (peers, state):
+            everybody = {each.peer_id for each in peers}
+            for number in range(2):
+                ended = await asyncio.gather(
+                    *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
+                )
+                [link] = {each.link for each in ended}
+                assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
+                assert set(link.choice.makers) == everybody
+                [after] = {each.computed.after.digest for each in ended if each.computed is not None}
+                assert after == link.after
+                state = ended[0].computed.after
+                assert state.swarm_tokens == 30 * (number + 1)
+                for each in peers:
+                    each.reach(state, everybody)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_one_dies_in_an_all_reduce(deciders, manifest, first: bool) -> None:
+    """The next ballot is without it, be it the coordinator or another."""
+
+    async def scenario() -> None:
+        numel = 3 * PART_VALUES  # a share for each
+        async with deciders(3, manifest=reducing(manifest), numel=numel) as (peers, _):
+            coordinator = peers[0].deciding.present.round.ballots.coordinator
+            dying = next(each for each in peers if (each.peer_id == coordinator) is first)
+            others = [each for each in peers if each is not dying]
+            dead = asyncio.Event()
+
+            async def dies(roll: Roll) -> bool:
+                del roll
+                dying.deciding.rest()
+                dying.seen.refused = {each.peer_id for each in others}
+                for each in others:
+                    each.seen.gone = {dying.peer_id}
+                dead.set()
+                return False
+
+            dying.context.exchange._reduce = dies
+            ending = asyncio.create_task(dying.end(values(0, numel)))
+            ended = await asyncio.gather(*(each.end(values(1, numel)) for each in others))
+            assert dead.is_set()
+            [link] = {each.link for each in ended}
+            assert set(link.choice.makers) == {each.peer_id for each in others}
+            assert link.ballot > 0 and not link.choice.weak
+            ending.cancel()
 
     run(scenario())
 
