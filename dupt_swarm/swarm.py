@@ -148,6 +148,8 @@ class Swarm:
                     identity_path=folder.identity,
                     address_book=folder.address_book,
                     offences=folder.offences,
+                    chain=folder.chain,
+                    pledges=folder.pledges,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,

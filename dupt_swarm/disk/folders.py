@@ -11,6 +11,8 @@ one of each may run on the same state folder. In each there is
                        tokenizer.json
                        peers.json      addresses of peers met before
                        offences.json   proofs against peers that have contradicted themselves
+                       chain.jsonl     the links of all rounds
+                       pledges.json    what this peer has signed of the last states
                        node.log
                        checkpoint-<number>/  see `checkpoint`
                        checkpoint-<number>.damaged/  one that could not be read
@@ -64,6 +66,8 @@ class SwarmFolder:
         identity: the private key.
         address_book: peers met before.
         offences: proofs against peers that have contradicted themselves.
+        chain: the links of all rounds.
+        pledges: what this peer has signed of the last states.
         revoked: which invitations count no longer.
         log: the node's messages.
         tokens: the tokenised corpora.
@@ -79,6 +83,7 @@ class SwarmFolder:
         self.path = folder_of(state_dir, swarm_id, role)
         self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
         self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
+        self.chain, self.pledges = self.path / "chain.jsonl", self.path / "pledges.json"
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:

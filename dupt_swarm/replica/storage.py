@@ -12,7 +12,6 @@ from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 
 _ANCHOR, _BUFFER = "anchor", "buffer."
 
@@ -27,7 +26,6 @@ def save_state(state: ReplicaState, path: Path) -> None:
         "round": state.round,
         "tokens_total": state.swarm_tokens,
         "layout": state.layout,
-        "voters": state.voters.to_json(),
         "electorate": state.electorate.to_json(),
         "digest": state.digest,
     }
@@ -58,10 +56,9 @@ def load_state(path: Path) -> ReplicaState:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         layout = tuple(tuple(shape) for shape in header["layout"])
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
-        voters = Voters.parse(header["voters"])
         electorate = Electorate.parse(header["round"], header["electorate"])
         state = ReplicaState(
-            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters, electorate
+            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, electorate
         )
         if state.digest != header["digest"]:
             raise ValueError("the content does not match the digest saved with it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -83,6 +84,9 @@ class Context:
         return Pace(gather=rounds.matchmaking_seconds, exchange=exchange, silence=rounds.chunk_seconds)
 
 
+logger = logging.getLogger(__name__)
+
+
 async def accept(_: ReplicaState) -> bool:
     """Whatever a round leads to."""
     return True
@@ -94,6 +98,7 @@ class Deciding:
     Attributes:
         present: that of the state at which it is; None: it takes no part.
         accepts: judges what was computed.
+        on_left: hears how each state was left.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Deciding:
         """
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
+        self.on_left: Callable[[Session, Ended], None] = lambda *_: None
         self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -157,8 +163,22 @@ class Deciding:
         )
         while len(self._sessions) > SESSIONS_KEPT:
             self._sessions.popitem(last=False)
-        self._running = asyncio.create_task(self.present.run(self.ask))
+        self._running = asyncio.create_task(self._run(self.present))
         return self.present
+
+    async def _run(self, session: Session) -> None:
+        try:
+            ended = await session.run(self.ask)
+            self.on_left(session, ended)
+            session.ended.set_result(ended)
+        except Exception as error:
+            logger.exception("the round failed")
+            session.ended.set_exception(error)
+            session.ended.exception()  # maybe nobody waits
+
+    def session_of(self, state: str) -> Session | None:
+        """That of a state that we have left lately, or are leaving."""
+        return self._sessions.get(state)
 
     def rest(self) -> None:
         """Take no part until the next state is reached; who asks gets answers all the same."""

@@ -81,6 +81,8 @@ class Session:
         round: where that stands.
         before: the state.
         ended: how it was left, once that is known.
+        companions: ids of the others that were there.
+        has_refused: whether something was proposed that would have done harm.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class Session:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._words, self._ledger, self._others, self._exchange = words, ledger, others, exchange
         self._begin, self._accepts = begin, accepts
+        self.companions: set[str] = set()
+        self.has_refused = False
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._told: dict[str, Answer] = {}
         self._reports: set[asyncio.Task[bool]] = set()
@@ -120,7 +124,7 @@ class Session:
         """Digest of the state that is being left."""
         return self.before.digest
 
-    async def run(self, ask: Ask) -> None:
+    async def run(self, ask: Ask) -> Ended:
         """Take part until the state is left and the next one is here, or cannot be computed."""
         try:
             async with asyncio.TaskGroup() as work:
@@ -133,7 +137,8 @@ class Session:
                     task.cancel()
                 computed = await self._follow(link)
                 tasks[1].cancel()
-            self._end(Ended(link, computed))
+            self._computing.clear()
+            return Ended(link, computed)
         finally:
             for report in self._reports:
                 report.cancel()
@@ -207,10 +212,9 @@ class Session:
 
     def _consider(self) -> None:
         others, state = self._others, self.state
-        before = self._answer()
-        self.round.consider(
-            time.monotonic(), others.here(state), others.coming(state), others.gone, others.unable
-        )
+        before, here = self._answer(), others.here(state)
+        self.companions |= {*here}
+        self.round.consider(time.monotonic(), here, others.coming(state), others.gone, others.unable)
         if self._answer() != before:
             self._tell()
 
@@ -265,6 +269,7 @@ class Session:
                 computed = await self._compute(choice)
                 dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
                 accepts = await self._accepts(computed.after)
+                self.has_refused |= not accepts
                 self.round.judge(choice, computed.after.digest, dropped, accepts=accepts)
             except (ValueError, OverflowError) as error:
                 logger.warning("what was proposed leads to no state: %s", error)
@@ -303,11 +308,6 @@ class Session:
         averaged = await self._exchange.average(following, choice)
         after = following.finish(averaged.tokens, averaged.counted, choice.left, weak=choice.weak)
         return Computed(after, averaged)
-
-    def _end(self, ended: Ended) -> None:
-        self._computing.clear()
-        if not self.ended.done():
-            self.ended.set_result(ended)
 
     def _answer(self) -> Answer:
         return self.round.part.answer()

@@ -100,9 +100,9 @@ class StateStore:
             raise CheckpointError(f"{path}: saved with another outer optimizer; start a new swarm")
         self.replace(state)
 
-    def following(self) -> NextState:
-        """The state that follows, to be computed from the average of a round; the current one stays."""
-        return NextState(self._outer, self.current, self.empty)
+    def following(self, before: ReplicaState) -> NextState:
+        """The state that follows from one, to be computed from the average of a round."""
+        return NextState(self._outer, before, self.empty)
 
     def empty(self, numel: int) -> Tensor:
         """Memory for a vector of a state; see `VectorPool`."""

@@ -14,16 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import FileError
-from dupt_swarm.network.averaging.pledge import Proof
 from dupt_swarm.network.members.identity import NAME_BYTES, short_name
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import rpc
-from dupt_swarm.replica.log_entry import Signed
 from dupt_swarm.replica.plain import unpack
+from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.replica.signed import as_text, from_text
 
 KEPT_MAX = 256
-FILE_BYTES_MAX = 1 << 21  # so many proofs of the greatest length have 1.4 MB as text
+FILE_BYTES_MAX = 1 << 24  # most proofs have some 3 kB; two proposals of many contributions, more
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +42,14 @@ class Acquaintances(Protocol):
         """This peer has signed what contradicts itself: it is left out from now on."""
 
 
+_Text = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]*$", max_length=2 * PROOF_BYTES_MAX)]
+
+
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    voters: Annotated[list[Signed], Field(max_length=KEPT_MAX)]
-    others: Annotated[list[Signed], Field(max_length=KEPT_MAX)]
+    voters: Annotated[list[_Text], Field(max_length=KEPT_MAX)]
+    others: Annotated[list[_Text], Field(max_length=KEPT_MAX)]
 
 
 class Offences:
@@ -185,6 +187,7 @@ def name_of(peer_id: str) -> bytes:
 
 ANSWER_SECONDS = 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
+MESSAGE_BYTES_MAX = PROOF_BYTES_MAX
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ class Accusing:
         await self._p2p.serve(self)
 
     # 256 names; 16 proofs, whose signatures are checked
-    @rpc(ProofsMessage, ProofsMessage, longest=(80_000, 80_000), seconds=ANSWER_SECONDS, calls=10)
+    @rpc(ProofsMessage, ProofsMessage, longest=(180_000, 180_000), seconds=ANSWER_SECONDS, calls=10)
     async def rpc_proofs(self, request: ProofsMessage, caller: str) -> ProofsMessage:
         """Take the proofs that the caller brings, and give those that it wants."""
         del caller
@@ -258,7 +261,7 @@ class Accusing:
         return ProofsMessage(
             known=tuple(offences.names),
             wanted=tuple(offences.wanted(told.known)[:PROOFS_MAX]),
-            proofs=tuple(proof.data for proof in offences.find(told.wanted)[:PROOFS_MAX]),
+            proofs=_as_many(offences.find(told.wanted)),
         )
 
     def _take(self, proofs: Iterable[bytes]) -> None:
@@ -271,6 +274,16 @@ class Accusing:
                 logger.debug("a proof is refused: %s", error)
                 self._p2p.refused["form"] += 1
         self._offences.take(valid)
+
+
+def _as_many(proofs: Iterable[Proof]) -> tuple[bytes, ...]:
+    """As many of them as fit into a message."""
+    found: list[bytes] = []
+    for proof in proofs:
+        if len(found) == PROOFS_MAX or sum(map(len, found)) + len(proof.data) > MESSAGE_BYTES_MAX:
+            break
+        found.append(proof.data)
+    return tuple(found)
 
 
 def _names_in(tree: object, most: int) -> tuple[bytes, ...]:

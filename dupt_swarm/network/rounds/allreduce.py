@@ -23,7 +23,6 @@ from hivemind.proto import averaging_pb2, runtime_pb2
 from torch import Tensor
 
 from dupt_swarm.manifest import Encoding, Manifest
-from dupt_swarm.network.averaging.gathering import loop_time
 from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, TokenBucket, paced
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import (
@@ -37,6 +36,11 @@ from dupt_swarm.replica.codec import (
 from dupt_swarm.replica.next_state import Take
 
 logger = logging.getLogger(__name__)
+
+
+def loop_time() -> float:
+    """Seconds on the event loop's clock, which a test may let pass without waiting."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True)
@@ -85,23 +89,6 @@ class Parts:
         """Whole parts for each reducer, in order, in proportion to ``fractions``."""
         ends = [round(sum_ / sum(fractions) * len(self.all)) for sum_ in accumulate(fractions)]
         return [self.all[begin:end] for begin, end in pairwise([0, *ends])]
-
-
-def average_alone(contribution: bytes | memoryview, numel: int, encoding: Encoding, take: Take) -> memoryview:
-    """What a group of one would make of the contribution, for a peer that has nobody to meet.
-
-    Returns:
-        The bytes of the average, which ``take`` got.
-
-    Raises:
-        ValueError: the contribution is not an encoding of ``numel`` values.
-    """
-    parts = Parts(contribution, numel, encoding)
-    for part in parts.all:
-        values = parts.contribution_codec.decode(part.data, part.numel)
-        part.encoded[:] = parts.average_codec.encode(values)
-        take(part.number, parts.average_codec.decode(part.encoded, part.numel))
-    return parts.encoded
 
 
 @dataclass(frozen=True)

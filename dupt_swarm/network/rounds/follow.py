@@ -1,0 +1,193 @@
+"""Following: a peer that sees others elsewhere takes their links, verifies them, and gets the state.
+
+Nobody follows a claim. Whatever a record says, links are fetched first, and each is verified by the
+electorate of the state before it, from a state of ours on. So catching up, coming back and meeting another
+branch are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.replaying import Replaying
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.node.messages import CatchingUp, FetchFailed
+from dupt_swarm.node.view import Peer
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import LinkRecord, Words
+from dupt_swarm.replica.state import ReplicaState
+
+# Who has told nothing that leads on is asked again after so long, at first and at the latest.
+FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
+PAGES_MAX = 256  # of links, each as long as an answer may be
+TRIES_MAX = 3  # to get a state, before others are asked for links
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """Looks where others are, and gets there.
+
+    Attributes:
+        history: of our rounds; its chain leads to the newest state that the store has.
+        task: what is being fetched, if anything is.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        store: StateStore,
+        member: Membership,
+        exchange: Exchange,
+        replaying: Replaying,
+        words: Words,
+        tell: Callable[[object], None],
+    ) -> None:
+        """``tell`` passes each `CatchingUp` to the parent process."""
+        self.history, self._store, self._member, self._exchange = history, store, member, exchange
+        self._replaying, self._words, self._tell = replaying, words, tell
+        self._asked: dict[str, tuple[float, float]] = {}  # until when not to ask a peer, and for how long
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being fetched."""
+        return self.task is not None and not self.task.done()
+
+    def look(self, then: Callable[[], Awaitable[None]]) -> None:
+        """If somebody is at a state that we do not know, begin to find out about it; then await ``then``."""
+        if self.is_busy:
+            return
+        others = self._elsewhere()
+        if others:
+            self.task = asyncio.create_task(self._follow(others[0].peer_id, then))
+
+    @property
+    def _newest(self) -> ReplicaState:
+        return self._store.newer or self._store.current
+
+    def _elsewhere(self) -> list[Peer]:
+        """Others at states that are none of ours, those first whose word counts."""
+        now, chain = time.monotonic(), self.history.chain
+        found = [
+            peer
+            for peer in self._member.living
+            if peer.peer_id != self._member.peer_id
+            and peer.record.state_digest
+            and peer.record.state_digest not in chain
+            and self._asked.get(peer.peer_id, (0.0, 0.0))[0] <= now
+        ]
+        electorate = chain.electorate
+
+        def key(peer: Peer) -> tuple[bool, bool, int, float]:
+            mine, former = peer.peer_id in electorate, peer.peer_id in electorate.former
+            return not mine, not former, -peer.record.round, random.random()
+
+        return sorted(found, key=key)
+
+    async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
+        moved = False
+        try:
+            links = await self._links_of(peer_id)
+            if links and self._leads_on(links):
+                moved = await self._get(links, peer_id)
+        except (CallError, ValueError) as error:
+            logger.debug("%s tells no links that lead on: %s", peer_id, error)
+        finally:
+            self._note(peer_id, useful=moved)
+        if moved:
+            await then()
+
+    def _note(self, peer_id: str, *, useful: bool) -> None:
+        if useful:
+            self._asked.pop(peer_id, None)
+            return
+        _, seconds = self._asked.get(peer_id, (0.0, 0.0))
+        seconds = min(max(2 * seconds, FIRST_SECONDS), LONGEST_SECONDS)
+        now = time.monotonic()
+        kept = {peer: until for peer, until in self._asked.items() if now - until[0] < LONGEST_SECONDS}
+        self._asked = {**kept, peer_id: (now + seconds, seconds)}
+
+    async def _links_of(self, peer_id: str) -> list[Link]:
+        """What it tells from the last state on that both know."""
+        found: list[Link] = []
+        for _ in range(PAGES_MAX):
+            known = [found[-1].after] if found else self.history.chain.known()
+            records = await self._exchange.links_of(peer_id, known)
+            if not records:
+                break
+            found += await asyncio.to_thread(self._read, records)
+        return found
+
+    def _read(self, records: Sequence[LinkRecord]) -> list[Link]:
+        return [record.link(self._words) for record in records]
+
+    def _leads_on(self, links: Sequence[Link]) -> bool:
+        """Whether our chain would follow these, which it does not yet.
+
+        Raises:
+            ValueError: they are not to be followed.
+        """
+        chain = self.history.chain
+        if links[0].state not in chain:
+            return False
+        trial = chain.copied_from(links[0].state)
+        trial.follow(links)
+        return trial.head == links[-1].after != chain.head
+
+    async def _get(self, links: list[Link], peer_id: str) -> bool:
+        """The state to which they lead, and our chain with it."""
+        before = self._newest
+        self._tell(CatchingUp(fetching=True, newer=None))
+        try:
+            state = await self._state_after(links, peer_id)
+            if self._newest is not before:
+                return True  # meanwhile a round has ended here
+            self.history.follow(links[: _place_of(state, links)])
+            self._store.newer = state
+            return True
+        except NodeError as error:
+            self._tell(FetchFailed())
+            logger.warning("%s", error)
+            return False
+        finally:
+            newer = self._store.newer
+            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    async def _state_after(self, links: list[Link], peer_id: str) -> ReplicaState:
+        """Computed from ours, if that is possible and pays, or fetched.
+
+        Raises:
+            NodeError: it is not to be had.
+        """
+        before, after = self._newest, links[-1].after
+
+        async def holders() -> list[str]:
+            return list(dict.fromkeys([*await self._member.holders(after), peer_id]))
+
+        ahead = [place for place, link in enumerate(links) if link.state == before.digest]
+        if ahead and self.history.chain.head == before.digest:
+
+            async def keepers() -> list[str]:
+                living = [
+                    each.peer_id for each in self._member.living if each.peer_id != self._member.peer_id
+                ]
+                return list(dict.fromkeys([*await holders(), *living]))
+
+            state = await self._replaying.replay(before, links[ahead[0] :], keepers)
+            if state is not None:
+                return state
+        return await self._store.fetch(after, holders)
+
+
+def _place_of(state: ReplicaState, links: Sequence[Link]) -> int:
+    return next(place for place, link in enumerate(links, 1) if link.after == state.digest)
