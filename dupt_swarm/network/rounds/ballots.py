@@ -78,6 +78,7 @@ class Ballots:
         pace: Pace,
         now: float,
         pledged: Pledged | None = None,
+        stock: Stock | None = None,
     ) -> None:
         """Begin, or go on after a crash.
 
@@ -88,10 +89,11 @@ class Ballots:
             pace: how long to wait.
             now: seconds on any clock, as in all that follows.
             pledged: what our voice kept of this state.
+            stock: where contributions are.
         """
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
-        self.stock = Stock()
+        self.stock = stock or Stock()
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
         self._lonely = self._failed = 0
@@ -187,7 +189,8 @@ class Ballots:
             self._note_leave(each)
         if promise.leaves:
             return
-        self.stock.note_held(maker, report.held)
+        if self.stock.lasting or promise.ballot == self.ballot:
+            self.stock.note_held(maker, report.held)
         self._heard_at[maker] = now
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
@@ -240,6 +243,12 @@ class Ballots:
             if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
                 here.proposal = answer.proposal
                 self.stock.learn(answer.proposal.choice.brought)
+
+    @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        proposal = self._here.proposal
+        return None if proposal is None else proposal.choice
 
     @property
     def to_judge(self) -> Choice | None:
@@ -464,6 +473,7 @@ class Ballots:
     def _go_to(self, ballot: int, now: float) -> None:
         if not self.left:
             self._pledge(ballot=ballot)
+        self.stock.turn(self.brought)
         self._here = _Ballot(ballot, now, self._pledged.accepted, self._pledged.basis)
 
     def _promise(self) -> Promise:

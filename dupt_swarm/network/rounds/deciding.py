@@ -28,6 +28,7 @@ from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.session import Ended, Others, Session
+from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Link
@@ -150,6 +151,7 @@ class Deciding:
             context.pace,
             time.monotonic(),
             context.pledges.of(digest, self._words),
+            Stock(lasting=context.exchange.lasting),
         )
         self.present = self._sessions[digest] = Session(
             Round(ballots),

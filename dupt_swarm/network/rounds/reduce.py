@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager, suppress
 from typing import AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
@@ -32,6 +33,7 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import average_form
 
 LOOK_SECONDS = 1.0
+AVERAGES_KEPT = 2  # each is as large as the model
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class Reducers(ServicerBase):  # type: ignore[misc]
 class Reduce:
     """See `RoundExchange`."""
 
+    lasting = False
+
     def __init__(self, manifest: Manifest, numel: int, p2p: GuardedP2P, *, callable: bool = True) -> None:
         """Vectors have ``numel`` values; ``callable``: others can call us."""
         self._manifest, self._numel, self._p2p, self._callable = manifest, numel, p2p, callable
@@ -98,7 +102,8 @@ class Reduce:
         self._form = average_form(manifest, numel)
         self._reducers = Reducers(p2p, manifest)
         self._given: dict[str, tuple[Claim, memoryview]] = {}  # by digest: ours, of this round
-        self._done: tuple[tuple[Brought, ...], AllReduce] | None = None
+        # By what went into them: what was accepted in an earlier ballot may be proposed again.
+        self._done: OrderedDict[tuple[Brought, ...], AllReduce] = OrderedDict()
 
     async def open(self) -> None:
         """See `RoundExchange`."""
@@ -122,7 +127,9 @@ class Reduce:
         """See `RoundExchange`."""
         tried: set[str] = set()
         while True:
-            roll = floor.roll
+            roll, proposed = floor.roll, floor.proposed
+            if proposed is not None and proposed.brought in self._done:
+                floor.hold([each.digest for each in proposed.brought])
             if roll is None or roll.id in tried or self._me not in {each.maker for each in roll.brought}:
                 await floor.change(LOOK_SECONDS)
                 continue
@@ -134,10 +141,9 @@ class Reduce:
 
     async def average(self, following: NextState, choice: Choice) -> Averaged:
         """See `RoundExchange`."""
-        done, before = self._done, following.before
-        if done is None or done[0] != choice.brought:
+        run, before = self._done.get(choice.brought), following.before
+        if run is None:
             raise ValueError("an average of others than those who have averaged")
-        run = done[1]
         claim = Claim(before.round, before.digest, run.tokens)
 
         def build() -> Averaged:
@@ -160,7 +166,9 @@ class Reduce:
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
                 await run.run()
                 if not run.missing:
-                    self._done = roll.brought, run
+                    self._done[roll.brought] = run
+                    while len(self._done) > AVERAGES_KEPT:
+                        self._done.popitem(last=False)
                     return True
         logger.warning("the all-reduce has failed without %s", ", ".join(sorted(run.missing)))
         return False

@@ -141,6 +141,12 @@ class Remnant:
             self.stock.learn(answer.proposal.choice.brought)
 
     @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        proposal = self._here.proposal
+        return None if proposal is None else proposal.choice
+
+    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
         here = self._here
@@ -237,4 +243,5 @@ class Remnant:
         return now - here.entered > 2 * (pace.gather + pace.exchange + 3 * pace.silence)
 
     def _turn_to(self, coordinator: str, now: float) -> None:
+        self.stock.turn(self.word.brought)
         self._here = _Attempt(coordinator, self._here.number + 1, now, now)

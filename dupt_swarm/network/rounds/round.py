@@ -92,6 +92,11 @@ class Round:
         return Roll(part.coordinator, number, isinstance(part, Remnant), tuple(bringing))
 
     @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        return self.part.proposed
+
+    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `judge`."""
         return self.part.to_judge

@@ -185,6 +185,11 @@ class Session:
         """See `Floor`."""
         return self.round.roll
 
+    @property
+    def proposed(self) -> Choice | None:
+        """See `Floor`."""
+        return self.round.proposed
+
     def donors(self, brought: Brought) -> list[str]:
         """See `Floor`."""
         me = self.round.ballots.me
@@ -192,6 +197,8 @@ class Session:
 
     def hold(self, digests: Collection[str]) -> None:
         """See `Floor`."""
+        if self.round.ballots.stock.held.issuperset(digests):
+            return
         for digest in digests:
             self.round.hold(digest)
         self._consider()
@@ -273,6 +280,7 @@ class Session:
                 self.round.judge(choice, computed.after.digest, dropped, accepts=accepts)
             except (ValueError, OverflowError) as error:
                 logger.warning("what was proposed leads to no state: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
                 self.round.judge(choice, "", accepts=False)
             self._consider()
             self._tell()

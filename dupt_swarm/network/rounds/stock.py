@@ -14,9 +14,12 @@ class Stock:
         known: that somebody brings, by digest.
         held: digests of those that are here.
         held_by: of those that are with another peer, by its id, as far as it has said so.
+        lasting: whether what is held in one ballot is held in the next one too. It is not where contributions
+            come as the average of those of one roll.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasting: bool = True) -> None:
+        self.lasting = lasting
         self.known: dict[str, Brought] = {}
         self.held: set[str] = set()
         self.held_by: dict[str, frozenset[str]] = {}
@@ -24,6 +27,12 @@ class Stock:
     def learn(self, brought: Iterable[Brought | None]) -> None:
         """Somebody brings these."""
         self.known |= {each.digest: each for each in brought if each is not None}
+
+    def turn(self, mine: Brought | None) -> None:
+        """Another ballot begins; ``mine`` is our contribution."""
+        if not self.lasting:
+            self.held = set() if mine is None else {mine.digest}
+            self.held_by.clear()
 
     def note_held(self, peer: str, digests: frozenset[str]) -> None:
         """Another says that it holds these."""
