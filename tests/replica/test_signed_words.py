@@ -40,7 +40,7 @@ EVERY_KIND = [
 ]
 
 
-@pytest.mark.parametrize("word", EVERY_KIND, ids=repr)
+@pytest.mark.parametrize("word", EVERY_KIND, ids=lambda word: type(word).__name__)
 def test_what_is_said_is_read(word: Word) -> None:
     """By whoever has no key, with the name of its maker."""
     data = said(0, word)
@@ -50,7 +50,7 @@ def test_what_is_said_is_read(word: Word) -> None:
     assert reader.read(data, type(word)) is found  # and not verified again
 
 
-@pytest.mark.parametrize("word", EVERY_KIND, ids=repr)
+@pytest.mark.parametrize("word", EVERY_KIND, ids=lambda word: type(word).__name__)
 def test_what_is_not_read(word: Word) -> None:
     """A word of another swarm or of another kind, however often it comes, and one that was touched."""
     data, reader = said(0, word), words()
