@@ -141,7 +141,7 @@ class Participant:
         except asyncio.CancelledError:
             if not ending.cancelled():
                 raise
-            return None, Failure.CANCELLED
+            return None, Failure.CANCELLED if self.store.newer is None else Failure.TIMEOUT
         except Exception:
             # libp2p's daemon, hivemind, a full disk: whatever failed, training goes on.
             logger.exception("the round failed")
@@ -295,6 +295,7 @@ class Participant:
             self._leaving.clear()
 
     async def _on_newer_state(self) -> None:
+        self.deciding.rest()
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
             self._move_on()

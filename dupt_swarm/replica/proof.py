@@ -1,4 +1,4 @@
-"""Proof that a peer has signed what contradicts itself: it convinces all, and only the peer can have made it."""
+"""Proof that a peer has signed what contradicts itself: it convinces all, and nobody else can make it."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ class Ballots:
             return
         if here.quorate is None:
             here.quorate = now
-        all_here = self._who_left.union(here.comers).issuperset(awaited)
+        all_here = self.brought is not None and self._who_left.union(here.comers).issuperset(awaited)
         come = self._come()
         if _brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come

@@ -173,6 +173,9 @@ class Deciding:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
             session.ended.set_result(ended)
+        except asyncio.CancelledError:
+            session.ended.cancel()
+            raise
         except Exception as error:
             logger.exception("the round failed")
             session.ended.set_exception(error)
@@ -190,6 +193,8 @@ class Deciding:
 
     async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended:
         """Bring a contribution to the present state, and wait until that is left.
+
+        It is cancelled if the next state comes in another way.
 
         Raises:
             ValueError: the contribution does not have the size that it should.

@@ -33,6 +33,7 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import average_form
 
 LOOK_SECONDS = 1.0
+ROLL_SECONDS = 0.1  # until it is seen that another roll was called
 AVERAGES_KEPT = 2  # each is as large as the model
 
 logger = logging.getLogger(__name__)
@@ -134,10 +135,18 @@ class Reduce:
                 await floor.change(LOOK_SECONDS)
                 continue
             tried.add(roll.id)
-            if await self._reduce(roll):
-                floor.hold([each.digest for each in roll.brought])
-            else:
-                floor.give_up(roll)
+            run = asyncio.create_task(self._reduce(roll))
+            try:
+                while not run.done() and floor.roll == roll:
+                    await asyncio.wait([run], timeout=ROLL_SECONDS)
+                if not run.done():
+                    continue
+                if run.result():
+                    floor.hold([each.digest for each in roll.brought])
+                else:
+                    floor.give_up(roll)
+            finally:
+                run.cancel()
 
     async def average(self, following: NextState, choice: Choice) -> Averaged:
         """See `RoundExchange`."""

@@ -28,6 +28,7 @@ class _Attempt:
     heard: float
     closed: float | None = None
     roll: tuple[Promise, ...] = ()
+    called: int = -1  # the coordinator's own number of the attempt
     proposed: float = 0.0
     proposal: Proposal | None = None
     acceptance: Acceptance | None = None
@@ -70,8 +71,8 @@ class Remnant:
 
     @property
     def attempt(self) -> int:
-        """The present one; it only grows."""
-        return self._here.number
+        """Its coordinator's number of it, once the roll is known."""
+        return self._here.called
 
     def give_up(self, now: float) -> None:
         """What this attempt's roll bring cannot be had: go on with what we have ourselves."""
@@ -109,7 +110,7 @@ class Remnant:
         here = self._here
         mine = self.coordinator == self.me
         return Answer(
-            self.word.ballot,
+            here.number if mine else self.word.ballot,
             weak=True,
             roll=(here.roll or tuple(here.comers.values())) if mine else (),
             closed=mine and here.closed is not None,
@@ -130,8 +131,11 @@ class Remnant:
             return
         self.stock.learn(each.brought for each in answer.roll)
         self.stock.note_held(peer, answer.held)
-        if answer.closed and not here.roll:
-            here.roll = answer.roll
+        if answer.closed and here.called != answer.ballot:
+            if here.roll:  # it has begun once more
+                self._turn_to(peer, now)
+                here = self._here
+            here.roll, here.called = answer.roll, answer.ballot
         if (
             answer.proposal is not None
             and answer.proposal != here.proposal
@@ -191,7 +195,7 @@ class Remnant:
         here.comers[self.me] = self.word
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
-            here.closed, here.roll = now, tuple(here.comers.values())
+            here.closed, here.roll, here.called = now, tuple(here.comers.values()), here.number
         if here.closed is not None and here.proposal is None:
             self._propose(now)
         if here.proposal is not None:

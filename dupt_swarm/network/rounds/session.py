@@ -288,6 +288,8 @@ class Session:
     async def _follow(self, link: Link) -> Computed | None:
         """The state to which ``link`` leads, if it can be computed here in time."""
         stock, pace = self.round.ballots.stock, self.round.ballots.pace
+        if not stock.lasting and self.round.ballots.me not in link.choice.makers:
+            return None  # what the others have averaged comes to nobody else
         stock.learn(link.choice.brought)
         self._tell()
         ends = time.monotonic() + pace.exchange

@@ -3,9 +3,9 @@
 import torch
 
 from dupt_swarm.replica.aggregation import Bounded, standings
-from dupt_swarm.replica.voters import Voters
+from dupt_swarm.replica.electorate import Electorate
 
-VOTERS = Voters().after(1, ["a", "b"])
+VOTERS = Electorate().after(["a", "b"], weak=True)
 STATE = "a" * 64
 
 
@@ -13,7 +13,7 @@ def test_newcomers_count_for_a_quarter() -> None:
     """A voter counts fully, and all do where no voter contributes."""
     assert standings(["a", "b", "new"], VOTERS, STATE) == [1.0, 1.0, 0.25]
     assert standings(["x", "y"], VOTERS, STATE) == [1.0, 1.0]
-    assert standings(["x", "y"], Voters(), STATE) == [1.0, 1.0]
+    assert standings(["x", "y"], Electorate(), STATE) == [1.0, 1.0]
 
 
 def test_newcomers_are_never_more_than_voters() -> None:

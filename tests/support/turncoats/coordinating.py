@@ -1,64 +1,202 @@
-"""What a hostile voter does when it coordinates: it has the statements of all, and answers as it likes."""
+"""What one that lies does when it coordinates: it has the words of all, and answers as it likes."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from dupt_swarm.network.averaging.roll import Roll, Statement
-from dupt_swarm.network.averaging.roll_call import JoinMessage, RollCall, RollMessage
-from tests.support.turncoats.orders import Orders
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
+from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
+from dupt_swarm.network.rounds.reports import Answer
+from dupt_swarm.network.rounds.session import Session
+from dupt_swarm.replica.link import Choice, Link, Proposal
+from tests.support.turncoats.orders import Attack, Orders, Patch, change
 
-NOT_YET_SECONDS = 0.5
+TWO_CHOICES, TWO_LINKS = "two choices", "two choices and a link of each"
+IGNORES, OWN_CHOICE, WITHHELD_CHOICE = "ignores", "own choice", "a choice of what it withholds"
+WITHOUT_ONE, FALSE_LINK = "without one", "false link"
+SILENT, NOT_YET = "silent", "not yet"
+# Of an honest one: it is cut off when it alone knows what was decided.
+CUT_OFF = "cut off"
 
-PAIRS, EACH_WITH_ME, WITHOUT_ONE = "pairs", "each with me", "without one"
-NOT_YET, ERRORS = "not yet", "errors"
+Forge = Callable[[Session, Answer, str], Answer]
+"""Makes of the true answer to a member what that gets."""
 
 
-def prepare(orders: Orders) -> None:
+def prepare(orders: Orders, patch: Patch) -> None:
     """Be ready to do it."""
-    rolls = {PAIRS: _pair_of, EACH_WITH_ME: _with_me, WITHOUT_ONE: _all_but_first}
-    attacks = {name: _calling(chosen) for name, chosen in rolls.items()}
-    orders.change(RollCall, "rpc_join", {**attacks, NOT_YET: _put_off, ERRORS: _refuse})
+    forges: dict[str, Forge] = {
+        TWO_CHOICES: _two_choices,
+        IGNORES: _ignore,
+        OWN_CHOICE: _only_own,
+        WITHHELD_CHOICE: _everything,
+        FALSE_LINK: _show_link,
+        NOT_YET: _put_off,
+    }
+    attacks: dict[str, Attack] = {name: partial(_forge, orders, each) for name, each in forges.items()}
+    attacks |= {SILENT: partial(_refuse, orders), CUT_OFF: partial(_cut_off, orders)}
+    attacks[TWO_LINKS] = partial(_two_links, orders)
+    change(orders, patch, Session, "answer", me_of, attacks)
+    change(orders, patch, Session, "_judge_forever", me_of, {TWO_CHOICES: _accept_nothing})
+    without = {WITHOUT_ONE: partial(_all_but_one, orders)}
+    change(orders, patch, Ballots, "_sign_proposal", lambda ballots: ballots.me, without)
 
 
-def _calling(chosen: Callable[[Roll, str, str], Sequence[Statement]]) -> Callable[..., Any]:
-    """The attack that tells each member a roll of its own: those ``chosen`` of the true one."""
-
-    async def join(
-        real: Callable[..., Any], rolls: RollCall, request: JoinMessage, member: str
-    ) -> RollMessage:
-        roll = rolls._read_roll(await real(rolls, request, member))
-        if roll is not None:
-            statements = chosen(roll, rolls._me, member)
-            on_it = member in {each.maker for each in statements}
-            roll = Roll.call(rolls._me, rolls._context.key, statements) if on_it else None
-        return RollMessage.of(roll)
-
-    return join
+def me_of(session: Session) -> str:
+    """Whose it is."""
+    return session.round.ballots.me
 
 
-def _pair_of(roll: Roll, me: str, member: str) -> Sequence[Statement]:
-    others = [each for each in roll.statements if each.maker != me]
-    place = [each.maker for each in others].index(member) // 2 * 2
-    return others[place : place + 2]
+def _coordinates(session: Session) -> bool:
+    return session.round.remnant is None and session.round.ballots.coordinator == me_of(session)
 
 
-def _with_me(roll: Roll, me: str, member: str) -> Sequence[Statement]:
-    return [each for each in roll.statements if each.maker in (me, member)]
+async def _forge(
+    orders: Orders, forge: Forge, real: Attack, session: Session, caller: str, message: ReportMessage
+) -> AnswerMessage:
+    told: AnswerMessage = await real(session, caller, message)
+    if not _coordinates(session):
+        return told
+    true = told.answer(session._words, session.state)
+    forged = forge(session, true, caller)
+    if forged != true or forged.proposal != true.proposal:
+        orders.report()
+    return AnswerMessage.of(forged)
 
 
-def _all_but_first(roll: Roll, me: str, member: str) -> Sequence[Statement]:
+def _proposing(session: Session, answer: Answer, choice: Choice) -> Answer:
+    """``answer`` with such a proposal, in place of the true one, and without a link."""
+    assert answer.proposal is not None
+    word = replace(answer.proposal, choice=choice, basis=None)
+    return replace(answer, proposal=session.round.ballots.voice.signed(word), link=None)
+
+
+def _without_first(session: Session, choice: Choice) -> Choice:
+    """The choice without the contribution of the first of the others."""
+    first = next(each for each in choice.brought if each.maker != me_of(session))
+    return replace(choice, brought=tuple(each for each in choice.brought if each is not first))
+
+
+def _is_first(session: Session, choice: Choice, member: str) -> bool:
+    """Whether this member is in the smaller half of the others."""
+    others = sorted(set(choice.makers) - {me_of(session)})
+    return member in others[: len(others) // 2]
+
+
+def _two_choices(session: Session, answer: Answer, member: str) -> Answer:
+    proposal = answer.proposal
+    if proposal is None or not _is_first(session, proposal.choice, member):
+        return replace(answer, link=None)
+    return _proposing(session, answer, _without_first(session, proposal.choice))
+
+
+async def _accept_nothing(real: Attack, session: Session) -> None:
+    """It accepts none of its own proposals, so that no one of them is decided."""
+    del real
+    while True:
+        await session.change(60.0)
+
+
+async def _two_links(
+    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+) -> AnswerMessage:
+    """Propose another choice to half of the others, accept both, and show each half a link of its own."""
+    told: AnswerMessage = await real(session, caller, message)
+    if not _coordinates(session):
+        return told
+    answer = told.answer(session._words, session.state)
+    proposal, ballots = answer.proposal, session.round.ballots
+    if proposal is None or not _is_first(session, proposal.choice, caller):
+        return told
+    orders.report()
+    choice = _without_first(session, proposal.choice)
+    found = message.report(session._words, caller).acceptance
+    if found is None or found.choice != choice.id:
+        return AnswerMessage.of(_proposing(session, answer, choice))
+    others: dict[str, Any] = session.__dict__.setdefault("others_accepted", {})
+    others[caller] = found
+    others[ballots.me] = ballots.voice.signed(replace(found, maker=ballots.me))
+    link = None
+    if ballots.electorate.is_quorum(others, proposal.left):
+        accepted = tuple(each for _, each in sorted(others.items()))
+        link = Link(session.state, found.ballot, choice, found.after, proposal.leaves, accepted)
+    return AnswerMessage.of(replace(_proposing(session, answer, choice), link=link))
+
+
+def _ignore(session: Session, answer: Answer, member: str) -> Answer:
+    """Propose something new, whatever binds it."""
     del member
-    first = next(each for each in roll.statements if each.maker != me)
-    return [each for each in roll.statements if each is not first]
+    proposal = answer.proposal
+    if proposal is None or proposal.basis is None:
+        return answer
+    return _proposing(session, answer, _without_first(session, proposal.choice))
 
 
-async def _put_off(*_: object) -> RollMessage:
-    await asyncio.sleep(NOT_YET_SECONDS)
-    return RollMessage()
+def _only_own(session: Session, answer: Answer, member: str) -> Answer:
+    del member
+    proposal = answer.proposal
+    if proposal is None:
+        return answer
+    mine = tuple(each for each in proposal.choice.brought if each.maker == me_of(session))
+    return _proposing(session, answer, replace(proposal.choice, brought=mine))
 
 
-async def _refuse(*_: object) -> RollMessage:
-    raise ValueError("not with me")
+def _everything(session: Session, answer: Answer, member: str) -> Answer:
+    """Propose what all bring, as soon as they have come."""
+    del member
+    if not answer.closed:
+        return answer
+    brought = sorted((each.brought for each in answer.roll if each.brought), key=lambda each: each.maker)
+    word = Proposal(
+        *(me_of(session), session.state, answer.ballot), Choice(tuple(brought)), promises=answer.roll
+    )
+    return replace(answer, proposal=session.round.ballots.voice.signed(word), link=None)
+
+
+def _all_but_one(
+    orders: Orders, real: Attack, ballots: Ballots, choice: Choice, promises: Any, basis: Proposal | None
+) -> None:
+    """Propose what all bring, but for the first of the others."""
+    orders.report()
+    first = next(each for each in choice.brought if each.maker != ballots.me)
+    less = replace(choice, brought=tuple(each for each in choice.brought if each is not first))
+    real(ballots, choice if basis else less, promises, basis)
+
+
+def _show_link(session: Session, answer: Answer, member: str) -> Answer:
+    """It alone has accepted it."""
+    del member
+    found = session.round.ballots.report().acceptance
+    if found is None or answer.proposal is None:
+        return answer
+    choice = answer.proposal.choice
+    return replace(answer, link=Link(session.state, answer.ballot, choice, found.after, (), (found,)))
+
+
+def _put_off(session: Session, answer: Answer, member: str) -> Answer:
+    del session, member
+    return replace(answer, roll=(), closed=False, proposal=None, link=None)
+
+
+async def _refuse(
+    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+) -> AnswerMessage:
+    if _coordinates(session):
+        orders.report()
+        raise CallError(Refusal.FAILED, "not with me")
+    told: AnswerMessage = await real(session, caller, message)
+    return told
+
+
+async def _cut_off(
+    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+) -> AnswerMessage:
+    """Nobody hears of the link."""
+    told: AnswerMessage = await real(session, caller, message)
+    if session.round.link is None:
+        return told
+    orders.report()
+    raise CallError(Refusal.FAILED, "it is cut off")

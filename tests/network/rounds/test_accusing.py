@@ -10,26 +10,25 @@ import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging.offences import (
-    KEPT_MAX,
-    PROOFS_MAX,
-    Accusing,
-    Offences,
-    ProofsMessage,
-    name_of,
-)
-from dupt_swarm.network.averaging.pledge import PROOF_BYTES_MAX, Proof, Subject, Vote
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
-from dupt_swarm.replica.voters import PROBATION_ROUNDS, Voters
-from tests.support.sharing_groups import STATE, member_keys
+from dupt_swarm.network.rounds.offences import (
+    KEPT_MAX,
+    MESSAGE_BYTES_MAX,
+    PROOFS_MAX,
+    Accusing,
+    Offences,
+    ProofsMessage,
+    name_of,
+)
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
+from tests.support.lies import denied, keys_by_id, longest
 from tests.support.stranger import call_raw
-
-ONE, OTHER = "1" * 64, "2" * 64
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Accuser:
 @pytest.fixture(scope="module")
 def liars() -> dict[str, RSAPrivateKey]:
     """Keys of voters that lie."""
-    return member_keys(PROOFS_MAX + 2)
+    return keys_by_id(PROOFS_MAX + 2)
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
         made = []
         for number, peer in enumerate(peers):
             member = Membership(manifest, peer.p2p, peer.key)
-            member.voters = Voters(dict.fromkeys(voters, (PROBATION_ROUNDS, 1)))
+            member.reach(Electorate().after(voters, weak=True))
             offences = Offences(manifest.swarm_id, member)
             here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
             await here.start()
@@ -84,10 +83,8 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
 
 
 def proof_against(manifest, keys, place: int = 0) -> Proof:
-    """Of a peer that has voted for two states."""
-    peer, key = list(keys.items())[place]
-    subject = Subject(manifest.swarm_id, "ab" * 20, 3, STATE)
-    return Proof.of(*(Vote.sign(subject, after, peer, key) for after in (ONE, OTHER)))
+    """Of a peer that has denied what it had accepted."""
+    return denied(manifest.swarm_id, list(keys.values())[place])
 
 
 def run(scenario) -> None:
@@ -105,7 +102,7 @@ def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
             await third.accusing.ask(second.peer_id)
             for each in (first, second, third):
                 assert each.exposed == {liar}
-                assert liar not in each.member.voters_there
+                assert liar in each.member.voters
                 assert not each.member.admits(liar)
                 assert each.member._p2p.refused == {"contradiction": 1}
 
@@ -172,7 +169,7 @@ def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
             await second.accusing.ask(first.peer_id)
             assert second.exposed == set()
             assert second.received - before < 200
-            second.member.voters = Voters(dict.fromkeys(liars, (PROBATION_ROUNDS, 1)))
+            second.member.reach(Electorate().after(liars, weak=True))
             await second.accusing.ask(first.peer_id)
             assert second.exposed == first.exposed
 
@@ -239,7 +236,7 @@ def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -
     async def scenario() -> None:
         async with accusers(stations, manifest, [], 1) as (accused,):
             own = {accused.peer_id: load_identity(identities[0])}
-            accused.member.voters = Voters(dict.fromkeys(own, (PROBATION_ROUNDS, 1)))
+            accused.member.reach(Electorate().after(own, weak=True))
             accused.offences.take([proof_against(manifest, own)])
             assert accused.exposed == set()
             assert "others leave it out for good" in caplog.text
@@ -249,10 +246,28 @@ def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -
 
 def test_a_full_message_fits() -> None:
     """The method's lengths have room for all that a message may have."""
-    full = ProofsMessage(
-        (bytes(8),) * KEPT_MAX, (bytes(8),) * PROOFS_MAX, (bytes(PROOF_BYTES_MAX),) * PROOFS_MAX
-    )
-    bounds = Accusing.rpc_proofs.bounds
-    assert len(full.pack()) < bounds.reply - 64
+    names, bounds = (bytes(8),) * KEPT_MAX, Accusing.rpc_proofs.bounds
+    each = bytes(MESSAGE_BYTES_MAX // PROOFS_MAX)
+    for proofs in ((bytes(PROOF_BYTES_MAX),), (each,) * PROOFS_MAX):
+        full = ProofsMessage(names, names[:PROOFS_MAX], proofs)
+        assert len(full.pack()) < bounds.reply - 64
+        assert ProofsMessage.read(full.pack()) == full
     assert bounds.request == bounds.reply
-    assert ProofsMessage.read(full.pack()) == full
+
+
+def test_the_longest_proofs_are_told_one_after_another(stations, manifest, liars) -> None:
+    """Each comes, though no two of them fit into a message; and the short ones beside them too."""
+    some = list(liars.values())[:3]
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars, 2) as (first, second):
+            first.offences.expose([longest(manifest.swarm_id, key) for key in some])
+            asking = [(first, second), (second, first), (first, second)]  # who asks, who is asked
+            for known, (asks, asked) in enumerate(asking, 1):
+                await asks.accusing.ask(asked.peer_id)
+                assert len(second.exposed) == known
+            first.offences.expose([proof_against(manifest, liars, 3)])
+            await second.accusing.ask(first.peer_id)
+            assert second.exposed == first.exposed
+
+    run(scenario)

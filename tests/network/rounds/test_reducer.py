@@ -3,7 +3,7 @@ import asyncio
 import pytest
 import torch
 
-from dupt_swarm.network.averaging.allreduce import PartReducer
+from dupt_swarm.network.rounds.allreduce import PartReducer
 from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 

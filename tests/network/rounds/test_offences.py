@@ -1,30 +1,25 @@
-"""Proof that a peer contradicts itself, and which proofs a peer keeps."""
+"""Which proofs a peer keeps, against whom."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.network.averaging import offences
-from dupt_swarm.network.averaging.offences import Offences, name_of
-from dupt_swarm.network.averaging.pledge import PROOF_BYTES_MAX, Accepting, Pledge, Proof, Subject, Vote
 from dupt_swarm.network.members.attendance import Attendance
-from tests.support.sharing_groups import STATE, SWARM, member_keys
+from dupt_swarm.network.rounds import offences
+from dupt_swarm.network.rounds.offences import Offences, name_of
+from dupt_swarm.replica.proof import Proof
+from tests.support.lies import denied, keys_by_id, longest, proposed_twice
 
-ONE, OTHER = "1" * 64, "2" * 64
-SUBJECT = Subject(SWARM, "ab" * 20, 3, STATE)
+SWARM = "test-0"
 PLACES = 3
 
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, RSAPrivateKey]:
     """Of peers, by their ids."""
-    return member_keys(2 * PLACES)
+    return keys_by_id(2 * PLACES)
 
 
 @pytest.fixture
@@ -49,83 +44,9 @@ class Circle:
         return set(self.attendance.exposed)
 
 
-def votes_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Vote, Vote]:
-    """A peer's votes for two states."""
-    peer, key = list(keys.items())[place]
-    return Vote.sign(subject, ONE, peer, key), Vote.sign(subject, OTHER, peer, key)
-
-
-def acceptances_of(keys, place: int = 0, subject: Subject = SUBJECT) -> tuple[Accepting, Accepting]:
-    """A peer's acceptances of two lists."""
-    peer, key = list(keys.items())[place]
-    return Accepting.sign(subject, ONE, peer, key), Accepting.sign(subject, OTHER, peer, key)
-
-
 def proofs_of(keys) -> list[Proof]:
-    """One against each of the peers, of both kinds."""
-    places = range(len(keys))
-    return [
-        Proof.of(*acceptances_of(keys, place)) if place % 2 else Proof.of(*votes_of(keys, place))
-        for place in places
-    ]
-
-
-@pytest.mark.parametrize("make", [votes_of, acceptances_of])
-def test_two_that_differ_are_proof(keys, make: Callable[..., Any]) -> None:
-    """Whoever reads it knows who has signed both: votes for two states, or acceptances of two lists."""
-    proof = Proof.of(*make(keys))
-    assert Proof.read(proof.data, SWARM) == proof
-    assert proof.offender == next(iter(keys))
-    assert len(proof.data) < PROOF_BYTES_MAX
-
-
-def pack(*fields: object) -> bytes:
-    """As a proof travels."""
-    return bytes(msgpack.packb(fields))
-
-
-@pytest.mark.parametrize(("kind", "make"), [("vote", votes_of), ("acceptance", acceptances_of)])
-def test_what_is_no_proof(keys, kind: str, make: Callable[..., Any]) -> None:
-    """Forged, cut, of another swarm, of two rolls or signers, of one who was alone, or too long: none."""
-    for reason, data in not_proofs(keys, kind, make):
-        with pytest.raises(ValueError, match=reason):
-            Proof.read(data, SWARM)
-
-
-def not_proofs(keys, kind: str, make: Callable[..., Any]) -> Iterator[tuple[str, bytes]]:
-    """What is none, and why."""
-    one, other = make(keys)
-    _, strangers = make(keys, 1)
-    said = {"vote": b"after", "acceptance": b"list"}[kind]
-    yield "signature is wrong", pack(kind, one.data, other.data[:-1] + bytes([other.data[-1] ^ 1]))
-    yield "signature is wrong", pack(kind, one.data.replace(b'"%s":"1' % said, b'"%s":"3' % said), other.data)
-    yield "another swarm", pack(kind, *data_of(make(keys, 0, replace(SUBJECT, swarm_id="other-0"))))
-    yield "do not contradict", pack(kind, one.data, make(keys)[0].data)
-    yield "do not contradict", pack(kind, one.data, one.data)
-    yield "two peers", pack(kind, one.data, strangers.data)
-    for change in ({"roll": "cd" * 20}, {"round": 4}, {"before": ONE}, {"swarm_id": "other-0"}):
-        yield "do not contradict", pack(kind, one.data, make(keys, 0, replace(SUBJECT, **change))[1].data)
-    yield "too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX))
-    yield f"a {kind} is too long", pack(kind, one.data, bytes(PROOF_BYTES_MAX - 2000))
-    yield "of another kind", pack("vote" if kind != "vote" else "acceptance", one.data, other.data)
-    yield "unknown kind", pack("statement", one.data, other.data)
-    for fields in ([kind, one.data], [kind, *[one.data] * 3], [kind, one.data, None], [one.data, other.data]):
-        yield "malformed", pack(*fields)
-    yield "malformed", pack(kind.encode(), one.data, other.data)
-
-
-def data_of(both: Iterable[Pledge]) -> list[bytes]:
-    """As they were signed."""
-    return [each.data for each in both]
-
-
-def test_who_was_alone_proves_nothing(keys) -> None:
-    """After a crash it may honestly do a round again; it never accepts a list."""
-    alone = replace(SUBJECT, roll="")
-    with pytest.raises(ValueError, match="was alone"):
-        Proof.read(pack("vote", *data_of(votes_of(keys, 0, alone))), SWARM)
-    with pytest.raises(ValueError, match="roll"):
-        acceptances_of(keys, 0, alone)
+    """One against each of the peers, of two kinds."""
+    return [(denied if place % 2 else proposed_twice)(SWARM, key) for place, key in enumerate(keys.values())]
 
 
 def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
@@ -133,7 +54,7 @@ def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
     first, second, *_ = keys
     circle = Circle(voters=[first, second])
     known = Offences(SWARM, circle)
-    known.expose([Proof.of(*votes_of(keys, 0))])
+    known.expose(proofs_of(keys)[:1])
     for _ in range(2):
         known.take(proofs_of(keys)[:2])
     assert circle.exposed == {first, second} == set(known.proofs)
@@ -177,7 +98,7 @@ def test_proofs_are_kept(keys, tmp_path: Path) -> None:
     """After a restart offenders are left out from the beginning, before anybody else is known."""
     path, circle = tmp_path / "offences.json", Circle(voters=list(keys)[:2])
     Offences(SWARM, circle, path).take(proofs_of(keys)[:1])
-    Offences(SWARM, circle, path).expose([Proof.of(*votes_of(keys, 5))])
+    Offences(SWARM, circle, path).expose(proofs_of(keys)[5:])
     restarted = Circle()
     known = Offences(SWARM, restarted, path)
     first, *_, last = keys
@@ -230,3 +151,10 @@ def test_a_folder_that_cannot_be_written(keys, tmp_path: Path, caplog: pytest.Lo
     known.take(proofs_of(keys))
     assert circle.exposed == set(keys)
     assert "is not kept" in caplog.text
+
+
+def test_the_longest_proofs_are_kept(tmp_path: Path) -> None:
+    """As many as there are places: what is written is read again."""
+    path, keys = tmp_path / "offences.json", keys_by_id(offences.KEPT_MAX)
+    Offences(SWARM, Circle(list(keys)), path).take([longest(SWARM, key) for key in keys.values()])
+    assert Offences(SWARM, Circle(), path).proofs.keys() == keys.keys()

@@ -1,14 +1,16 @@
 """Whose share each part is, and how an average comes together."""
 
+import asyncio
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.manifest import Encoding
-from dupt_swarm.network.averaging.allreduce import Parts, average_alone
+from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.rounds.allreduce import AllReduce, Given, Group, Messages, Parts
 from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec
-from tests.support.averages import Collected
 from tests.support.vectors import decode_parts, encode_parts
 
 ENCODING = Encoding(contribution="two_bit", average="int4")
@@ -47,10 +49,24 @@ def test_a_contribution_of_another_size_is_refused() -> None:
             Parts(data, NUMEL, ENCODING)
 
 
-def test_alone_is_a_group_of_one() -> None:
+def test_alone_is_a_group_of_one(make_manifest) -> None:
     """Who is alone gets the contribution as others would read it, encoded and decoded as an average."""
     given_codec, returned = codecs()
-    own = Collected()
-    encoded = average_alone(memoryview(contribution()), NUMEL, ENCODING, own.take)
-    assert bytes(encoded) == encode_parts(returned, decode_parts(given_codec, contribution(), NUMEL))
-    assert torch.equal(own.values, decode_parts(returned, encoded, NUMEL))
+    taken: dict[int, torch.Tensor] = {}
+    manifest = make_manifest(encoding={"contribution": "two_bit", "average": "int4"})
+
+    async def nobody(peer: str, messages: Messages) -> Messages:
+        raise AssertionError(f"{peer} was asked for {messages}")
+
+    async def average() -> AllReduce:
+        group = Group("ab" * 32, "a", ["a"], ["a"])
+        mine = Given(memoryview(contribution()), NUMEL, 7, 0, taken.__setitem__)
+        run = AllReduce(manifest, group, mine, nobody, TokenBucket(None))
+        await run.run()
+        return run
+
+    run = asyncio.run(asyncio.wait_for(average(), 60))
+    assert (run.missing, run.lost, run.tokens) == (set(), (), 7)
+    assert bytes(run.encoded) == encode_parts(returned, decode_parts(given_codec, contribution(), NUMEL))
+    values = torch.cat([taken[number] for number in range(len(taken))])
+    assert torch.equal(values, decode_parts(returned, run.encoded, NUMEL))

@@ -1,0 +1,147 @@
+"""What one that lies does with its reports, and with what it signs as a member."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dupt_swarm.network.rounds.deciding import Deciding
+from dupt_swarm.network.rounds.messages import ReportMessage
+from dupt_swarm.network.rounds.reports import Report
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.session import Session
+from dupt_swarm.replica.link import Accepted, Choice, Promise, Proposal, coordinator_of
+from tests.support.turncoats.orders import Attack, Orders, Patch, change
+
+NOBODYS = "f" * 64  # a state that nobody has computed
+FAR = 40  # ballots that no honest round needs
+
+TWO_STATES, ANOTHER_STATE, ACCEPTS_NOTHING = "two states", "another state", "accepts nothing"
+DENIES, INVENTS, REFUSES = "denies", "invents", "refuses"
+LEAVES_AND_STAYS, LATER_BALLOTS = "leaves and stays", "later ballots"
+
+Tell = Callable[[str, Report], Awaitable[object]]
+
+
+def prepare(orders: Orders, patch: Patch) -> None:
+    """Be ready to do it."""
+    lies = {
+        TWO_STATES: _two_states,
+        ACCEPTS_NOTHING: _accept_nothing,
+        DENIES: _deny,
+        INVENTS: _invent,
+        REFUSES: _refuse,
+        LEAVES_AND_STAYS: _leave_and_stay,
+        LATER_BALLOTS: _lead_away,
+    }
+    asks = {name: partial(_ask, orders, lie) for name, lie in lies.items()}
+    change(orders, patch, Deciding, "ask", lambda deciding: deciding._context.me, asks)
+    judges = {ANOTHER_STATE: partial(_judge_falsely, orders)}
+    change(orders, patch, Round, "judge", lambda round: round.ballots.me, judges)
+
+
+async def _ask(
+    orders: Orders,
+    lie: Callable[[Session, Report, str, Tell], Awaitable[Report]],
+    real: Attack,
+    deciding: Deciding,
+    peer: str,
+    message: ReportMessage,
+) -> Any:
+    """Tell ``peer`` what ``lie`` makes of the report, and before it whatever that tells by itself."""
+    session = deciding.session_of(message.state)
+    assert session is not None
+    true = message.report(session._words, deciding._context.me)
+
+    async def tell(other: str, report: Report) -> None:
+        orders.report()
+        with contextlib.suppress(Exception):  # it may be at another state
+            await real(deciding, other, ReportMessage.of(report))
+
+    told = true if true.promise.leaves else await lie(session, true, peer, tell)
+    if told != true:
+        orders.report()
+    return await real(deciding, peer, ReportMessage.of(told))
+
+
+def _signed(session: Session, promise: Promise) -> Promise:
+    return session.round.ballots.voice.signed(promise)
+
+
+async def _two_states(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    found = report.acceptance
+    if found is not None:
+        other = session.round.ballots.voice.signed(replace(found, after=NOBODYS))
+        await tell(peer, replace(report, acceptance=other))
+    return report
+
+
+async def _accept_nothing(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    del session, peer, tell
+    return replace(report, acceptance=None)
+
+
+async def _deny(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    """Say that nothing was accepted before."""
+    del peer, tell
+    promise = replace(report.promise, accepted=None)
+    return (
+        report
+        if promise == report.promise
+        else replace(report, promise=_signed(session, promise), basis=None)
+    )
+
+
+async def _invent(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    """Say that something was accepted which nobody had proposed."""
+    del peer, tell
+    promise = report.promise
+    if promise.brought is None or not promise.ballot:
+        return report
+    choice = Choice((promise.brought,))
+    before = promise.ballot - 1
+    promise = _signed(session, replace(promise, accepted=Accepted(before, choice.id, NOBODYS)))
+    basis = Proposal(session.round.ballots.me, session.state, before, choice, (promise,))
+    return replace(report, promise=promise, basis=session.round.ballots.voice.signed(basis))
+
+
+async def _refuse(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    """Refuse all that is proposed."""
+    del peer, tell
+    return replace(report, acceptance=None, refuses=session.round.proposed is not None)
+
+
+async def _leave_and_stay(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    word = replace(report.promise, brought=None, leaves=True)
+    await tell(peer, Report(_signed(session, word), report.basis))
+    return report
+
+
+async def _lead_away(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+    """Tell each of the others that a far ballot is its own."""
+    del peer
+    ballots = session.round.ballots
+    later: dict[str, int] = {}
+    for number in range(FAR, FAR + len(ballots.electorate.members)):
+        later[coordinator_of(ballots.electorate, session.state, number)] = number
+    later.pop(ballots.me, None)
+    await asyncio.gather(
+        *(
+            tell(each, Report(_signed(session, replace(report.promise, ballot=number))))
+            for each, number in later.items()
+        )
+    )
+    return report
+
+
+def _judge_falsely(
+    orders: Orders, real: Attack, round: Round, choice: Choice, after: str, *args: Any, **how: Any
+) -> None:
+    """Accept another state than was computed."""
+    del after
+    orders.report()
+    real(round, choice, NOBODYS, *args, **how)
