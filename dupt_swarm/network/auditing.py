@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,8 @@ async def audit(connection: Connection, host: Host, order: Audit) -> tuple[Audit
         chain = auditor.chain_to(newest)
         if not chain:
             raise NodeError("no peer keeps links that lead to the swarm's state; try again later")
-        return await auditor.walk(chain, order.rounds or len(chain))
+        last = view.agreed.record.round if view.agreed else len(chain)
+        return await auditor.walk(chain, order.rounds or len(chain), last)
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,14 @@ class Auditor:
         connection: to the swarm.
         store: fetches states.
         peers: ids of those who are asked for blobs.
-        links: with verified signatures, by the digest of the state that follows.
+        links: with verified signatures, by the digest of the state that follows: all that were told.
         holders: who says to give which state, by its digest.
     """
 
     connection: Connection
     store: StateStore
     peers: list[str]
-    links: dict[str, Link]
+    links: dict[str, list[Link]]
     holders: dict[str, list[str]]
 
     @classmethod
@@ -65,7 +67,9 @@ class Auditor:
         peers = list(dict.fromkeys([*connection.handshake.peer_ids, *known]))[:ASKED_MAX]
         words = Words(connection.manifest.swarm_id)
         chains = await asyncio.gather(*(_links_of(connection, peer, words) for peer in peers))
-        links = {link.after: link for chain in chains for link in chain}
+        links: dict[str, list[Link]] = {}
+        for link in (link for chain in chains for link in chain):
+            links.setdefault(link.after, []).append(link)
         store = StateStore(connection.manifest, connection.exchange, host.tell)
         return cls(connection, store, peers, links, {digest: who for (_, digest), who in held.items()})
 
@@ -73,21 +77,24 @@ class Auditor:
         """The links that lead to the state ``digest``, in order, as far back as they are known."""
         chain: list[Link] = []
         while digest in self.links and len(chain) <= len(self.links):
-            chain.append(self.links[digest])
+            told = Counter(self.links[digest])
+            chain.append(max(told, key=lambda link: (not link.choice.weak, told[link])))
             digest = chain[-1].state
         return chain[::-1]
 
-    async def walk(self, chain: list[Link], rounds: int) -> tuple[AuditedRound, ...]:
-        """Judge the last ``rounds``, from the last state before them that somebody still holds."""
+    async def walk(self, chain: list[Link], rounds: int, last: int) -> tuple[AuditedRound, ...]:
+        """Judge the last ``rounds``, from the last state before them that somebody still holds.
+
+        ``last`` is the number of the last round of the chain.
+        """
         asked = max(0, len(chain) - rounds)
         held = [number for number in range(asked + 1) if chain[number].state in self.holders]
         judged: list[AuditedRound] = []
         state: ReplicaState | None = None
         first = max(held, default=asked)
-        for number, link in enumerate(chain[first:]):
+        for round, link in enumerate(chain[first:], last + 1 - len(chain) + first):
             if state is None:
                 state = await self._fetch(link.state)
-            round = state.round + 1 if state is not None else judged[-1].round + 1 if judged else number + 1
             verdict, reason, state = await self._judge(state, link)
             inputs = len(inputs_of(self.connection.manifest, link, round - 1))
             judged.append(AuditedRound(round, link.after, verdict, reason, inputs))
@@ -101,7 +108,7 @@ class Auditor:
             return "no longer held", "nobody holds the state before it", None
         manifest = self.connection.manifest
         try:
-            link.check(state.electorate)
+            self._check(link, state)
             blobs = await fetch_inputs(manifest, self.connection.exchange, link, state, self._donors)
             after = await asyncio.to_thread(replay, manifest, state, link, blobs)
         except NodeError as error:
@@ -111,6 +118,18 @@ class Auditor:
         if after.digest != link.after:
             return "differs", f"it leads to the state {after.digest[:12]}", None
         return "equal", "", after
+
+    def _check(self, link: Link, state: ReplicaState) -> None:
+        """Whether the link leaves the state, or another that was told does with the same outcome."""
+        problem = ValueError("nobody tells a link that leaves the state")
+        for each in sorted(self.links[link.after], key=lambda each: each != link):
+            try:
+                each.check(state.electorate)
+                if (each.state, each.choice) == (link.state, link.choice):
+                    return
+            except ValueError as error:
+                problem = error
+        raise problem
 
     async def _fetch(self, digest: str) -> ReplicaState | None:
         async def donors() -> list[str]:

@@ -87,7 +87,7 @@ class Participant:
     neighbours: Neighbours
     beginning: str
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
-    _ending: list[asyncio.Task[Ended]] = field(default_factory=list)  # at most one
+    _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
     _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
 
     async def joined(self) -> Joined:
@@ -135,7 +135,8 @@ class Participant:
         self._ending.append(ending)
         try:
             async with asyncio.timeout(manifest.rounds.ending_seconds):
-                return await ending, None
+                ended = await ending
+                return ended, None if ended is not None else Failure.REJECTED
         except TimeoutError:
             return None, Failure.TIMEOUT
         except asyncio.CancelledError:
@@ -161,11 +162,10 @@ class Participant:
             return self._failed(order, Failure.PEER_LOST, seconds, link, mates)
         tokens = ended.computed.averaged.tokens
         if me not in link.counted:
-            reason = Failure.REJECTED if self._was_refused(link) else Failure.LEFT_OUT
             logger.info("round %d ended without our contribution", self.store.newer.round)
-            self._announce_failure(reason)
+            self._announce_failure(Failure.LEFT_OUT)
             self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
-            return RoundResult(None, reason, 0, (), seconds)
+            return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
         self._replace(self.store.newer)
         self.tally.succeeded(1 + len(mates), seconds)
         name = self.store.name
@@ -175,11 +175,6 @@ class Participant:
         )
         self.announce(RecordUpdate(state="training", round_tokens=0) | self.tally.told)
         return RoundResult(self._tell_state(), None, tokens, mates, seconds)
-
-    def _was_refused(self, link: Link) -> bool:
-        """Whether what somebody has brought to this round was refused as it would do harm."""
-        session = self.deciding.session_of(link.state)
-        return session is not None and session.has_refused
 
     def _failed(
         self,
@@ -380,8 +375,18 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     history = History(store.current, words, settings.chain)
     connection.exchange.tell_links(lambda known: history.chain.since(known))
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
-    following = Following(history, store, membership, connection.exchange, replaying, words, host.tell)
     deciding = await _open_deciding(connection, numel, store, offences, history)
+    following = Following(
+        history,
+        store,
+        membership,
+        connection.exchange,
+        replaying,
+        words,
+        patience=2 * manifest.rounds.searching_seconds,
+        decides=lambda: deciding.is_in_ballots,
+        tell=host.tell,
+    )
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(

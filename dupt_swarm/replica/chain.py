@@ -111,7 +111,7 @@ class Chain:
             links[first].check(electorate)
             if links[first].state != self.links[place].state:
                 raise ValueError("links that do not follow from one another")
-            if links[first].choice.weak:
+            if links[first].choice.weak and links[first].choice == self.links[place].choice:
                 self.links[place] = self.links[place].joined(links[first])
             place, first = place + 1, first + 1
             electorate = self._electorates[place]

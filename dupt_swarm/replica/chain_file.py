@@ -27,15 +27,15 @@ class ChainFile:
             ValueError: it is damaged, or a link does not leave the state before it; says which.
             OSError: it cannot be read.
         """
-        with self.path.open(encoding="utf-8") as file:
-            lines = file.read().splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            lines.pop()
-        match json.loads(lines[0]) if lines else None:
-            case {"round": int() as round, "first": str() as first, "electorate": list() as rows}:
-                chain = Chain(first, Electorate.parse(round, rows))
-            case _:
-                raise ValueError(f"{self.path.name}: it does not say where it begins")
+        *lines, _ = self.path.read_bytes().split(b"\n")
+        try:
+            match json.loads(lines[0]) if lines else None:
+                case {"round": int() as round, "first": str() as first, "electorate": list() as rows}:
+                    chain = Chain(first, Electorate.parse(round, rows))
+                case _:
+                    raise ValueError("not the first line of a chain")
+        except ValueError as error:
+            raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
         for number, line in enumerate(lines[1:], round + 1):
             try:
                 chain.follow([LinkRecord.parse(line).link(self._words)])

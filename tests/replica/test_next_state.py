@@ -80,7 +80,7 @@ def test_who_decides_next_follows_from_the_round(manifest: Manifest, before: Rep
         following = NextState(build_outer(manifest), before)
         for number, part in enumerate(average()):
             following.take(number, part)
-        state = following.finish(7, **rounds)  # type: ignore[arg-type]
+        state = following.finish(7, **rounds)
         found[state.digest] = sorted(state.electorate.members)
     assert list(found.values()) == [["a", "b", "c"], ["a", "b"], ["a"]]
 

@@ -142,8 +142,10 @@ class Decider:
         self.deciding.reach(state)
 
     async def end(self, values: Tensor, tokens: int = 10) -> Ended:
-        """Bring a contribution, and wait for how the state is left."""
-        return await self.deciding.end(encoded(values, self.manifest), tokens)
+        """Bring a contribution, again whenever it is rejected, and wait for how the state is left."""
+        while (ended := await self.deciding.end(encoded(values, self.manifest), tokens)) is None:
+            pass
+        return ended
 
     async def close(self) -> None:
         """It says nothing any more."""

@@ -145,11 +145,15 @@ class Ballots:
         return alone or self._lonely >= LONELY_MAX or self._failed >= FAILED_MAX
 
     def bring(self, brought: Brought, now: float) -> None:
-        """Our contribution is ready: until then we may coordinate, and wait for nobody."""
+        """Our contribution is ready: until then we may coordinate, and wait for nobody.
+
+        Another one takes the place of one that was rejected.
+        """
         if self.brought is None:
             self._here.entered = now
         self.brought = brought
-        self.stock.held.add(brought.digest)
+        if self.stock.lasting:
+            self.stock.held.add(brought.digest)
 
     def leave(self, *, bringing: bool = False) -> Promise:
         """Say our last word on this state: we stop, or go on as a remnant, ``bringing`` what we have."""
@@ -223,7 +227,8 @@ class Ballots:
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
-        self.link = self.link or answer.link
+        if answer.link is not None and not answer.link.choice.weak:  # one liar can make a weak one
+            self.link = self.link or answer.link
         for each in answer.leaves:
             self._note_leave(each)
         if answer.weak:
@@ -473,7 +478,7 @@ class Ballots:
     def _go_to(self, ballot: int, now: float) -> None:
         if not self.left:
             self._pledge(ballot=ballot)
-        self.stock.turn(self.brought)
+        self.stock.turn()
         self._here = _Ballot(ballot, now, self._pledged.accepted, self._pledged.basis)
 
     def _promise(self) -> Promise:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -181,6 +181,12 @@ class Deciding:
             session.ended.set_exception(error)
             session.ended.exception()  # maybe nobody waits
 
+    @property
+    def is_in_ballots(self) -> bool:
+        """Whether our word counts on the present state, and we have not given up deciding with a quorum."""
+        session = self.present
+        return session is not None and session.round.remnant is None and session.round.ballots.decides
+
     def session_of(self, state: str) -> Session | None:
         """That of a state that we have left lately, or are leaving."""
         return self._sessions.get(state)
@@ -191,10 +197,13 @@ class Deciding:
         if self._running is not None:
             self._running.cancel()
 
-    async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended:
+    async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended | None:
         """Bring a contribution to the present state, and wait until that is left.
 
         It is cancelled if the next state comes in another way.
+
+        Returns:
+            None: what was proposed is rejected, so that another contribution should be brought.
 
         Raises:
             ValueError: the contribution does not have the size that it should.
@@ -204,7 +213,13 @@ class Deciding:
         before = session.before
         claim = Claim(before.round, before.digest, tokens, self._context.me)
         session.bring(await self._context.exchange.prepare(contribution, claim))
-        return await asyncio.shield(session.ended)
+        rejected = asyncio.create_task(session.rejected.wait())
+        waiting: list[asyncio.Future[Any]] = [session.ended, rejected]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rejected.cancel()
+        return session.ended.result() if session.ended.done() else None
 
     async def leave(self) -> None:
         """Say the last word on the present state to those who decide, and take no part any more."""

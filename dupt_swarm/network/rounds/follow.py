@@ -29,7 +29,6 @@ from dupt_swarm.replica.state import ReplicaState
 # Who has told nothing that leads on is asked again after so long, at first and at the latest.
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 PAGES_MAX = 256  # of links, each as long as an answer may be
-TRIES_MAX = 3  # to get a state, before others are asked for links
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +49,28 @@ class Following:
         exchange: Exchange,
         replaying: Replaying,
         words: Words,
+        patience: float,
+        decides: Callable[[], bool],
         tell: Callable[[object], None],
     ) -> None:
-        """``tell`` passes each `CatchingUp` to the parent process."""
+        """Begin.
+
+        Args:
+            history: of our rounds.
+            store: of our state.
+            member: knows the others.
+            exchange: asks them.
+            replaying: computes missed rounds.
+            words: reads those of links.
+            patience: for so many seconds we wait for a strong link before we go on by a weak one.
+            decides: whether we are in the midst of deciding what follows, so that no weak link leads us on.
+            tell: passes each `CatchingUp` to the parent process.
+        """
+        self._patience, self._decides = patience, decides
         self.history, self._store, self._member, self._exchange = history, store, member, exchange
         self._replaying, self._words, self._tell = replaying, words, tell
         self._asked: dict[str, tuple[float, float]] = {}  # until when not to ask a peer, and for how long
+        self._head, self._since = history.chain.head, time.monotonic()  # of our chain, and since when
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -97,7 +112,7 @@ class Following:
     async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
         moved = False
         try:
-            links = await self._links_of(peer_id)
+            links = self._cautiously(await self._links_of(peer_id))
             if links and self._leads_on(links):
                 moved = await self._get(links, peer_id)
         except (CallError, ValueError) as error:
@@ -130,6 +145,20 @@ class Following:
 
     def _read(self, records: Sequence[LinkRecord]) -> list[Link]:
         return [record.link(self._words) for record in records]
+
+    def _cautiously(self, links: list[Link]) -> list[Link]:
+        """These, up to a weak one that would lead on from our chain before it is time for that.
+
+        One liar can make a weak link, and others may be about to make a strong one from the same state.
+        """
+        chain, now = self.history.chain, time.monotonic()
+        if chain.head != self._head:
+            self._head, self._since = chain.head, now
+        place = next((place for place, link in enumerate(links) if link.state == chain.head), len(links))
+        if not chain.electorate.members or (now - self._since >= self._patience and not self._decides()):
+            return links
+        weak = (number for number, link in enumerate(links) if number >= place and link.choice.weak)
+        return links[: next(weak, len(links))]
 
     def _leads_on(self, links: Sequence[Link]) -> bool:
         """Whether our chain would follow these, which it does not yet.

@@ -26,6 +26,7 @@ class History:
     def __init__(self, state: ReplicaState, words: Words, path: Path | None = None) -> None:
         """What is kept at ``path``, up to ``state``, or begun there; None: no file."""
         self._file = None if path is None else ChainFile(path, words)
+        self._is_whole = False
         self.chain = self._load(state) or Chain(state.digest, state.electorate)
         self._write()
 
@@ -43,12 +44,13 @@ class History:
         """
         length = len(self.chain.links)
         lost = self.chain.follow(links)
-        if lost:
+        if lost or not self._is_whole:
             self._write()
         elif len(self.chain.links) > length and self._file is not None:
             try:
                 self._file.append(self.chain.links[length:])
             except OSError as error:
+                self._is_whole = False  # the last line may be torn
                 logger.warning("%s is not kept: %s", self._file.path.name, error)
         return lost
 
@@ -74,5 +76,6 @@ class History:
             return
         try:
             self._file.write(self.chain)
+            self._is_whole = True
         except FileError as error:
             logger.warning("the chain of rounds is not kept: %s", error)

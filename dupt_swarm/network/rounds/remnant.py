@@ -32,7 +32,6 @@ class _Attempt:
     proposed: float = 0.0
     proposal: Proposal | None = None
     acceptance: Acceptance | None = None
-    refuses: bool = False
     comers: dict[str, Promise] = field(default_factory=dict)
     acceptances: dict[str, Acceptance] = field(default_factory=dict)
     refusing: set[str] = field(default_factory=set)
@@ -57,6 +56,7 @@ class Remnant:
         self.link: Link | None = None
         self._voice = voice
         self._unfit: set[str] = set()
+        self._refused: set[str] = set()  # choices, by their ids
         self._here = _Attempt(self.me, 0, now, now)
 
     @property
@@ -74,6 +74,12 @@ class Remnant:
         """Its coordinator's number of it, once the roll is known."""
         return self._here.called
 
+    def bring(self, leave: Report, now: float) -> None:
+        """Another contribution of ours takes the place of one that was rejected."""
+        self.leave, self.word = leave, leave.promise
+        self._unfit.clear()
+        self._turn_to(self.me, now)
+
     def give_up(self, now: float) -> None:
         """What this attempt's roll bring cannot be had: go on with what we have ourselves."""
         if self.link is None:
@@ -87,7 +93,7 @@ class Remnant:
             self.leave,
             held=frozenset(self.stock.held),
             acceptance=here.acceptance,
-            refuses=here.refuses,
+            refuses=here.proposal is not None and here.proposal.choice.id in self._refused,
         )
 
     def note(self, report: Report) -> None:
@@ -98,7 +104,7 @@ class Remnant:
         if not promise.leaves or self.coordinator != self.me:
             return
         if here.proposal is None:
-            here.comers.setdefault(promise.maker, promise)
+            here.comers[promise.maker] = promise
             self.stock.learn([promise.brought])
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:
             here.acceptances.setdefault(found.maker, found)
@@ -123,7 +129,8 @@ class Remnant:
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
         here = self._here
-        self.link = self.link or answer.link
+        if answer.link is not None and (not answer.link.choice.weak or self._would_take(peer, answer.link)):
+            self.link = self.link or answer.link
         if peer != self.coordinator:
             return
         here.heard = now  # it may still be in its ballots
@@ -141,7 +148,7 @@ class Remnant:
             and answer.proposal != here.proposal
             and self._is_sound(answer.proposal)
         ):
-            here.proposal, here.acceptance, here.refuses = answer.proposal, None, False
+            here.proposal, here.acceptance = answer.proposal, None
             self.stock.learn(answer.proposal.choice.brought)
 
     @property
@@ -154,10 +161,10 @@ class Remnant:
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
         here = self._here
-        if here.proposal is None or here.acceptance is not None or here.refuses:
+        if here.proposal is None or here.acceptance is not None:
             return None
         choice = here.proposal.choice
-        return choice if self.stock.has(choice) else None
+        return choice if choice.id not in self._refused and self.stock.has(choice) else None
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
@@ -167,7 +174,7 @@ class Remnant:
         if here.proposal is None or self.to_judge != choice:
             return
         if not accepts:
-            here.refuses = True
+            self._refused.add(choice.id)
             return
         word = Acceptance(self.me, self.state, here.proposal.ballot, choice.id, after, dropped, weak=True)
         here.acceptance = here.acceptances[self.me] = self._voice.signed(word)
@@ -210,6 +217,8 @@ class Remnant:
         )
         if held and (len(held) == len(brought) or now - here.closed >= self.pace.exchange):
             choice = Choice(tuple(held), weak=True)
+            if choice.id in self._refused:
+                return  # until somebody brings something else
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
             here.proposal, here.proposed = self._voice.signed(word), now
 
@@ -218,14 +227,17 @@ class Remnant:
         assert here.proposal is not None
         mine = here.acceptances.get(self.me)
         if mine is None:
-            if here.refuses:  # we go on with what we have ourselves
-                self._unfit |= here.comers.keys() - {self.me}
+            if here.proposal.choice.id in self._refused:
                 self._turn_to(self.me, now)
             return
         found = tuple(each for _, each in sorted(here.acceptances.items()) if each.accepted == mine.accepted)
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
         if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
+
+    def _would_take(self, peer: str, link: Link) -> bool:
+        """Whether to go on by a weak link of others: that of our coordinator, unless we have refused it."""
+        return peer == self.coordinator and link.choice.id not in self._refused
 
     def _is_sound(self, proposal: Proposal) -> bool:
         """Whether it may be signed: it is of the one whom we ask, and names what was stated."""
@@ -247,5 +259,5 @@ class Remnant:
         return now - here.entered > 2 * (pace.gather + pace.exchange + 3 * pace.silence)
 
     def _turn_to(self, coordinator: str, now: float) -> None:
-        self.stock.turn(self.word.brought)
+        self.stock.turn()
         self._here = _Attempt(coordinator, self._here.number + 1, now, now)

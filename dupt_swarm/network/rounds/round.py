@@ -102,8 +102,11 @@ class Round:
         return self.part.to_judge
 
     def bring(self, brought: Brought, now: float) -> None:
-        """Our contribution is ready: from now on we wait for others."""
+        """Our contribution is ready: from now on we wait for others. See `Ballots.bring`."""
         self.ballots.bring(brought, now)
+        if self.remnant is not None:
+            self.ballots.leave(bringing=True)
+            self.remnant.bring(self.ballots.report(), now)
 
     def hold(self, digest: str) -> None:
         """A contribution is here."""

@@ -82,7 +82,7 @@ class Session:
         before: the state.
         ended: how it was left, once that is known.
         companions: ids of the others that were there.
-        has_refused: whether something was proposed that would have done harm.
+        rejected: set once a ballot has failed in which we have refused what was proposed.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Session:
         self._words, self._ledger, self._others, self._exchange = words, ledger, others, exchange
         self._begin, self._accepts = begin, accepts
         self.companions: set[str] = set()
-        self.has_refused = False
+        self.rejected = asyncio.Event()
+        self._refused_in: int | None = None
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._told: dict[str, Answer] = {}
         self._reports: set[asyncio.Task[bool]] = set()
@@ -132,6 +133,7 @@ class Session:
                 tasks = [work.create_task(each) for each in endless]
                 while (link := self.round.link) is None:
                     self._consider()
+                    self._look_for_rejection()
                     await self.change(TICK_SECONDS)
                 for task in tasks[::2]:
                     task.cancel()
@@ -146,6 +148,8 @@ class Session:
 
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
+        self.rejected.clear()
+        self._refused_in = None
         self.round.bring(brought, time.monotonic())
         self._consider()
         self._tell()
@@ -225,6 +229,12 @@ class Session:
         if self._answer() != before:
             self._tell()
 
+    def _look_for_rejection(self) -> None:
+        """What we have refused may be decided all the same, as long as its ballot lasts."""
+        moved_on = self.round.remnant is not None or self.round.ballots.ballot != self._refused_in
+        if self._refused_in is not None and moved_on:
+            self.rejected.set()
+
     async def _report_forever(self, ask: Ask) -> None:
         retry = RETRY_SECONDS
         while True:
@@ -276,7 +286,8 @@ class Session:
                 computed = await self._compute(choice)
                 dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
                 accepts = await self._accepts(computed.after)
-                self.has_refused |= not accepts
+                if not accepts:
+                    self._refused_in = self.round.ballots.ballot
                 self.round.judge(choice, computed.after.digest, dropped, accepts=accepts)
             except (ValueError, OverflowError) as error:
                 logger.warning("what was proposed leads to no state: %s", error)

@@ -28,10 +28,10 @@ class Stock:
         """Somebody brings these."""
         self.known |= {each.digest: each for each in brought if each is not None}
 
-    def turn(self, mine: Brought | None) -> None:
-        """Another ballot begins; ``mine`` is our contribution."""
+    def turn(self) -> None:
+        """Another ballot begins."""
         if not self.lasting:
-            self.held = set() if mine is None else {mine.digest}
+            self.held.clear()
             self.held_by.clear()
 
     def note_held(self, peer: str, digests: frozenset[str]) -> None:

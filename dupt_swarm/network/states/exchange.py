@@ -257,7 +257,8 @@ class Exchange:
         Raises:
             CallError: it does not tell.
         """
-        message = KnownMessage(states=tuple(known[: STATES_MAX - 1]) + tuple(known[-1:]))
+        states = dict.fromkeys([*known[: STATES_MAX - 1], *known[-1:]])
+        message = KnownMessage(states=tuple(states))
         return (await self._p2p.call(peer, Exchange.rpc_links, message)).links
 
     async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:

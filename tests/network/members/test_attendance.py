@@ -121,7 +121,7 @@ def test_looking_changes_nothing(book, clock) -> None:
     for _ in range(10):
         assert book.awaited(["ada", "phantom"]) == ("ada",)
         clock.now += FIRST_SECONDS
-    assert book._refused == {}
+    assert +book._refused == {}
 
 
 def test_who_comes_though_nobody_waited_for_it(book) -> None:
@@ -129,7 +129,7 @@ def test_who_comes_though_nobody_waited_for_it(book) -> None:
     for _ in range(TOLERATED):
         hold(book, ["ada", "slow"], ["ada"])
     assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada",)
-    assert book._refused == {}
+    assert +book._refused == {}
     assert book.awaited(["slow"]) == ("slow",)
 
 
@@ -138,7 +138,7 @@ def test_who_has_contradicted_itself(book, clock) -> None:
     hold(book, ["ada", "eve"], ["ada", "eve"])
     book.expose("eve")
     book.expose("eve")
-    assert book._refused == {"contradiction": 1}
+    assert +book._refused == {"contradiction": 1}
     for _ in range(5):
         clock.now += LONGEST_SECONDS
         assert hold(book, ["ada", "eve"], ["ada", "eve"]) == ("ada",)

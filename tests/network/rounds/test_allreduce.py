@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from dupt_swarm.network.rounds import reduce as reduce_module
 from dupt_swarm.network.rounds.allreduce import AllReduce, Group
 from dupt_swarm.network.rounds.reduce import Reduce, Reducers
 from dupt_swarm.network.rounds.round import Roll
+from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.replica.aggregation import weighted_mean
 from dupt_swarm.replica.codec import PART_VALUES, build_codec
 from dupt_swarm.replica.contribution import Claim
@@ -108,7 +109,7 @@ class Received:
     values: torch.Tensor | None = None
     tokens: int = 0
     encoded: bytes = b""
-    rejected: Counter[str] = Counter()
+    rejected: Counter[str] = field(default_factory=Counter)
     lost: tuple[str, ...] = ()
 
 
@@ -195,19 +196,29 @@ def averagers(stations, runners):
     return start
 
 
+async def roll_of(
+    averagers: Sequence[Averager],
+    contributions: Sequence[torch.Tensor],
+    weights: Sequence[int],
+    clients: Collection[Averager] = (),
+) -> Roll:
+    """Of these peers, as the first of them would call it; ``clients`` reduce nothing."""
+    promises = [
+        await each.promise(values, tokens, callable=each not in clients)
+        for each, values, tokens in zip(averagers, contributions, weights, strict=True)
+    ]
+    in_order = tuple(sorted(promises, key=lambda each: each.maker))
+    return Roll(averagers[0].peer_id, 0, weak=False, promises=in_order)
+
+
 async def start_group(
     averagers: Sequence[Averager],
     contributions: Sequence[torch.Tensor],
     weights: Sequence[int],
     clients: Collection[Averager] = (),
 ) -> list[asyncio.Task[Received]]:
-    """An all-reduce in a group that need not find itself; ``clients`` reduce nothing."""
-    promises = [
-        await each.promise(values, tokens, callable=each not in clients)
-        for each, values, tokens in zip(averagers, contributions, weights, strict=True)
-    ]
-    in_order = tuple(sorted(promises, key=lambda each: each.maker))
-    roll = Roll(averagers[0].peer_id, 0, False, in_order)
+    """An all-reduce in a group that need not find itself."""
+    roll = await roll_of(averagers, contributions, weights, clients)
     return [asyncio.create_task(each.average_in(roll)) for each in averagers]
 
 
@@ -221,9 +232,21 @@ async def average_as_group(
     return await asyncio.gather(*await start_group(averagers, contributions, weights, clients))
 
 
+def average_of(ended: Ended, manifest: Manifest) -> Received:
+    """That by which a state was left."""
+    assert ended.computed is not None
+    averaged = ended.computed.averaged
+    [blob] = averaged.blobs.values()
+    codec = build_codec(manifest.encoding.average, manifest.encoding)
+    data = bytes(blob.sections[0])
+    return Received(decode_parts(codec, data, NUMEL), averaged.tokens, data)
+
+
 def mean_of(contributions: Sequence[torch.Tensor], weights: Sequence[int]) -> torch.Tensor:
     """The weighted mean in double precision."""
-    total = sum(part.double() * weight for part, weight in zip(contributions, weights, strict=True))
+    total = torch.zeros_like(contributions[0], dtype=torch.float64)
+    for part, weight in zip(contributions, weights, strict=True):
+        total += part.double() * weight
     return total / sum(weights)
 
 
@@ -262,15 +285,27 @@ def test_all_get_the_same_average(deciders, manifest, contributions, hidden) -> 
                 )
             )
             [link] = {each.link for each in ended}
-            assert set(link.counted) == {each.peer_id for each in peers} and link.ballot == 0
+            assert set(link.counted) == {each.peer_id for each in peers}
+            assert link.ballot == 0 or hidden
             assert {state_of(each).digest for each in ended} == {link.after}
-            averaged = [each.computed.averaged for each in ended if each.computed is not None]
-            [digest] = {tuple(each.blobs) for each in averaged}
-            blob = averaged[0].blobs[digest[0]]
-            codec = build_codec(manifest.encoding.average, manifest.encoding)
-            values = decode_parts(codec, blob.sections[0], NUMEL)
-            assert_is_mean(Received(values, averaged[0].tokens), contributions, weights)
+            averages = [average_of(each, manifest) for each in ended]
+            assert {each.encoded for each in averages} == {averages[0].encoded}
+            assert_is_mean(averages[0], contributions, weights)
             assert state_of(ended[0]).swarm_tokens == 35_000
+
+    run(scenario())
+
+
+def test_alone(deciders, manifest, contributions) -> None:
+    """Who is alone leaves its state by what it has brought, in the first ballot."""
+
+    async def scenario() -> None:
+        async with deciders(manifest, 1) as ([peer], _):
+            ended = await peer.end(contributions[0], 10_000)
+            assert (ended.link.ballot, ended.link.choice.weak) == (0, False)
+            assert ended.link.counted == (peer.peer_id,)
+            assert state_of(ended).swarm_tokens == 10_000
+            assert_is_mean(average_of(ended, manifest), contributions[:1], [10_000])
 
     run(scenario())
 
@@ -439,9 +474,7 @@ def test_who_lies_in_a_round_is_left_out(deciders, manifest, contributions, runn
             [link] = {each.link for each in ended}
             assert not link.choice.weak
             assert [state_of(each).swarm_tokens for each in ended] == [20_000] * 2
-            assert ended[0].computed is not None
-            assert ended[0].computed.averaged.counted == link.counted
-            assert peers[2].peer_id not in link.counted
+            assert_is_mean(average_of(ended[0], manifest), contributions[:2], [10_000] * 2)
             tasks[2].cancel()
             await asyncio.wait([tasks[2]])
 
@@ -687,21 +720,45 @@ def test_reducer_that_returns_too_much(averagers, manifest, contributions, runne
     run(scenario())
 
 
-def test_stranger_is_refused(averagers, manifest, contributions) -> None:
+class Waits(AllReduce):
+    """Begins when it is told so."""
+
+    def __init__(self, *arguments, begin):
+        super().__init__(*arguments)
+        self._begin = begin
+
+    async def run(self):
+        await self._begin.wait()
+        await super().run()
+
+
+def test_stranger_is_refused(averagers, manifest, contributions, runners) -> None:
     """A peer outside the group, or with an unknown group, gets nothing and changes nothing."""
 
     async def scenario() -> None:
         async with averagers(manifest) as peers:
-            stub = Reducers.get_stub(STATION2, PEER0, namespace=manifest.swarm_id)
+            stranger, asked = (each.station.p2p for each in (peers[2], peers[0]))
+            stub = Reducers.get_stub(stranger, asked.peer_id, namespace=manifest.swarm_id)
 
-            async def messages():
-                yield averaging_pb2.AveragingData(
-                    code=averaging_pb2.PART_FOR_AVERAGING, group_id=b"unknown", weight=1.0
-                )
+            async def ask(group_id: bytes) -> list[int]:
+                async def messages():
+                    yield averaging_pb2.AveragingData(
+                        code=averaging_pb2.PART_FOR_AVERAGING, group_id=group_id, weight=1.0
+                    )
 
-            replies = [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
-            assert replies == [averaging_pb2.BAD_GROUP_ID]
-            results = await average_as_group(peers[:2], contributions[:2], [1, 2])
+                return [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
+
+            assert await ask(b"unknown") == [averaging_pb2.BAD_GROUP_ID]
+            begin = asyncio.Event()
+            for each in peers[:2]:
+                runners.kinds[each.peer_id] = partial(Waits, begin=begin)
+            roll = await roll_of(peers[:2], contributions[:2], [1, 2])
+            tasks = [asyncio.create_task(each.average_in(roll)) for each in peers[:2]]
+            while len(runners.last) < 2:
+                await asyncio.sleep(0.01)
+            assert await ask(bytes.fromhex(roll.id)) == [averaging_pb2.PROTOCOL_VIOLATION]
+            begin.set()
+            results = await asyncio.gather(*tasks)
             assert_is_mean(results[0], contributions[:2], [1, 2])
             assert same_bits(*results)
 

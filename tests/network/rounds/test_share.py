@@ -178,9 +178,8 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             assert link.makers == {each.peer_id for each in others} and not link.choice.weak
             if not first:
                 assert link.ballot == 0 and state_of(ended[0]).swarm_tokens == 35_000
-            assert not tasks[2].done()
-            tasks[2].cancel()
             await asyncio.wait([tasks[2]])
+            assert tasks[2].cancelled()
 
     run(scenario())
 

@@ -1,4 +1,4 @@
-"""One that decides with the others, and turns against them: the real code on the real wire, with one thing changed.
+"""One that decides with the others, and turns against them: the real code, with one thing changed.
 
 camp         peers in one process, of whom some lie
 cluster      a driven swarm of real nodes with one oracle that attacks when the test says so

@@ -12,12 +12,12 @@ from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.reports import Answer
 from dupt_swarm.network.rounds.session import Session
-from dupt_swarm.replica.link import Choice, Link, Proposal
-from tests.support.turncoats.orders import Attack, Orders, Patch, change
+from dupt_swarm.replica.link import Acceptance, Choice, Link, Proposal
+from tests.support.turncoats.orders import NOBODYS, Attack, Orders, Patch, change
 
 TWO_CHOICES, TWO_LINKS = "two choices", "two choices and a link of each"
 IGNORES, OWN_CHOICE, WITHHELD_CHOICE = "ignores", "own choice", "a choice of what it withholds"
-WITHOUT_ONE, FALSE_LINK = "without one", "false link"
+WITHOUT_ONE, FALSE_LINK, WEAK_LINK = "without one", "false link", "weak link"
 SILENT, NOT_YET = "silent", "not yet"
 # Of an honest one: it is cut off when it alone knows what was decided.
 CUT_OFF = "cut off"
@@ -31,9 +31,9 @@ def prepare(orders: Orders, patch: Patch) -> None:
     forges: dict[str, Forge] = {
         TWO_CHOICES: _two_choices,
         IGNORES: _ignore,
-        OWN_CHOICE: _only_own,
         WITHHELD_CHOICE: _everything,
         FALSE_LINK: _show_link,
+        WEAK_LINK: _show_weak_link,
         NOT_YET: _put_off,
     }
     attacks: dict[str, Attack] = {name: partial(_forge, orders, each) for name, each in forges.items()}
@@ -41,8 +41,8 @@ def prepare(orders: Orders, patch: Patch) -> None:
     attacks[TWO_LINKS] = partial(_two_links, orders)
     change(orders, patch, Session, "answer", me_of, attacks)
     change(orders, patch, Session, "_judge_forever", me_of, {TWO_CHOICES: _accept_nothing})
-    without = {WITHOUT_ONE: partial(_all_but_one, orders)}
-    change(orders, patch, Ballots, "_sign_proposal", lambda ballots: ballots.me, without)
+    proposals = {WITHOUT_ONE: partial(_all_but_one, orders), OWN_CHOICE: partial(_only_own, orders)}
+    change(orders, patch, Ballots, "_sign_proposal", lambda ballots: ballots.me, proposals)
 
 
 def me_of(session: Session) -> str:
@@ -135,15 +135,6 @@ def _ignore(session: Session, answer: Answer, member: str) -> Answer:
     return _proposing(session, answer, _without_first(session, proposal.choice))
 
 
-def _only_own(session: Session, answer: Answer, member: str) -> Answer:
-    del member
-    proposal = answer.proposal
-    if proposal is None:
-        return answer
-    mine = tuple(each for each in proposal.choice.brought if each.maker == me_of(session))
-    return _proposing(session, answer, replace(proposal.choice, brought=mine))
-
-
 def _everything(session: Session, answer: Answer, member: str) -> Answer:
     """Propose what all bring, as soon as they have come."""
     del member
@@ -166,6 +157,17 @@ def _all_but_one(
     real(ballots, choice if basis else less, promises, basis)
 
 
+def _only_own(
+    orders: Orders, real: Attack, ballots: Ballots, choice: Choice, promises: Any, basis: Proposal | None
+) -> None:
+    """Propose its own contribution alone, which nobody takes who looks at it."""
+    del real, basis
+    orders.report()
+    mine = tuple(each for each in choice.brought if each.maker == ballots.me)
+    word = Proposal(ballots.me, ballots.state, ballots.ballot, replace(choice, brought=mine), promises)
+    ballots._here.proposal = ballots.voice.signed(word)
+
+
 def _show_link(session: Session, answer: Answer, member: str) -> Answer:
     """It alone has accepted it."""
     del member
@@ -174,6 +176,18 @@ def _show_link(session: Session, answer: Answer, member: str) -> Answer:
         return answer
     choice = answer.proposal.choice
     return replace(answer, link=Link(session.state, answer.ballot, choice, found.after, (), (found,)))
+
+
+def _show_weak_link(session: Session, answer: Answer, member: str) -> Answer:
+    """It alone has made it, of its own contribution."""
+    del member
+    ballots = session.round.ballots
+    if ballots.brought is None or answer.proposal is None:
+        return answer
+    choice = Choice((ballots.brought,), weak=True)
+    word = Acceptance(ballots.me, session.state, 0, choice.id, NOBODYS, weak=True)
+    link = Link(session.state, 0, choice, NOBODYS, (), (ballots.voice.signed(word),))
+    return replace(answer, link=link)
 
 
 def _put_off(session: Session, answer: Answer, member: str) -> Answer:

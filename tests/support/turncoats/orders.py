@@ -1,4 +1,4 @@
-"""What those that lie shall do now: for a node the test writes it into a file, which that reads at each call."""
+"""What those that lie shall do now: to a node the test writes it, which reads it at each call."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from dupt_swarm.network.p2p.rpc import Method, StreamMethod
 
 VARIABLE = "DUPT_TEST_ORDERS"  # the file
+NOBODYS = "f" * 64  # a state that nobody has computed
 
 Attack = Callable[..., Any]
 """Gets the real method first, and then what that gets."""
@@ -25,6 +26,9 @@ class Orders(Protocol):
     def of(self, peer: str) -> str:
         """What this one shall do; nothing: to behave."""
 
+    def favours(self, peer: str) -> bool:
+        """Whether this other one is to be treated well by those that treat some so."""
+
     def report(self) -> None:
         """One of them tells that it had the occasion, and has done it."""
 
@@ -34,16 +38,22 @@ class SpokenOrders:
 
     Attributes:
         attacks: of those that lie.
+        favoured: ids of the others that they treat well, where they treat some so.
         done: how often one of them had the occasion.
     """
 
     def __init__(self) -> None:
         self.attacks: dict[str, str] = {}
+        self.favoured: set[str] = set()
         self.done = 0
 
     def of(self, peer: str) -> str:
         """See `Orders`."""
         return self.attacks.get(peer, "")
+
+    def favours(self, peer: str) -> bool:
+        """See `Orders`."""
+        return peer in self.favoured
 
     def report(self) -> None:
         """See `Orders`."""
@@ -72,6 +82,10 @@ class WrittenOrders:
         """See `Orders`."""
         del peer
         return self._file.read_text() if self._file.exists() else ""
+
+    def favours(self, peer: str) -> bool:
+        """Every other one, by its id."""
+        return sum(peer.encode()) % 2 == 0
 
     def report(self) -> None:
         """See `Orders`."""

@@ -1,11 +1,11 @@
-"""What one that lies does where contributions are shared: whom it gives its own, and what it says it holds."""
+"""What one that lies does with contributions: to whom it gives them, and what it says that it holds."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
@@ -18,8 +18,12 @@ from tests.support.turncoats.orders import Attack, Orders, Patch, change
 WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
 HOLDS_NOTHING, HOLDS_ALL = "holds nothing", "says that it holds all"
 
-Give = Callable[[int, bytes, str], bytes | None]
-"""What a peer gets of a chunk of a contribution, by its number; None: no more."""
+
+class Give(Protocol):
+    """What somebody gets of a chunk of a contribution; None: no more."""
+
+    def __call__(self, chunk: bytes, *, favoured: bool) -> bytes | None:
+        """``favoured``: it is treated well."""
 
 
 def prepare(orders: Orders, patch: Patch) -> None:
@@ -38,10 +42,9 @@ async def _chunks(
 ) -> AsyncGenerator[Any, None]:
     blob = exchange._find(request.digest)
     hostile = blob is not None and blob.index.header.get("kind") == CONTRIBUTION
-    numbers = iter(dict.fromkeys(request.numbers))
     async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
         async for chunk in chunks:
-            given = give(next(numbers), bytes(chunk), caller) if hostile else chunk
+            given = give(bytes(chunk), favoured=orders.favours(caller)) if hostile else chunk
             if hostile and given != bytes(chunk):
                 orders.report()
             if given is None:
@@ -49,23 +52,17 @@ async def _chunks(
             yield given
 
 
-def _withhold(number: int, chunk: bytes, peer: str) -> bytes | None:
-    del number, chunk, peer
+def _withhold(chunk: bytes, *, favoured: bool) -> bytes | None:
+    del chunk, favoured
     return None
 
 
-def _give_some(number: int, chunk: bytes, peer: str) -> bytes | None:
-    return chunk if is_chosen(peer) else _withhold(number, chunk, peer)
+def _give_some(chunk: bytes, *, favoured: bool) -> bytes | None:
+    return chunk if favoured else None
 
 
-def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
-    del number
-    return chunk if is_chosen(peer) else chunk[::-1]
-
-
-def is_chosen(peer: str) -> bool:
-    """Every other peer, by its id."""
-    return sum(peer.encode()) % 2 == 0
+def _garble(chunk: bytes, *, favoured: bool) -> bytes | None:
+    return chunk if favoured else chunk[::-1]
 
 
 async def _report_nothing(real: Attack, deciding: Deciding, peer: str, message: ReportMessage) -> Any:

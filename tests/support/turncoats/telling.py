@@ -15,9 +15,8 @@ from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.session import Session
 from dupt_swarm.replica.link import Accepted, Choice, Promise, Proposal, coordinator_of
-from tests.support.turncoats.orders import Attack, Orders, Patch, change
+from tests.support.turncoats.orders import NOBODYS, Attack, Orders, Patch, change
 
-NOBODYS = "f" * 64  # a state that nobody has computed
 FAR = 40  # ballots that no honest round needs
 
 TWO_STATES, ANOTHER_STATE, ACCEPTS_NOTHING = "two states", "another state", "accepts nothing"
