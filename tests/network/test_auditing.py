@@ -100,12 +100,12 @@ def verdicts(
                 connection=connection_of(kept, exchange),
                 store=StateStore(kept.manifest, exchange),
                 peers=[donor],
-                links={link.after: link for link in chain},
+                links={link.after: [link] for link in chain},
                 holders={state.digest: [donor] for state in kept.states[holding]},
             )
             found = auditor.chain_to(chain[-1].after)
             assert found == chain
-            judged = await auditor.walk(found, len(found))
+            judged = await auditor.walk(found, len(found), last=4)
             assert [each.round for each in judged] == [2, 3, 4]
             assert [each.contributions for each in judged] == [1, 1, 1]
             return [(each.verdict, each.reason) for each in judged]

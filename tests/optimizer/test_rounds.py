@@ -263,19 +263,6 @@ class Judging:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_who_looks_for_a_group_that_others_were_without_it_gives_up_and_follows(tmp_path: Path) -> None:
-    """It does not look on until its time is up: the others have ended the round, and will not come."""
-    with Cluster(tmp_path, manifest_of()) as cluster:
-        late, early = swarms = cluster.join_all(2)
-        trained_by(swarms)
-        looking = late.average(put(late.contribution, late.anchor, late.manifest), 64, (early.peer_id,))
-        alone = early.average(put(early.contribution, early.anchor, early.manifest), 64, ())
-        assert alone.result().state is not None
-        assert looking.result().reason == "behind"
-        wait_until(lambda: late.catching_up.newer == early.state)
-
-
-@pytest.mark.usefixtures("nothing_left")
 def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> None:
     """With exact contributions that everybody gets, the new anchor is computed by hand, bit for bit."""
     exact = {"encoding": {"contribution": "fp32"}, "aggregation": {"rule": "mean"}}

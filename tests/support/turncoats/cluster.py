@@ -129,7 +129,7 @@ class Betrayed(Cluster):
         before = self.state
         for oracle in self.oracles:
             oracle.publish(RecordUpdate(state="training"), now=True)
-        self.wait_for(before, len(self.honest) if any(self.exposed_by) else None)
+        self.wait_for(before)
         with ThreadPoolExecutor(len(self.oracles)) as pool:
             hostile = pool.submit(self._average, self.turncoat)
             honest = list(pool.map(partial(self._persist, before.round + 1), self.honest))
