@@ -97,7 +97,8 @@ def test_many_strangers_claim_a_state_that_they_serve(
     """They are three times as many as the oracles: no peer fetches it, nor who joins then, no round fails or
     waits, and all end in one state, which is finite."""
     tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    rounds = {"matchmaking_seconds": 2}  # soon it may seem that nobody ends a round: the others only train
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=rounds)
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
         cluster.end_round()
         peers = (cluster.first, *cluster.oracles)
@@ -106,7 +107,9 @@ def test_many_strangers_claim_a_state_that_they_serve(
         with liars.at_work():
             for peer in peers:
                 wait_until(lambda peer=peer: {each.peer_id for each in peer.view.oracles} >= liars.ids)  # type: ignore[misc]
-            time.sleep(STATE_OF_SECONDS)
+            time.sleep(STATE_OF_SECONDS + 2 * manifest.rounds.searching_seconds)
+            holders = {*cluster.oracles[0].view.holders(liars.state.digest)}
+            assert holders <= liars.ids
             for _ in range(ROUNDS):
                 cluster.end_round()
             wait_until(
