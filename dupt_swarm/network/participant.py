@@ -88,6 +88,7 @@ class Participant:
     beginning: str
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
     _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
+    _given_up: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
 
     async def joined(self) -> Joined:
@@ -108,9 +109,10 @@ class Participant:
     async def end_round(self, order: EndRound) -> RoundResult:
         """Bring the contribution in the shared memory, and wait until the state is left; see `EndRound`."""
         began = time.monotonic()
+        self._given_up.clear()
         reason = await self._reason_to_wait(order.state)
-        if reason:
-            return RoundResult(None, reason, 0, (), 0.0)
+        if reason or self._given_up.is_set():
+            return RoundResult(None, reason or Failure.CANCELLED, 0, (), 0.0)
         if not order.size:
             self.tally.failed(Failure.NOT_FINITE)
             return RoundResult(None, Failure.NOT_FINITE, 0, (), 0.0)
@@ -136,7 +138,11 @@ class Participant:
         try:
             async with asyncio.timeout(manifest.rounds.ending_seconds):
                 ended = await ending
-                return ended, None if ended is not None else Failure.REJECTED
+                if ended is not None:
+                    return ended, None
+                session = self.deciding.present
+                overflows = session is not None and session.overflows
+                return None, Failure.OUTER_OVERFLOW if overflows else Failure.REJECTED
         except TimeoutError:
             return None, Failure.TIMEOUT
         except asyncio.CancelledError:
@@ -152,6 +158,7 @@ class Participant:
 
     def cancel_round(self) -> None:
         """Wait no longer for the round that is being ended, if there is one."""
+        self._given_up.set()
         for ending in self._ending:
             ending.cancel()
 
@@ -300,6 +307,7 @@ class Participant:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
+            self.host.tell(CatchingUp(fetching=False, newer=None))
             self.announce(RecordUpdate())
 
     def _replace(self, state: ReplicaState) -> None:

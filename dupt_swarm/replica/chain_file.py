@@ -10,6 +10,7 @@ from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.plain import load
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 
 
@@ -29,7 +30,7 @@ class ChainFile:
         """
         *lines, _ = self.path.read_bytes().split(b"\n")
         try:
-            match json.loads(lines[0]) if lines else None:
+            match load(lines[0]) if lines else None:
                 case {"round": int() as round, "first": str() as first, "electorate": list() as rows}:
                     chain = Chain(first, Electorate.parse(round, rows))
                 case _:

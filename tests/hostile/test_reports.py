@@ -176,7 +176,7 @@ def test_a_state_that_nobody_knows(stations, manifest, identities) -> None:
             request = ReportMessage(state=OTHER, promise=as_text(promise.signed)).pack()
             reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)
             assert reply[0] == Refusal.NOT_HELD
-            assert peers[0].deciding.session_of(OTHER) is None
+            assert peers[0].deciding.desk_of(OTHER) is None
 
     run(scenario)
 

@@ -25,7 +25,7 @@ from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import sum_of_squares
 from tests.support import swarm_program
-from tests.support.contributions import encoded, put
+from tests.support.contributions import encoded
 from tests.support.tiny import reduced_tables, settings, tiny_manifest
 from tests.support.waiting import wait_until
 from tests.support.warm import Program

@@ -170,6 +170,10 @@ class Membership:
         companions = [peer.peer_id for peer in self.view.companions(state, self.peer_id)]
         return frozenset(self.attendance.awaited(companions))
 
+    def present(self, state: str) -> frozenset[str]:
+        """Ids of the other oracles at work at ``state``."""
+        return frozenset(peer.peer_id for peer in self.view.companions(state, self.peer_id))
+
     def coming(self, state: str) -> frozenset[str]:
         """Ids of the other oracles at work on earlier rounds, who come here if they are not slow."""
         del state

@@ -39,6 +39,8 @@ from dupt_swarm.replica.link import (
 
 # So many ballots without a quorum, or in all, and who is there goes on as a remnant.
 LONELY_MAX, FAILED_MAX = 2, 6
+# Others besides the electorate that take part; and how far a ballot may be ahead of ours.
+COMERS_MAX, HELD_MAX, AHEAD_MAX = 192, 256, 1 << 16
 
 
 @dataclass
@@ -173,17 +175,22 @@ class Ballots:
     def report(self) -> Report:
         """What to tell the coordinator now."""
         if self.left:
-            return replace(self._leaves[self.me], held=frozenset(self.stock.held))
+            assert self._pledged.leave is not None
+            return Report(self._pledged.leave, self._pledged.basis, self._held)
         here = self._here
         proposal = here.proposal
         return Report(
             self._promise(),
             here.basis,
-            frozenset(self.stock.held),
+            self._held,
             here.acceptance,
             proposal is not None and proposal.choice.id in self._pledged.refused,
             tuple(self._leaves.values()),
         )
+
+    @property
+    def _held(self) -> frozenset[str]:
+        return frozenset(sorted(self.stock.held)[:HELD_MAX])
 
     def note(self, report: Report, now: float) -> None:
         """What a member has told us, who may coordinate its ballot."""
@@ -200,7 +207,8 @@ class Ballots:
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
         here = self._here
-        if here.closed is None and self._is_shown(report):
+        has_room = maker in self.electorate or maker in here.comers or len(here.comers) < COMERS_MAX
+        if here.closed is None and has_room and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
         if maker in self.electorate and self._is_of_proposal(report.acceptance):
@@ -219,7 +227,7 @@ class Ballots:
             self.ballot,
             roll=here.roll or tuple(here.comers.values()),
             closed=here.closed is not None,
-            held=frozenset(self.stock.held),
+            held=self._held,
             proposal=here.proposal,
             link=self.link,
             leaves=leaves,
@@ -439,12 +447,13 @@ class Ballots:
 
     def _note_leave(self, report: Report) -> None:
         promise = report.promise
-        if promise.leaves and promise.maker not in self._leaves and self._is_shown(report):
+        known = promise.maker not in self.electorate or promise.maker in self._leaves
+        if promise.leaves and not known and self._is_shown(report):
             self._leaves[promise.maker] = Report(promise, report.basis)
 
     def _see(self, peer: str, ballot: int, now: float) -> None:
         """One of the electorate has come to ``ballot``; follow most of the others, one at least is honest."""
-        if peer not in self.electorate or peer == self.me:
+        if peer not in self.electorate or peer == self.me or ballot > self.ballot + AHEAD_MAX:
             return
         self._farther[peer] = max(ballot, self._farther.get(peer, 0))
         others = sorted(

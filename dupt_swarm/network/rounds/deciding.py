@@ -16,6 +16,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.ledger import Expose, Ledger
 from dupt_swarm.network.rounds.messages import (
@@ -37,7 +38,8 @@ from dupt_swarm.replica.signed import Key
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
-SESSIONS_KEPT = 3  # members that are late hear how they ended
+DESKS_KEPT = 3  # members that are late hear how states were left
+MATES_MAX = 256
 # Of the time limit of an exchange: then nobody is waited for any more, and the rest is for deciding.
 COLLECTING_RATIO = 0.5
 LEAVE_SECONDS = 2.0
@@ -122,7 +124,7 @@ class Deciding:
         self.on_left: Callable[[Session, Ended], None] = lambda *_: None
         self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -153,18 +155,18 @@ class Deciding:
             context.pledges.of(digest, self._words),
             Stock(lasting=context.exchange.lasting),
         )
-        self.present = self._sessions[digest] = Session(
+        desk = self._desks[digest] = Desk(
             Round(ballots),
-            state,
             self._words,
             Ledger(electorate.former, self._expose),
-            context.others,
-            context.exchange,
-            self._begin,
-            lambda after: self.accepts(after),
+            context.manifest.weight_limit(state.round),
         )
-        while len(self._sessions) > SESSIONS_KEPT:
-            self._sessions.popitem(last=False)
+        while len(self._desks) > DESKS_KEPT:
+            self._desks.popitem(last=False)
+        context.p2p.limits.mates = electorate.members
+        self.present = Session(
+            desk, state, context.others, context.exchange, self._begin, lambda after: self.accepts(after)
+        )
         self._running = asyncio.create_task(self._run(self.present))
         return self.present
 
@@ -187,9 +189,9 @@ class Deciding:
         session = self.present
         return session is not None and session.round.remnant is None and session.round.ballots.decides
 
-    def session_of(self, state: str) -> Session | None:
+    def desk_of(self, state: str) -> Desk | None:
         """That of a state that we have left lately, or are leaving."""
-        return self._sessions.get(state)
+        return self._desks.get(state)
 
     def rest(self) -> None:
         """Take no part until the next state is reached; who asks gets answers all the same."""
@@ -250,9 +252,12 @@ class Deciding:
     )
     async def rpc_report(self, request: ReportMessage, caller: str) -> AnswerMessage:
         """The answer to a member's report."""
-        session = self._sessions.get(request.state)
-        if session is not None:
-            return await session.answer(caller, request)
+        desk = self._desks.get(request.state)
+        if desk is not None:
+            limits = self._context.p2p.limits
+            if len(limits.mates) < MATES_MAX:
+                limits.mates = {*limits.mates, caller}  # what they fetch goes first
+            return await desk.answer(caller, request)
         link = self._link_from(request.state)
         if link is None:
             raise CallError(Refusal.NOT_HELD, "this peer is at another state")

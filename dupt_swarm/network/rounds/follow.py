@@ -155,10 +155,24 @@ class Following:
         if chain.head != self._head:
             self._head, self._since = chain.head, now
         place = next((place for place, link in enumerate(links) if link.state == chain.head), len(links))
-        if not chain.electorate.members or (now - self._since >= self._patience and not self._decides()):
+        weak = next((at for at in range(place, len(links)) if links[at].choice.weak), len(links))
+        if weak == len(links) or not chain.electorate.members:
             return links
-        weak = (number for number, link in enumerate(links) if number >= place and link.choice.weak)
-        return links[: next(weak, len(links))]
+        is_time = now - self._since >= self._patience and not self._decides()
+        return links if is_time and self._may_be_left(links[weak]) else links[:weak]
+
+    def _may_be_left(self, link: Link) -> bool:
+        """Whether those who decide may be gone from our state, and some have gone on by a weak ``link``.
+
+        Nobody goes with strangers while one lives that knows the state.
+        """
+        electorate = self.history.chain.electorate
+        living = [peer for peer in self._member.living if peer.peer_id in electorate.former]
+        here = [peer.peer_id for peer in living if peer.record.state_digest == link.state]
+        if electorate.is_quorum(here):
+            return False
+        known = electorate.former & link.makers
+        return bool(known) or not living
 
     def _leads_on(self, links: Sequence[Link]) -> bool:
         """Whether our chain would follow these, which it does not yet.
@@ -181,16 +195,28 @@ class Following:
             state = await self._state_after(links, peer_id)
             if self._newest is not before:
                 return True  # meanwhile a round has ended here
-            self.history.follow(links[: _place_of(state, links)])
+            self._check(state, links)
+            self.history.follow(links)
             self._store.newer = state
             return True
-        except NodeError as error:
+        except (NodeError, ValueError) as error:
             self._tell(FetchFailed())
             logger.warning("%s", error)
             return False
         finally:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    def _check(self, state: ReplicaState, links: Sequence[Link]) -> None:
+        """Whether a state says of itself what follows from the links.
+
+        Raises:
+            ValueError: it does not.
+        """
+        trial = self.history.chain.copied_from(links[0].state)
+        trial.follow(links)
+        if (state.round, state.electorate) != (trial.electorate.round, trial.electorate):
+            raise ValueError(f"state {state.digest[:8]} does not say what its links say")
 
     async def _state_after(self, links: list[Link], peer_id: str) -> ReplicaState:
         """Computed from ours, if that is possible and pays, or fetched.
@@ -216,7 +242,3 @@ class Following:
             if state is not None:
                 return state
         return await self._store.fetch(after, holders)
-
-
-def _place_of(state: ReplicaState, links: Sequence[Link]) -> int:
-    return next(place for place, link in enumerate(links, 1) if link.after == state.digest)

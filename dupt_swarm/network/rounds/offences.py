@@ -22,7 +22,7 @@ from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.replica.signed import as_text, from_text
 
 KEPT_MAX = 256
-FILE_BYTES_MAX = 1 << 24  # most proofs have some 3 kB; two proposals of many contributions, more
+FILE_BYTES_MAX = 1 << 26  # most proofs have some 3 kB; two proposals of many contributions, more
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def name_of(peer_id: str) -> bytes:
 
 ANSWER_SECONDS = 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
-MESSAGE_BYTES_MAX = PROOF_BYTES_MAX
+MESSAGE_BYTES_MAX = 70_000
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Accusing:
         await self._p2p.serve(self)
 
     # 256 names; 16 proofs, whose signatures are checked
-    @rpc(ProofsMessage, ProofsMessage, longest=(180_000, 180_000), seconds=ANSWER_SECONDS, calls=10)
+    @rpc(ProofsMessage, ProofsMessage, longest=(80_000, 80_000), seconds=ANSWER_SECONDS, calls=10)
     async def rpc_proofs(self, request: ProofsMessage, caller: str) -> ProofsMessage:
         """Take the proofs that the caller brings, and give those that it wants."""
         del caller
@@ -280,8 +280,10 @@ def _as_many(proofs: Iterable[Proof]) -> tuple[bytes, ...]:
     """As many of them as fit into a message."""
     found: list[bytes] = []
     for proof in proofs:
-        if len(found) == PROOFS_MAX or sum(map(len, found)) + len(proof.data) > MESSAGE_BYTES_MAX:
+        if len(found) == PROOFS_MAX:
             break
+        if sum(map(len, found)) + len(proof.data) > MESSAGE_BYTES_MAX:
+            continue
         found.append(proof.data)
     return tuple(found)
 

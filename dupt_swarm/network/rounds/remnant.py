@@ -17,6 +17,9 @@ from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
 
+# Others that take part; and contributions of which members tell each other that they hold them.
+COMERS_MAX, HELD_MAX = 192, 256
+
 
 @dataclass
 class _Attempt:
@@ -91,7 +94,7 @@ class Remnant:
         here = self._here
         return replace(
             self.leave,
-            held=frozenset(self.stock.held),
+            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
             acceptance=here.acceptance,
             refuses=here.proposal is not None and here.proposal.choice.id in self._refused,
         )
@@ -104,7 +107,8 @@ class Remnant:
         if not promise.leaves or self.coordinator != self.me:
             return
         if here.proposal is None:
-            here.comers[promise.maker] = promise
+            if promise.maker in here.comers or len(here.comers) < COMERS_MAX:
+                here.comers[promise.maker] = promise
             self.stock.learn([promise.brought])
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:
             here.acceptances.setdefault(found.maker, found)
@@ -120,7 +124,7 @@ class Remnant:
             weak=True,
             roll=(here.roll or tuple(here.comers.values())) if mine else (),
             closed=mine and here.closed is not None,
-            held=frozenset(self.stock.held),
+            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
             proposal=here.proposal,
             link=self.link,
             leaves=(self.leave,),

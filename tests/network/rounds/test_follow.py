@@ -476,7 +476,7 @@ def test_a_weak_link_of_one_of_three(kept, with_peers) -> None:
 
 
 def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
-    """Whoever does not decide waits as long as those who do may take for a strong link from the same state."""
+    """Whoever does not decide waits as long as those who do may take for a strong link."""
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
 

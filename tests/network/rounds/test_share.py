@@ -81,7 +81,7 @@ def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -
             assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
             assert {state_of(each).swarm_tokens for each in ended} == {35_000}
             for each in peers:
-                assert each.deciding._sessions[link.state].round.ballots.coordinator == peers[0].peer_id
+                assert each.deciding._desks[link.state].round.ballots.coordinator == peers[0].peer_id
 
     run(scenario())
 
