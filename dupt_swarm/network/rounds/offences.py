@@ -187,7 +187,7 @@ def name_of(peer_id: str) -> bytes:
 
 ANSWER_SECONDS = 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
-MESSAGE_BYTES_MAX = 70_000
+MESSAGE_BYTES_MAX = PROOF_BYTES_MAX
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class ProofsMessage:
         Raises:
             ValueError: it is malformed, or there is more in it than may be.
         """
-        tree = unpack(data)
+        tree = unpack(data, KEPT_MAX)
         if not isinstance(tree, list) or len(tree) != 3:
             raise ValueError("not a message about proofs")
         known, wanted = _names_in(tree[0], KEPT_MAX), _names_in(tree[1], PROOFS_MAX)
@@ -238,7 +238,7 @@ class Accusing:
         await self._p2p.serve(self)
 
     # 256 names; 16 proofs, whose signatures are checked
-    @rpc(ProofsMessage, ProofsMessage, longest=(80_000, 80_000), seconds=ANSWER_SECONDS, calls=10)
+    @rpc(ProofsMessage, ProofsMessage, longest=(180_000, 180_000), seconds=ANSWER_SECONDS, calls=10)
     async def rpc_proofs(self, request: ProofsMessage, caller: str) -> ProofsMessage:
         """Take the proofs that the caller brings, and give those that it wants."""
         del caller

@@ -138,6 +138,7 @@ class Session:
                 tasks[1].cancel()
             return Ended(link, computed)
         finally:
+            self.desk.on_report = _nothing
             self._computing.clear()
             for report in self._reports:
                 report.cancel()
@@ -309,6 +310,13 @@ class Session:
 
     async def _follow_by(self, choice: Choice) -> Computed:
         following = self._begin(self.before)
-        averaged = await self._exchange.average(following, choice)
+        try:
+            averaged = await self._exchange.average(following, choice)
+        except OverflowError as error:
+            raise ValueError("what others say of their contributions overflows") from error
         after = following.finish(averaged.tokens, averaged.counted, choice.left, weak=choice.weak)
         return Computed(after, averaged)
+
+
+def _nothing() -> None:
+    """Nothing is due any more."""

@@ -266,7 +266,7 @@ def test_an_overflow_on_the_way_is_a_failed_round(alone) -> None:
             node.deciding_with.exchange.average = overflowing
             result = await node.end(torch.ones(NUMEL))
             assert result.state is None and result.reason is not None
-            assert result.reason.fate is Fate.KEPT
+            assert result.reason.fate is Fate.MADE_ANEW
 
     run(scenario())
 

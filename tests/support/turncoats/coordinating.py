@@ -9,9 +9,10 @@ from typing import Any
 
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.reports import Answer
-from dupt_swarm.network.rounds.session import Session
+from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.replica.link import Acceptance, Choice, Link, Proposal
 from tests.support.turncoats.orders import NOBODYS, Attack, Orders, Patch, change
 
@@ -22,7 +23,7 @@ SILENT, NOT_YET = "silent", "not yet"
 # Of an honest one: it is cut off when it alone knows what was decided.
 CUT_OFF = "cut off"
 
-Forge = Callable[[Session, Answer, str], Answer]
+Forge = Callable[[Desk, Answer, str], Answer]
 """Makes of the true answer to a member what that gets."""
 
 
@@ -39,112 +40,113 @@ def prepare(orders: Orders, patch: Patch) -> None:
     attacks: dict[str, Attack] = {name: partial(_forge, orders, each) for name, each in forges.items()}
     attacks |= {SILENT: partial(_refuse, orders), CUT_OFF: partial(_cut_off, orders)}
     attacks[TWO_LINKS] = partial(_two_links, orders)
-    change(orders, patch, Session, "answer", me_of, attacks)
-    change(orders, patch, Session, "_judge_forever", me_of, {TWO_CHOICES: _accept_nothing})
+    change(orders, patch, Desk, "answer", me_of, attacks)
+    refusing = {TWO_CHOICES: _refuse_own}
+    change(orders, patch, Round, "judge", lambda round: round.ballots.me, refusing)
     proposals = {WITHOUT_ONE: partial(_all_but_one, orders), OWN_CHOICE: partial(_only_own, orders)}
     change(orders, patch, Ballots, "_sign_proposal", lambda ballots: ballots.me, proposals)
 
 
-def me_of(session: Session) -> str:
+def me_of(desk: Desk) -> str:
     """Whose it is."""
-    return session.round.ballots.me
+    return desk.round.ballots.me
 
 
-def _coordinates(session: Session) -> bool:
-    return session.round.remnant is None and session.round.ballots.coordinator == me_of(session)
+def _coordinates(desk: Desk) -> bool:
+    return desk.round.remnant is None and desk.round.ballots.coordinator == me_of(desk)
 
 
 async def _forge(
-    orders: Orders, forge: Forge, real: Attack, session: Session, caller: str, message: ReportMessage
+    orders: Orders, forge: Forge, real: Attack, desk: Desk, caller: str, message: ReportMessage
 ) -> AnswerMessage:
-    told: AnswerMessage = await real(session, caller, message)
-    if not _coordinates(session):
+    told: AnswerMessage = await real(desk, caller, message)
+    if not _coordinates(desk):
         return told
-    true = told.answer(session._words, session.state)
-    forged = forge(session, true, caller)
+    true = told.answer(desk.words, desk.round.ballots.state)
+    forged = forge(desk, true, caller)
     if forged != true or forged.proposal != true.proposal:
         orders.report()
     return AnswerMessage.of(forged)
 
 
-def _proposing(session: Session, answer: Answer, choice: Choice) -> Answer:
+def _proposing(desk: Desk, answer: Answer, choice: Choice) -> Answer:
     """``answer`` with such a proposal, in place of the true one, and without a link."""
     assert answer.proposal is not None
     word = replace(answer.proposal, choice=choice, basis=None)
-    return replace(answer, proposal=session.round.ballots.voice.signed(word), link=None)
+    return replace(answer, proposal=desk.round.ballots.voice.signed(word), link=None)
 
 
-def _without_first(session: Session, choice: Choice) -> Choice:
+def _without_first(desk: Desk, choice: Choice) -> Choice:
     """The choice without the contribution of the first of the others."""
-    first = next(each for each in choice.brought if each.maker != me_of(session))
+    first = next(each for each in choice.brought if each.maker != me_of(desk))
     return replace(choice, brought=tuple(each for each in choice.brought if each is not first))
 
 
-def _is_first(session: Session, choice: Choice, member: str) -> bool:
+def _is_first(desk: Desk, choice: Choice, member: str) -> bool:
     """Whether this member is in the smaller half of the others."""
-    others = sorted(set(choice.makers) - {me_of(session)})
+    others = sorted(set(choice.makers) - {me_of(desk)})
     return member in others[: len(others) // 2]
 
 
-def _two_choices(session: Session, answer: Answer, member: str) -> Answer:
+def _two_choices(desk: Desk, answer: Answer, member: str) -> Answer:
     proposal = answer.proposal
-    if proposal is None or not _is_first(session, proposal.choice, member):
+    if proposal is None or not _is_first(desk, proposal.choice, member):
         return replace(answer, link=None)
-    return _proposing(session, answer, _without_first(session, proposal.choice))
+    return _proposing(desk, answer, _without_first(desk, proposal.choice))
 
 
-async def _accept_nothing(real: Attack, session: Session) -> None:
-    """It accepts none of its own proposals, so that no one of them is decided."""
-    del real
-    while True:
-        await session.change(60.0)
+def _refuse_own(
+    real: Attack, round: Round, choice: Choice, after: str, dropped: Any = (), **_: object
+) -> None:
+    """It accepts nothing, so that neither of its own proposals is decided."""
+    real(round, choice, after, dropped, accepts=False)
 
 
 async def _two_links(
-    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+    orders: Orders, real: Attack, desk: Desk, caller: str, message: ReportMessage
 ) -> AnswerMessage:
     """Propose another choice to half of the others, accept both, and show each half a link of its own."""
-    told: AnswerMessage = await real(session, caller, message)
-    if not _coordinates(session):
+    told: AnswerMessage = await real(desk, caller, message)
+    if not _coordinates(desk):
         return told
-    answer = told.answer(session._words, session.state)
-    proposal, ballots = answer.proposal, session.round.ballots
-    if proposal is None or not _is_first(session, proposal.choice, caller):
+    answer = told.answer(desk.words, desk.round.ballots.state)
+    proposal, ballots = answer.proposal, desk.round.ballots
+    if proposal is None or not _is_first(desk, proposal.choice, caller):
         return told
     orders.report()
-    choice = _without_first(session, proposal.choice)
-    found = message.report(session._words, caller).acceptance
+    choice = _without_first(desk, proposal.choice)
+    found = message.report(desk.words, caller).acceptance
     if found is None or found.choice != choice.id:
-        return AnswerMessage.of(_proposing(session, answer, choice))
-    others: dict[str, Any] = session.__dict__.setdefault("others_accepted", {})
+        return AnswerMessage.of(_proposing(desk, answer, choice))
+    others: dict[str, Any] = desk.__dict__.setdefault("others_accepted", {})
     others[caller] = found
     others[ballots.me] = ballots.voice.signed(replace(found, maker=ballots.me))
     link = None
     if ballots.electorate.is_quorum(others, proposal.left):
         accepted = tuple(each for _, each in sorted(others.items()))
-        link = Link(session.state, found.ballot, choice, found.after, proposal.leaves, accepted)
-    return AnswerMessage.of(replace(_proposing(session, answer, choice), link=link))
+        link = Link(desk.round.ballots.state, found.ballot, choice, found.after, proposal.leaves, accepted)
+    return AnswerMessage.of(replace(_proposing(desk, answer, choice), link=link))
 
 
-def _ignore(session: Session, answer: Answer, member: str) -> Answer:
+def _ignore(desk: Desk, answer: Answer, member: str) -> Answer:
     """Propose something new, whatever binds it."""
     del member
     proposal = answer.proposal
     if proposal is None or proposal.basis is None:
         return answer
-    return _proposing(session, answer, _without_first(session, proposal.choice))
+    return _proposing(desk, answer, _without_first(desk, proposal.choice))
 
 
-def _everything(session: Session, answer: Answer, member: str) -> Answer:
+def _everything(desk: Desk, answer: Answer, member: str) -> Answer:
     """Propose what all bring, as soon as they have come."""
     del member
     if not answer.closed:
         return answer
     brought = sorted((each.brought for each in answer.roll if each.brought), key=lambda each: each.maker)
     word = Proposal(
-        *(me_of(session), session.state, answer.ballot), Choice(tuple(brought)), promises=answer.roll
+        *(me_of(desk), desk.round.ballots.state, answer.ballot), Choice(tuple(brought)), promises=answer.roll
     )
-    return replace(answer, proposal=session.round.ballots.voice.signed(word), link=None)
+    return replace(answer, proposal=desk.round.ballots.voice.signed(word), link=None)
 
 
 def _all_but_one(
@@ -168,49 +170,51 @@ def _only_own(
     ballots._here.proposal = ballots.voice.signed(word)
 
 
-def _show_link(session: Session, answer: Answer, member: str) -> Answer:
+def _show_link(desk: Desk, answer: Answer, member: str) -> Answer:
     """It alone has accepted it."""
     del member
-    found = session.round.ballots.report().acceptance
+    found = desk.round.ballots.report().acceptance
     if found is None or answer.proposal is None:
         return answer
     choice = answer.proposal.choice
-    return replace(answer, link=Link(session.state, answer.ballot, choice, found.after, (), (found,)))
+    return replace(
+        answer, link=Link(desk.round.ballots.state, answer.ballot, choice, found.after, (), (found,))
+    )
 
 
-def _show_weak_link(session: Session, answer: Answer, member: str) -> Answer:
+def _show_weak_link(desk: Desk, answer: Answer, member: str) -> Answer:
     """It alone has made it, of its own contribution."""
     del member
-    ballots = session.round.ballots
+    ballots = desk.round.ballots
     if ballots.brought is None or answer.proposal is None:
         return answer
     choice = Choice((ballots.brought,), weak=True)
-    word = Acceptance(ballots.me, session.state, 0, choice.id, NOBODYS, weak=True)
-    link = Link(session.state, 0, choice, NOBODYS, (), (ballots.voice.signed(word),))
+    word = Acceptance(ballots.me, desk.round.ballots.state, 0, choice.id, NOBODYS, weak=True)
+    link = Link(desk.round.ballots.state, 0, choice, NOBODYS, (), (ballots.voice.signed(word),))
     return replace(answer, link=link)
 
 
-def _put_off(session: Session, answer: Answer, member: str) -> Answer:
-    del session, member
+def _put_off(desk: Desk, answer: Answer, member: str) -> Answer:
+    del desk, member
     return replace(answer, roll=(), closed=False, proposal=None, link=None)
 
 
 async def _refuse(
-    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+    orders: Orders, real: Attack, desk: Desk, caller: str, message: ReportMessage
 ) -> AnswerMessage:
-    if _coordinates(session):
+    if _coordinates(desk):
         orders.report()
         raise CallError(Refusal.FAILED, "not with me")
-    told: AnswerMessage = await real(session, caller, message)
+    told: AnswerMessage = await real(desk, caller, message)
     return told
 
 
 async def _cut_off(
-    orders: Orders, real: Attack, session: Session, caller: str, message: ReportMessage
+    orders: Orders, real: Attack, desk: Desk, caller: str, message: ReportMessage
 ) -> AnswerMessage:
     """Nobody hears of the link."""
-    told: AnswerMessage = await real(session, caller, message)
-    if session.round.link is None:
+    told: AnswerMessage = await real(desk, caller, message)
+    if desk.round.link is None:
         return told
     orders.report()
     raise CallError(Refusal.FAILED, "it is cut off")

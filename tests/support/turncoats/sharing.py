@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from dupt_swarm.network.rounds.deciding import Deciding
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
-from dupt_swarm.network.rounds.session import Session
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from tests.support.turncoats.coordinating import WITHHELD_CHOICE, me_of
@@ -34,7 +34,7 @@ def prepare(orders: Orders, patch: Patch) -> None:
     change(orders, patch, Exchange, "rpc_chunks", lambda exchange: str(exchange._p2p.peer_id), chunks)
     reports = {HOLDS_NOTHING: _report_nothing, HOLDS_ALL: _report_all}
     change(orders, patch, Deciding, "ask", lambda deciding: deciding._context.me, reports)
-    change(orders, patch, Session, "answer", me_of, {HOLDS_ALL: _answer_all})
+    change(orders, patch, Desk, "answer", me_of, {HOLDS_ALL: _answer_all})
 
 
 async def _chunks(
@@ -69,16 +69,17 @@ async def _report_nothing(real: Attack, deciding: Deciding, peer: str, message: 
     return await real(deciding, peer, message.model_copy(update={"held": ()}))
 
 
-def _all_of(session: Session) -> tuple[str, ...]:
-    return tuple(sorted(session.round.ballots.stock.known))
+def _all_of(desk: Desk) -> tuple[str, ...]:
+    stock = desk.round.ballots.stock
+    return tuple(sorted({*stock.held, *(each.digest for each in stock.missing)}))
 
 
 async def _report_all(real: Attack, deciding: Deciding, peer: str, message: ReportMessage) -> Any:
-    session = deciding.session_of(message.state)
-    assert session is not None
-    return await real(deciding, peer, message.model_copy(update={"held": _all_of(session)}))
+    desk = deciding.desk_of(message.state)
+    assert desk is not None
+    return await real(deciding, peer, message.model_copy(update={"held": _all_of(desk)}))
 
 
-async def _answer_all(real: Attack, session: Session, caller: str, message: ReportMessage) -> AnswerMessage:
-    answer: AnswerMessage = await real(session, caller, message)
-    return answer.model_copy(update={"held": _all_of(session)})
+async def _answer_all(real: Attack, desk: Desk, caller: str, message: ReportMessage) -> AnswerMessage:
+    answer: AnswerMessage = await real(desk, caller, message)
+    return answer.model_copy(update={"held": _all_of(desk)})

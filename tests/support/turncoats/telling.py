@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from dupt_swarm.network.rounds.deciding import Deciding
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.messages import ReportMessage
 from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.network.rounds.round import Round
-from dupt_swarm.network.rounds.session import Session
 from dupt_swarm.replica.link import Accepted, Choice, Promise, Proposal, coordinator_of
 from tests.support.turncoats.orders import NOBODYS, Attack, Orders, Patch, change
 
@@ -45,57 +45,55 @@ def prepare(orders: Orders, patch: Patch) -> None:
 
 async def _ask(
     orders: Orders,
-    lie: Callable[[Session, Report, str, Tell], Awaitable[Report]],
+    lie: Callable[[Desk, Report, str, Tell], Awaitable[Report]],
     real: Attack,
     deciding: Deciding,
     peer: str,
     message: ReportMessage,
 ) -> Any:
     """Tell ``peer`` what ``lie`` makes of the report, and before it whatever that tells by itself."""
-    session = deciding.session_of(message.state)
-    assert session is not None
-    true = message.report(session._words, deciding._context.me)
+    desk = deciding.desk_of(message.state)
+    assert desk is not None
+    true = message.report(desk.words, deciding._context.me)
 
     async def tell(other: str, report: Report) -> None:
         orders.report()
         with contextlib.suppress(Exception):  # it may be at another state
             await real(deciding, other, ReportMessage.of(report))
 
-    told = true if true.promise.leaves else await lie(session, true, peer, tell)
+    told = true if true.promise.leaves else await lie(desk, true, peer, tell)
     if told != true:
         orders.report()
     return await real(deciding, peer, ReportMessage.of(told))
 
 
-def _signed(session: Session, promise: Promise) -> Promise:
-    return session.round.ballots.voice.signed(promise)
+def _signed(desk: Desk, promise: Promise) -> Promise:
+    return desk.round.ballots.voice.signed(promise)
 
 
-async def _two_states(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _two_states(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     found = report.acceptance
     if found is not None:
-        other = session.round.ballots.voice.signed(replace(found, after=NOBODYS))
+        other = desk.round.ballots.voice.signed(replace(found, after=NOBODYS))
         await tell(peer, replace(report, acceptance=other))
     return report
 
 
-async def _accept_nothing(session: Session, report: Report, peer: str, tell: Tell) -> Report:
-    del session, peer, tell
+async def _accept_nothing(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
+    del desk, peer, tell
     return replace(report, acceptance=None)
 
 
-async def _deny(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _deny(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     """Say that nothing was accepted before."""
     del peer, tell
     promise = replace(report.promise, accepted=None)
     return (
-        report
-        if promise == report.promise
-        else replace(report, promise=_signed(session, promise), basis=None)
+        report if promise == report.promise else replace(report, promise=_signed(desk, promise), basis=None)
     )
 
 
-async def _invent(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _invent(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     """Say that something was accepted which nobody had proposed."""
     del peer, tell
     promise = report.promise
@@ -103,34 +101,34 @@ async def _invent(session: Session, report: Report, peer: str, tell: Tell) -> Re
         return report
     choice = Choice((promise.brought,))
     before = promise.ballot - 1
-    promise = _signed(session, replace(promise, accepted=Accepted(before, choice.id, NOBODYS)))
-    basis = Proposal(session.round.ballots.me, session.state, before, choice, (promise,))
-    return replace(report, promise=promise, basis=session.round.ballots.voice.signed(basis))
+    promise = _signed(desk, replace(promise, accepted=Accepted(before, choice.id, NOBODYS)))
+    basis = Proposal(desk.round.ballots.me, desk.round.ballots.state, before, choice, (promise,))
+    return replace(report, promise=promise, basis=desk.round.ballots.voice.signed(basis))
 
 
-async def _refuse(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _refuse(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     """Refuse all that is proposed."""
     del peer, tell
-    return replace(report, acceptance=None, refuses=session.round.proposed is not None)
+    return replace(report, acceptance=None, refuses=desk.round.proposed is not None)
 
 
-async def _leave_and_stay(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _leave_and_stay(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     word = replace(report.promise, brought=None, leaves=True)
-    await tell(peer, Report(_signed(session, word), report.basis))
+    await tell(peer, Report(_signed(desk, word), report.basis))
     return report
 
 
-async def _lead_away(session: Session, report: Report, peer: str, tell: Tell) -> Report:
+async def _lead_away(desk: Desk, report: Report, peer: str, tell: Tell) -> Report:
     """Tell each of the others that a far ballot is its own."""
     del peer
-    ballots = session.round.ballots
+    ballots = desk.round.ballots
     later: dict[str, int] = {}
     for number in range(FAR, FAR + len(ballots.electorate.members)):
-        later[coordinator_of(ballots.electorate, session.state, number)] = number
+        later[coordinator_of(ballots.electorate, desk.round.ballots.state, number)] = number
     later.pop(ballots.me, None)
     await asyncio.gather(
         *(
-            tell(each, Report(_signed(session, replace(report.promise, ballot=number))))
+            tell(each, Report(_signed(desk, replace(report.promise, ballot=number))))
             for each, number in later.items()
         )
     )

@@ -7,7 +7,7 @@ group, as by a power cut.
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 
@@ -33,6 +33,7 @@ def arm(stage: str) -> None:
     """Set the trap."""
     from dupt_swarm.network.rounds.allreduce import AllReduce, PartReducer
     from dupt_swarm.network.rounds.deciding import Deciding
+    from dupt_swarm.network.rounds.desk import Desk
     from dupt_swarm.network.rounds.judgement import Judgement
     from dupt_swarm.network.rounds.round import Round
     from dupt_swarm.network.rounds.session import Session
@@ -42,18 +43,16 @@ def arm(stage: str) -> None:
         """Where three decide or more: of two, who is left makes a weak link."""
         return len(round.ballots.electorate.members) > 2
 
-    def coordinates(session: Session, *_: object) -> bool:
-        ballots = session.round.ballots
-        return (
-            among_three(session.round) and session.round.remnant is None and ballots.coordinator == ballots.me
-        )
+    def coordinates(desk: Desk, *_: object) -> bool:
+        round = desk.round
+        return among_three(round) and round.remnant is None and round.ballots.coordinator == round.ballots.me
 
     if stage == "bringing":
         before(Deciding, "end")
     elif stage == "promising":
         before(Deciding, "ask")
     elif stage == "coordinating":
-        before(Session, "answer", coordinates)
+        before(Desk, "answer", coordinates)
     elif stage == "fetching":
         before(Share, "_fetch", lambda _, __, floor: among_three(floor.round))
     elif stage == "holding":
@@ -67,7 +66,7 @@ def arm(stage: str) -> None:
     elif stage == "sending":
         send = AllReduce.messages_of
 
-        async def send_one(self: AllReduce, share: Any) -> AsyncIterator[Any]:
+        async def send_one(self: AllReduce, share: Any) -> AsyncGenerator[Any, None]:
             async for part in send(self, share):
                 yield part
                 power_cut()
