@@ -25,6 +25,7 @@ from tests.support.tiny import reduced_tables, tiny_manifest
 TARGET = torch.full((100,), 3.0)  # where the model is best
 TOKENS = 640
 LOOK_SECONDS = 0.01  # others need the processor
+PATIENCE_SECONDS = 5.0  # with the hostile one, when the others are done
 
 
 def loss(anchor: Tensor) -> float:
@@ -60,7 +61,11 @@ def end_round(
 
     cluster.meet()
     with ThreadPoolExecutor(len(cluster.oracles)) as pool:
-        return list(pool.map(contribute, cluster.oracles))
+        ending = [pool.submit(contribute, oracle) for oracle in cluster.oracles]
+        wait(each for each, oracle in zip(ending, cluster.oracles, strict=True) if oracle is not hostile)
+        if hostile is not None and not wait(ending, PATIENCE_SECONDS).done >= set(ending):
+            hostile.cancel_average()  # who has accepted what the others have refused waits for them
+        return [each.result() for each in ending]
 
 
 def losses(cluster: Cluster) -> list[float]:
@@ -97,9 +102,11 @@ def test_a_shared_round_that_does_harm(tmp_path: Path) -> None:
 def test_a_voter_that_does_harm_where_members_reduce(tmp_path: Path) -> None:
     """Those who see it in their own text reject the round, so nobody takes it; when it helps, all go on."""
     with swarm_of(tmp_path, "ada", "bob", "eve", **reduced_tables()) as cluster:
-        eve, before = cluster.oracles[-1], cluster.first.state
-        assert [result.reason for result in end_round(cluster, eve)] == ["rejected"] * 3
-        assert {oracle.state for oracle in cluster.oracles} == {before}
+        assert [result.reason for result in end_round(cluster)] == [None] * 3  # from now on they decide
+        ada, bob, eve = cluster.oracles
+        before = ada.state
+        assert [result.reason for result in end_round(cluster, eve)][:2] == ["rejected"] * 2
+        assert (ada.state, bob.state) == (before, before)
         results = end_round(cluster)
         assert [result.reason for result in results] == [None] * 3
         assert len({result.state for result in results}) == 1

@@ -194,15 +194,15 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         before = hostile.state
         for _ in range(3):  # the oracle may not have come that far
             result = hostile.average(noise, 6_400, (honest.peer_id,)).result()
-            if result.reason != "no_group":
+            if result.reason != "timeout":
                 break
         wait_until(lambda: oracle.status().last_round)
         status = oracle.status()
         oracle.stop()
         run.result(timeout=60)
         assert status.last_round is not None
-        assert (result.reason, status.last_round.reason) == ("rejected", "rejected")
-        assert honest.state == hostile.state == before
+        assert status.last_round.reason == "rejected"
+        assert honest.state == before
         assert status.contributed_tokens == 0 < status.latest.loss_nats < 1.1 * status.first.loss_nats  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Where others report how a state is to be left, also when we have left it: late members hear by what link."""
+"""Where others report how a state is to be left, also when we have left it: late members hear of the link."""
 
 from __future__ import annotations
 

@@ -158,8 +158,14 @@ class Following:
         weak = next((at for at in range(place, len(links)) if links[at].choice.weak), len(links))
         if weak == len(links) or not chain.electorate.members:
             return links
-        is_time = now - self._since >= self._patience and not self._decides()
-        return links if is_time and self._may_be_left(links[weak]) else links[:weak]
+        waited = now - self._since >= self._patience or not self._living
+        return links if waited and not self._decides() and self._may_be_left(links[weak]) else links[:weak]
+
+    @property
+    def _living(self) -> list[Peer]:
+        """Those who decide, or did, and are there, wherever that is."""
+        former = self.history.chain.electorate.former
+        return [peer for peer in self._member.living if peer.peer_id in former]
 
     def _may_be_left(self, link: Link) -> bool:
         """Whether those who decide may be gone from our state, and some have gone on by a weak ``link``.
@@ -167,12 +173,10 @@ class Following:
         Nobody goes with strangers while one lives that knows the state.
         """
         electorate = self.history.chain.electorate
-        living = [peer for peer in self._member.living if peer.peer_id in electorate.former]
-        here = [peer.peer_id for peer in living if peer.record.state_digest == link.state]
+        here = [peer.peer_id for peer in self._living if peer.record.state_digest == link.state]
         if electorate.is_quorum(here):
             return False
-        known = electorate.former & link.makers
-        return bool(known) or not living
+        return bool(electorate.former & link.makers) or not self._living
 
     def _leads_on(self, links: Sequence[Link]) -> bool:
         """Whether our chain would follow these, which it does not yet.
