@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms, standings
+from dupt_swarm.replica.aggregation import Bounded, Standing, build_rule, keep_norms, standings
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -37,7 +37,7 @@ class Measured:
     blob: Blob
     tokens: int
     measure: Measure
-    standing: float = 1.0
+    standing: Standing = Standing()
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ def average_form(manifest: Manifest, numel: int) -> Form:
 def with_standings(
     contributions: Sequence[tuple[Blob, int, Measure]],
     makers: Sequence[str],
-    voters: Container[str],
+    electorate: Container[str],
     state: str,
 ) -> list[Measured]:
     """Contributions with the tokens that each stands for, and with how much it counts; see `standings`."""
-    counts = standings(makers, voters, state)
+    counts = standings(makers, electorate, state)
     return [Measured(*each, count) for each, count in zip(contributions, counts, strict=True)]
 
 
@@ -110,10 +110,10 @@ def bounded_of_shared(
     usable = [each for each in contributions if not each.measure.reason]
     if not usable:
         raise ValueError("no contribution of the round is sound")
-    admitted = [each for each in usable if each.standing] or usable
-    moving = [each for each in admitted if each.measure.norm] or admitted
+    moving = [each for each in usable if each.measure.norm] or usable
     norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
-    keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio)
+    judges = [place for place, each in enumerate(moving) if each.standing.judges]
+    keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio, judges=judges)
     sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
 
     def parts() -> Iterator[list[Tensor]]:
@@ -127,8 +127,7 @@ def bounded_of_shared(
     )
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
     rejected += Counter(
-        probation=len(usable) - len(admitted),
-        zeros=len(admitted) - len(moving),
+        zeros=len(usable) - len(moving),
         norm=keep.count(False),
     )
     places = tuple(place for place, each in enumerate(contributions) if any(each is one for one in sound))

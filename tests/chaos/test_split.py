@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 LISTEN = "/ip4/0.0.0.0/tcp/31330"
-# Voters are remembered for 32 rounds: a split must not last so long, however fast the machine is.
+# The others need the processor too: seven peers train here.
 STEP_SECONDS = 0.5
 
 

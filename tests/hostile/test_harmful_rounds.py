@@ -62,7 +62,7 @@ def end_round(
     cluster.meet()
     with ThreadPoolExecutor(len(cluster.oracles)) as pool:
         ending = [pool.submit(contribute, oracle) for oracle in cluster.oracles]
-        wait(each for each, oracle in zip(ending, cluster.oracles, strict=True) if oracle is not hostile)
+        wait([each for each, oracle in zip(ending, cluster.oracles, strict=True) if oracle is not hostile])
         if hostile is not None and not wait(ending, PATIENCE_SECONDS).done >= set(ending):
             hostile.cancel_average()  # who has accepted what the others have refused waits for them
         return [each.result() for each in ending]
