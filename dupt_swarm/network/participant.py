@@ -29,6 +29,7 @@ from dupt_swarm.network.rounds.judgement import Judgement
 from dupt_swarm.network.rounds.offences import Accusing, Offences
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reduce import Reduce
+from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.network.rounds.session import Ended, Session
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.rounds.tally import Tally
@@ -38,7 +39,7 @@ from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
@@ -199,6 +200,12 @@ class Participant:
     def _announce_failure(self, reason: Failure, left: int = 0) -> None:
         self.tally.failed(reason)
         self.announce(RecordUpdate(state="training", round_tokens=left) | self.tally.told)
+
+    def on_roll(self, roll: Roll) -> None:
+        """It is known with whom the round is ended."""
+        me = str(self.connection.p2p.peer_id)
+        mates = tuple(each.maker for each in roll.brought if each.maker != me)
+        self.host.tell(GroupFormed(sum(each.tokens for each in roll.brought), mates))
 
     def on_left(self, session: Session, ended: Ended) -> None:
         """A state was left in which we took part, with our contribution or without it."""
@@ -412,6 +419,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         beginning=beginning,
     )
     deciding.accepts, deciding.on_left = node.judgement.accepts, node.on_left
+    deciding.on_roll = node.on_roll
     stack.push_async_callback(node.leave)
     node.serve()
     assert settings.role != "observer"

@@ -104,14 +104,12 @@ class EndRound(Command[RoundResult]):
         state: the one that the contribution started from.
         size: bytes of it; 0: it was not finite, and there is nothing to be sent.
         tokens: what it stands for.
-        companions: ids of the other live oracles of this round; none: this one steps by itself.
         judged: whether the trainer judges the state that a group comes to, before this peer votes for it.
     """
 
     state: StateName
     size: int
     tokens: int
-    companions: tuple[str, ...]
     judged: bool = False
 
 

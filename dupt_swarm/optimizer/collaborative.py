@@ -240,13 +240,13 @@ class CollaborativeOptimizer(optim.Optimizer):
             swarm.judge(candidate[0], accepted=self._judge(self._contribution.sent_tokens, before, candidate))
 
     def _end_round(self) -> None:
-        companions = tuple(peer.peer_id for peer in self._due.companions(self._contribution))
+        alone = not self._due.companions(self._contribution)
         sending = self._contribution.send()
         self._obey(sending)
         tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
-        self._ending.begin(tokens, companions, anew=anew)
+        self._ending.begin(tokens, anew=anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
-        if not companions or not self._manifest.rounds.overlap:
+        if alone or not self._manifest.rounds.overlap:
             self.settle()
 
     def _obey(self, outcome: tuple[Contribution, Order]) -> None:
@@ -317,10 +317,10 @@ class Ending:
         """Whether `result` need not wait."""
         return self._under_way is not None and self._under_way.done()
 
-    def begin(self, tokens: int, companions: tuple[str, ...], *, anew: bool) -> None:
+    def begin(self, tokens: int, *, anew: bool) -> None:
         """End a round with what was marked; if not ``anew``, with the same as before."""
         self._interrupted.clear()
-        self._under_way = self._beside.submit(self._send, tokens, companions, anew)
+        self._under_way = self._beside.submit(self._send, tokens, anew)
 
     def result(self, meanwhile: Callable[[], None]) -> RoundResult:
         """How it went; calls ``meanwhile`` again and again until that is known."""
@@ -335,12 +335,12 @@ class Ending:
         self._interrupted.set()
         self._swarm.cancel_average()
 
-    def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
+    def _send(self, tokens: int, anew: bool) -> Averaging:
         if anew:
             contribution = self._feedback.encode(self._strategy.contribute())
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
-        averaging = self._swarm.average(self._sent_bytes, tokens, companions, judged=self._judged)
+        averaging = self._swarm.average(self._sent_bytes, tokens, judged=self._judged)
         if self._interrupted.is_set():  # while it was encoded
             self._swarm.cancel_average()
         averaging.wait()

@@ -32,8 +32,8 @@ def unpack(data: bytes, length_max: int = BYTES_MAX) -> object:
     """The value that ``data`` stands for, in which no list has more than ``length_max`` elements.
 
     Raises:
-        ValueError: not msgpack, an extension type, a longer list, nested deeper than msgpack reads, or longer than whatever
-            is read here may be.
+        ValueError: not msgpack, an extension type, a longer list, nested deeper than msgpack reads, or longer
+            than whatever is read here may be.
     """
     if len(data) > BYTES_MAX:
         raise ValueError(f"msgpack of {len(data):,} bytes")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import Bounded, Standing, build_rule, keep_norms, standings
+from dupt_swarm.replica.aggregation import FULL, Bounded, Standing, build_rule, keep_norms, standings
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -37,7 +37,7 @@ class Measured:
     blob: Blob
     tokens: int
     measure: Measure
-    standing: Standing = Standing()
+    standing: Standing = FULL
 
 
 @dataclass(frozen=True)

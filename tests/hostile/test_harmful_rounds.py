@@ -50,8 +50,7 @@ def end_round(
         step = 0.2 * (oracle.anchor - TARGET)  # as gradients are: it is subtracted
         harmful = oracle is hostile or oracle in mistaken
         size = put(oracle.contribution, -5 * step if harmful else step, oracle.manifest)
-        mates = cluster.mates_of(oracle)
-        averaging = oracle.average(size, TOKENS, mates, judged=oracle is not hostile)
+        averaging = oracle.average(size, TOKENS, judged=oracle is not hostile)
         result = ThreadPoolExecutor(1).submit(averaging.result)
         while not wait((result,), LOOK_SECONDS).done:
             if candidate := oracle.candidate:

@@ -257,5 +257,5 @@ def test_a_revoked_oracle_is_cut_off(tmp_path: Path) -> None:
         wait_until(lambda: eve.restarts and _answers(eve), "eve's node is there again")
         for swarm in (ada, eve):
             size = put(swarm.contribution, torch.randn_like(swarm.anchor) * 1e-3, swarm.manifest)
-            result = swarm.average(size, 640, ()).result()
+            result = swarm.average(size, 640).result()
             assert (result.reason, swarm.state.round) == (None, 2)

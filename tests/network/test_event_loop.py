@@ -116,7 +116,7 @@ def test_a_life_without_passes_on_the_loop(
             try:
                 joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
                 await service.execute(Publish(RecordUpdate(state="training"), now=True))
-                result: Any = await service.execute(EndRound(joined.state, size, 64, ()))  # type: ignore[attr-defined]
+                result: Any = await service.execute(EndRound(joined.state, size, 64))  # type: ignore[attr-defined]
                 assert (result.state.round, result.reason) == (1, None)
                 store = service._participant.store
                 store.newer = await asyncio.to_thread(state.copied, store.empty)

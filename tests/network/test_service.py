@@ -162,12 +162,12 @@ def test_the_life_of_a_first_peer(
             memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
             assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
             size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
-            result = await one.call(EndRound(joined.state, size, 64, ()))
+            result = await one.call(EndRound(joined.state, size, 64))
             assert (result.reason, result.tokens, result.mates) == (None, 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
             assert after is not None
             assert result.state == StateName(1, 64, after.digest)
-            late = await one.call(EndRound(joined.state, size, 64, ()))
+            late = await one.call(EndRound(joined.state, size, 64))
             assert (late.state, late.reason) == (None, "stale")
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state

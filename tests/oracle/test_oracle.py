@@ -193,7 +193,7 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, manifest)
         before = hostile.state
         for _ in range(3):  # the oracle may not have come that far
-            result = hostile.average(noise, 6_400, (honest.peer_id,)).result()
+            result = hostile.average(noise, 6_400).result()
             if result.reason != "timeout":
                 break
         wait_until(lambda: oracle.status().last_round)

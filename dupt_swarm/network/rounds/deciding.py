@@ -27,7 +27,7 @@ from dupt_swarm.network.rounds.messages import (
 )
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace
-from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.round import Roll, Round
 from dupt_swarm.network.rounds.session import Ended, Others, Session
 from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
@@ -102,6 +102,7 @@ class Deciding:
         present: that of the state at which it is; None: it takes no part.
         accepts: judges what was computed.
         on_left: hears how each state was left.
+        on_roll: hears with whom each is being left; see `Session`.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Deciding:
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
         self.on_left: Callable[[Session, Ended], None] = lambda *_: None
+        self.on_roll: Callable[[Roll], None] = lambda _: None
         self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
         self._desks: OrderedDict[str, Desk] = OrderedDict()
@@ -167,6 +169,7 @@ class Deciding:
         self.present = Session(
             desk, state, context.others, context.exchange, self._begin, lambda after: self.accepts(after)
         )
+        self.present.on_roll = self.on_roll
         self._running = asyncio.create_task(self._run(self.present))
         return self.present
 

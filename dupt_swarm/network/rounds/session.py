@@ -85,6 +85,7 @@ class Session:
         companions: ids of the others that were there.
         rejected: set once a ballot has failed in which we have refused what was proposed.
         overflows: whether we have refused it because it leads to no finite state.
+        on_roll: hears once, with whom we end the round, as far as is known then.
     """
 
     def __init__(
@@ -115,6 +116,8 @@ class Session:
         self._refused_in: int | None = None
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._reports: set[asyncio.Task[bool]] = set()
+        self.on_roll: Callable[[Roll], None] = lambda _: None
+        self._called = False
         desk.on_report = self._consider
 
     @property
@@ -203,6 +206,9 @@ class Session:
         before, here = self.desk.now, others.here(state)
         self.companions |= {*others.present(state)}
         self.round.consider(time.monotonic(), here, others.coming(state), others.gone, others.unable)
+        if not self._called and (roll := self.round.roll) is not None:
+            self._called = True
+            self.on_roll(roll)
         if self.desk.now != before:
             self.desk.tell()
 

@@ -32,6 +32,9 @@ class Standing:
     judges: bool = True
 
 
+FULL = Standing()
+
+
 def standings(makers: Sequence[str], electorate: Container[str], state: str) -> list[Standing]:
     """For how much each contribution counts: fully a member's, a quarter a newcomer's.
 
@@ -46,7 +49,7 @@ def standings(makers: Sequence[str], electorate: Container[str], state: str) -> 
     """
     newcomers = [maker for maker in makers if maker not in electorate]
     if len(newcomers) == len(makers):
-        return [Standing()] * len(makers)
+        return [FULL] * len(makers)
     asked = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
     return [Standing() if maker in electorate else Standing(NEWCOMER, maker in asked) for maker in makers]
 
@@ -85,7 +88,7 @@ class Bounded:
         the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts
         with a larger norm than the other has; one alone counts as it is. Newcomers move no median.
         """
-        found = standings or [Standing()] * len(norms)
+        found = standings or [FULL] * len(norms)
         full = [place for place, each in enumerate(found) if each.part == 1] or range(len(norms))
         radius = statistics.median_low(norms[place] for place in full)
         usual = statistics.median_low(weights[place] for place in full)

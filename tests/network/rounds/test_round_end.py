@@ -136,7 +136,7 @@ class Node:
         data = b"" if values is None else encoded(values, self.manifest)
         self._memory.contribution[: len(data)] = data
         state = replace(name_of(self.store.current), place=self.place)
-        return await self.participant.end_round(EndRound(state, len(data), 10, ()))
+        return await self.participant.end_round(EndRound(state, len(data), 10))
 
     @property
     def place(self) -> int:

@@ -163,4 +163,4 @@ class Betrayed(Cluster):
 
     def _average(self, oracle: Swarm) -> RoundResult:
         size = put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
-        return oracle.average(size, TOKENS, self.mates_of(oracle)).result()
+        return oracle.average(size, TOKENS).result()
