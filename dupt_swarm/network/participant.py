@@ -44,8 +44,7 @@ from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.link import Link, Word
-from dupt_swarm.replica.proof import Proof
+from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -401,6 +400,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         patience=2 * manifest.rounds.searching_seconds,
         decides=lambda: deciding.is_in_ballots,
         tell=host.tell,
+        expose=offences.expose_by,
     )
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
@@ -477,10 +477,7 @@ async def _open_deciding(
         callable,
     )
 
-    def expose(one: Word, other: Word) -> None:
-        offences.expose([Proof.of(one, other)])
-
-    deciding = Deciding(context, store.following, history.from_state, expose)
+    deciding = Deciding(context, store.following, history.from_state, offences.expose_by)
     await deciding.open()
     return deciding
 

@@ -199,8 +199,11 @@ class Membership:
 
     @property
     def unable(self) -> frozenset[str]:
-        """Ids of the electorate that cannot be called, as far as their records tell."""
-        return frozenset(peer for peer in self.electorate.members if not self.can_be_called(peer))
+        """Ids of the electorate that cannot be called, as their records tell, or that nobody should ask."""
+        exposed = self.attendance.exposed
+        return frozenset(
+            peer for peer in self.electorate.members if peer in exposed or not self.can_be_called(peer)
+        )
 
     @property
     def voters(self) -> frozenset[str]:

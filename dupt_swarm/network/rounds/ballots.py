@@ -347,6 +347,10 @@ class Ballots:
             here.quorate = now
         all_here = self.brought is not None and self._who_left.union(here.comers).issuperset(awaited)
         come = self._come()
+        if any(
+            each.refused for each in come
+        ):  # somebody may have done harm: the electorate goes on by itself
+            come = tuple(each for each in come if each.maker in self.electorate)
         if _brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come
 
@@ -376,7 +380,7 @@ class Ballots:
         ):
             return
         refused = {choice for each in promises for choice in each.refused}
-        if refused:  # somebody may have done harm: the electorate goes on by itself
+        if refused:  # as in `_close`
             brought = [each for each in brought if each.maker in self.electorate]
         choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
         if brought and choice.id not in refused:

@@ -17,6 +17,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.ledger import Expose, Ledger
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
@@ -52,6 +53,7 @@ class Following:
         patience: float,
         decides: Callable[[], bool],
         tell: Callable[[object], None],
+        expose: Expose = lambda *_: None,
     ) -> None:
         """Begin.
 
@@ -65,7 +67,9 @@ class Following:
             patience: for so many seconds we wait for a strong link before we go on by a weak one.
             decides: whether we are in the midst of deciding what follows, so that no weak link leads us on.
             tell: passes each `CatchingUp` to the parent process.
+            expose: see `Ledger`.
         """
+        self._expose = expose
         self._patience, self._decides = patience, decides
         self.history, self._store, self._member, self._exchange = history, store, member, exchange
         self._replaying, self._words, self._tell = replaying, words, tell
@@ -189,7 +193,19 @@ class Following:
             return False
         trial = chain.copied_from(links[0].state)
         trial.follow(links)
+        self._compare(links)
         return trial.head == links[-1].after != chain.head
+
+    def _compare(self, links: Sequence[Link]) -> None:
+        """Where they part from ours, somebody may have signed for both."""
+        chain = self.history.chain
+        for link in links:
+            ours = chain.from_state(link.state)
+            if ours is not None and ours.after != link.after:
+                ledger = Ledger({*ours.makers, *ours.left}, self._expose)
+                for each in (ours, link):
+                    ledger.note((*each.leaves, *each.acceptances))
+                return
 
     async def _get(self, links: list[Link], peer_id: str) -> bool:
         """The state to which they lead, and our chain with it."""

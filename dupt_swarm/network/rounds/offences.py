@@ -17,6 +17,7 @@ from dupt_swarm.errors import FileError
 from dupt_swarm.network.members.identity import NAME_BYTES, short_name
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import rpc
+from dupt_swarm.replica.link import Word
 from dupt_swarm.replica.plain import unpack
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.replica.signed import as_text, from_text
@@ -98,6 +99,10 @@ class Offences:
     def expose(self, proofs: Iterable[Proof]) -> None:
         """What this peer has seen in a group of its own."""
         self._learn(proofs)
+
+    def expose_by(self, one: Word, other: Word) -> None:
+        """The same by two words that contradict each other."""
+        self.expose([Proof.of(one, other)])
 
     def take(self, proofs: Iterable[Proof]) -> None:
         """What others pass on; what is about strangers is dropped."""

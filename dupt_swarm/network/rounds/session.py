@@ -292,6 +292,9 @@ class Session:
         if not stock.lasting and self.round.ballots.me not in link.choice.makers:
             return None  # what the others have averaged comes to nobody else
         stock.learn(link.choice.brought)
+        for maker in link.makers:  # whoever has accepted it holds all that it needs
+            held = stock.held_by.get(maker, frozenset()).union(each.digest for each in link.choice.brought)
+            stock.note_held(maker, held)
         self.desk.tell()
         ends = time.monotonic() + pace.exchange
         while not stock.has(link.choice):
