@@ -158,9 +158,9 @@ class Outdated:
 
 Claim = tuple[str, int]  # digest and tokens of a state that a peer says it holds
 
-FIRST_SECONDS, LONGEST_SECONDS = 30.0, 1800.0
+DOUBT_SECONDS, LONGEST_DOUBT_SECONDS = 30.0, 1800.0
 # From so many failed claims on, nothing that the peer says is believed.
-TOLERATED = 3
+CLAIMS_MAX = 3
 FORGOTTEN_SECONDS = 3600.0
 
 
@@ -172,7 +172,7 @@ class _Doubt:
 
     @property
     def whole(self) -> bool:
-        return self.failures >= TOLERATED
+        return self.failures >= CLAIMS_MAX
 
 
 class Distrust:
@@ -193,7 +193,7 @@ class Distrust:
         }
         before = self._doubts.get(peer_id)
         failures = 1 + (before.failures if before else 0)
-        seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_SECONDS)
+        seconds = min(DOUBT_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_DOUBT_SECONDS)
         self._doubts[peer_id] = _Doubt(claim, failures, now + seconds)
 
     def applies(self, peer_id: str, claim: Claim) -> bool:
