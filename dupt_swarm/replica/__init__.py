@@ -17,6 +17,7 @@ voters          whose word on the next state counts: a part of the state
 electorate      who decides which state follows, whoever comes and goes; takes the place of `voters`
 link            the words that decide which state follows, and the link that they make
 signed_words    the same words as they are signed, and links as they travel and are kept
+proof           that a peer has signed what contradicts itself
 chain           all links since a state that is trusted, and which branch to follow where two part
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dupt_swarm.replica.draw import drawn
@@ -166,6 +166,7 @@ class Link:
         after: digest of the state that follows.
         leaves: promises of those who have left, so that a quorum is more than half of the others.
         acceptances: that make it, by one of each.
+        average: digest of the average's blob, as whoever keeps it says, where only that is kept.
     """
 
     state: str
@@ -174,6 +175,12 @@ class Link:
     after: str
     leaves: tuple[Promise, ...]
     acceptances: tuple[Acceptance, ...]
+    average: str = field(default="", compare=False)
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Ids of those whose contributions are in the state that follows."""
+        return tuple(maker for maker in self.choice.makers if maker not in self.dropped)
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -182,8 +189,7 @@ class Link:
 
     def electorate(self, before: Electorate) -> Electorate:
         """That of the state that follows."""
-        counted = [maker for maker in self.choice.makers if maker not in self.dropped]
-        return before.after(counted, self.choice.left, weak=self.choice.weak)
+        return before.after(self.counted, self.choice.left, weak=self.choice.weak)
 
     @property
     def makers(self) -> frozenset[str]:
@@ -199,7 +205,7 @@ class Link:
         """This one with what else was signed for the same weak link."""
         more = [each for each in other.acceptances if each.maker not in self.makers]
         acceptances = tuple(sorted((*self.acceptances, *more), key=lambda each: each.maker))
-        return Link(self.state, self.ballot, self.choice, self.after, self.leaves, acceptances)
+        return replace(self, acceptances=acceptances)
 
     def check(self, electorate: Electorate) -> None:
         """Whether it is one that leaves the state of this ``electorate``; signatures are checked elsewhere.

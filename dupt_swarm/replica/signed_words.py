@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -192,6 +192,7 @@ class LinkRecord(_Plain):
     after: Digest
     leaves: Annotated[list[Signed], Field(max_length=ROWS_MAX)] = []
     acceptances: Annotated[list[Signed], Field(max_length=ROWS_MAX)]
+    average: Digest | Literal[""] = ""
 
     @classmethod
     def of(cls, link: Link) -> LinkRecord:
@@ -203,6 +204,7 @@ class LinkRecord(_Plain):
             after=link.after,
             leaves=[as_text(each.signed) for each in link.leaves],
             acceptances=[as_text(each.signed) for each in link.acceptances],
+            average=link.average,
         )
 
     def link(self, words: Words) -> Link:
@@ -218,6 +220,7 @@ class LinkRecord(_Plain):
             self.after,
             words.read_all(self.leaves, Promise),
             words.read_all(self.acceptances, Acceptance),
+            self.average,
         )
 
     @classmethod

@@ -18,6 +18,7 @@ from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.codec import part_sizes
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Word
 from dupt_swarm.replica.next_state import NextState
@@ -43,6 +44,10 @@ class Seen:
         """See `Others`."""
         return self.at.get(state, set()) - self.gone
 
+    def present(self, state: str) -> Collection[str]:
+        """See `Others`."""
+        return self.at.get(state, set())
+
     def coming(self, state: str) -> Collection[str]:
         """See `Others`."""
         del state
@@ -61,6 +66,27 @@ def first_state(manifest: Manifest, numel: int, electorate: Electorate) -> Repli
     return ReplicaState(electorate.round, 0, ((numel,),), values, buffers, electorate=electorate)
 
 
+def step(
+    manifest: Manifest,
+    before: ReplicaState,
+    average: Tensor,
+    tokens: int,
+    makers: Collection[str],
+) -> ReplicaState:
+    """The state that follows from ``before`` by this average of what these have brought."""
+    following = NextState(build_outer(manifest), before)
+    for number, part in enumerate(torch.split(average.clone(), part_sizes(average.numel()))):
+        following.take(number, part)
+    return following.finish(tokens, makers)
+
+
+def state_of(ended: Ended) -> ReplicaState:
+    """The state that was computed, which is the one that was decided upon."""
+    assert ended.computed is not None
+    assert ended.computed.after.digest == ended.link.after
+    return ended.computed.after
+
+
 class Decider:
     """One peer.
 
@@ -70,8 +96,17 @@ class Decider:
         proofs: pairs of words that contradict each other, as it has found them.
     """
 
-    def __init__(self, manifest: Manifest, station: Any, numel: int, pledges: Pledges | None = None) -> None:
-        self.manifest, self.station = manifest, station
+    def __init__(
+        self,
+        manifest: Manifest,
+        station: Any,
+        numel: int,
+        pledges: Pledges | None = None,
+        *,
+        callable: bool = True,
+    ) -> None:
+        """Others can call it, if it is ``callable``."""
+        self.manifest, self.station, self.callable = manifest, station, callable
         self.seen, self.proofs = Seen(), list[tuple[Word, Word]]()
         self.blobs = Exchange(station.p2p)
         self.context = Context(
@@ -81,6 +116,7 @@ class Decider:
             self.seen,
             self._exchange(numel),
             pledges or Pledges(),
+            callable,
         )
         self.deciding = Deciding(
             self.context, self._begin, expose=lambda one, other: self.proofs.append((one, other))
@@ -88,7 +124,7 @@ class Decider:
 
     def _exchange(self, numel: int) -> RoundExchange:
         if self.manifest.rounds.exchange == "reduce":
-            return Reduce(self.manifest, numel, self.station.p2p)
+            return Reduce(self.manifest, numel, self.station.p2p, callable=self.callable)
         return Share(self.manifest, numel, self.blobs)
 
     def _begin(self, before: ReplicaState) -> NextState:
@@ -110,8 +146,10 @@ class Decider:
         self.deciding.reach(state)
 
     async def end(self, values: Tensor, tokens: int = 10) -> Ended:
-        """Bring a contribution, and wait for how the state is left."""
-        return await self.deciding.end(encoded(values, self.manifest), tokens)
+        """Bring a contribution, again whenever it is rejected, and wait for how the state is left."""
+        while (ended := await self.deciding.end(encoded(values, self.manifest), tokens)) is None:
+            pass
+        return ended
 
     async def close(self) -> None:
         """It says nothing any more."""
@@ -123,12 +161,23 @@ class Decider:
 
 
 async def open_deciders(
-    manifest: Manifest, stations: Sequence[Any], numel: int, electing: int | None = None
+    manifest: Manifest,
+    stations: Sequence[Any],
+    numel: int,
+    electing: int | None = None,
+    hidden: Collection[int] = (),
 ) -> tuple[list[Decider], ReplicaState]:
-    """Peers on these stations, and the state at which they are; so many of them decide, or all."""
-    deciders = [Decider(manifest, station, numel) for station in stations]
+    """Peers on these stations, and the state at which they are; so many of them decide, or all.
+
+    Those at the places in ``hidden`` cannot be called.
+    """
+    deciders = [
+        Decider(manifest, station, numel, callable=place not in hidden)
+        for place, station in enumerate(stations)
+    ]
     for each in deciders:
         await each.open()
+        each.seen.unable = {deciders[place].peer_id for place in hidden}
     members = [each.peer_id for each in deciders[:electing]]
     state = first_state(manifest, numel, Electorate().after(members, weak=True))
     for each in deciders:

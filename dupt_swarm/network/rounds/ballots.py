@@ -39,6 +39,8 @@ from dupt_swarm.replica.link import (
 
 # So many ballots without a quorum, or in all, and who is there goes on as a remnant.
 LONELY_MAX, FAILED_MAX = 2, 6
+# Others besides the electorate that take part; and how far a ballot may be ahead of ours.
+COMERS_MAX, HELD_MAX, AHEAD_MAX = 192, 256, 1 << 16
 
 
 @dataclass
@@ -78,6 +80,7 @@ class Ballots:
         pace: Pace,
         now: float,
         pledged: Pledged | None = None,
+        stock: Stock | None = None,
     ) -> None:
         """Begin, or go on after a crash.
 
@@ -88,10 +91,11 @@ class Ballots:
             pace: how long to wait.
             now: seconds on any clock, as in all that follows.
             pledged: what our voice kept of this state.
+            stock: where contributions are.
         """
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
-        self.stock = Stock()
+        self.stock = stock or Stock()
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
         self._lonely = self._failed = 0
@@ -143,11 +147,15 @@ class Ballots:
         return alone or self._lonely >= LONELY_MAX or self._failed >= FAILED_MAX
 
     def bring(self, brought: Brought, now: float) -> None:
-        """Our contribution is ready: until then we may coordinate, and wait for nobody."""
+        """Our contribution is ready: until then we may coordinate, and wait for nobody.
+
+        Another one takes the place of one that was rejected.
+        """
         if self.brought is None:
             self._here.entered = now
         self.brought = brought
-        self.stock.held.add(brought.digest)
+        if self.stock.lasting:
+            self.stock.held.add(brought.digest)
 
     def leave(self, *, bringing: bool = False) -> Promise:
         """Say our last word on this state: we stop, or go on as a remnant, ``bringing`` what we have."""
@@ -167,17 +175,22 @@ class Ballots:
     def report(self) -> Report:
         """What to tell the coordinator now."""
         if self.left:
-            return replace(self._leaves[self.me], held=frozenset(self.stock.held))
+            assert self._pledged.leave is not None
+            return Report(self._pledged.leave, self._pledged.basis, self._held)
         here = self._here
         proposal = here.proposal
         return Report(
             self._promise(),
             here.basis,
-            frozenset(self.stock.held),
+            self._held,
             here.acceptance,
             proposal is not None and proposal.choice.id in self._pledged.refused,
             tuple(self._leaves.values()),
         )
+
+    @property
+    def _held(self) -> frozenset[str]:
+        return frozenset(sorted(self.stock.held)[:HELD_MAX])
 
     def note(self, report: Report, now: float) -> None:
         """What a member has told us, who may coordinate its ballot."""
@@ -187,13 +200,15 @@ class Ballots:
             self._note_leave(each)
         if promise.leaves:
             return
-        self.stock.note_held(maker, report.held)
+        if self.stock.lasting or promise.ballot == self.ballot:
+            self.stock.note_held(maker, report.held)
         self._heard_at[maker] = now
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
         here = self._here
-        if here.closed is None and self._is_shown(report):
+        has_room = maker in self.electorate or maker in here.comers or len(here.comers) < COMERS_MAX
+        if here.closed is None and has_room and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
         if maker in self.electorate and self._is_of_proposal(report.acceptance):
@@ -212,7 +227,7 @@ class Ballots:
             self.ballot,
             roll=here.roll or tuple(here.comers.values()),
             closed=here.closed is not None,
-            held=frozenset(self.stock.held),
+            held=self._held,
             proposal=here.proposal,
             link=self.link,
             leaves=leaves,
@@ -220,7 +235,8 @@ class Ballots:
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
-        self.link = self.link or answer.link
+        if answer.link is not None and not answer.link.choice.weak:  # one liar can make a weak one
+            self.link = self.link or answer.link
         for each in answer.leaves:
             self._note_leave(each)
         if answer.weak:
@@ -240,6 +256,12 @@ class Ballots:
             if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
                 here.proposal = answer.proposal
                 self.stock.learn(answer.proposal.choice.brought)
+
+    @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        proposal = self._here.proposal
+        return None if proposal is None else proposal.choice
 
     @property
     def to_judge(self) -> Choice | None:
@@ -323,7 +345,7 @@ class Ballots:
             return
         if here.quorate is None:
             here.quorate = now
-        all_here = self._who_left.union(here.comers).issuperset(awaited)
+        all_here = self.brought is not None and self._who_left.union(here.comers).issuperset(awaited)
         come = self._come()
         if _brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come
@@ -425,12 +447,13 @@ class Ballots:
 
     def _note_leave(self, report: Report) -> None:
         promise = report.promise
-        if promise.leaves and promise.maker not in self._leaves and self._is_shown(report):
+        known = promise.maker not in self.electorate or promise.maker in self._leaves
+        if promise.leaves and not known and self._is_shown(report):
             self._leaves[promise.maker] = Report(promise, report.basis)
 
     def _see(self, peer: str, ballot: int, now: float) -> None:
         """One of the electorate has come to ``ballot``; follow most of the others, one at least is honest."""
-        if peer not in self.electorate or peer == self.me:
+        if peer not in self.electorate or peer == self.me or ballot > self.ballot + AHEAD_MAX:
             return
         self._farther[peer] = max(ballot, self._farther.get(peer, 0))
         others = sorted(
@@ -464,6 +487,7 @@ class Ballots:
     def _go_to(self, ballot: int, now: float) -> None:
         if not self.left:
             self._pledge(ballot=ballot)
+        self.stock.turn()
         self._here = _Ballot(ballot, now, self._pledged.accepted, self._pledged.basis)
 
     def _promise(self) -> Promise:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.ledger import Expose, Ledger
 from dupt_swarm.network.rounds.messages import (
@@ -27,6 +29,7 @@ from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.session import Ended, Others, Session
+from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Link
@@ -35,7 +38,8 @@ from dupt_swarm.replica.signed import Key
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
-SESSIONS_KEPT = 3  # members that are late hear how they ended
+DESKS_KEPT = 3  # members that are late hear how states were left
+MATES_MAX = 256
 # Of the time limit of an exchange: then nobody is waited for any more, and the rest is for deciding.
 COLLECTING_RATIO = 0.5
 LEAVE_SECONDS = 2.0
@@ -83,6 +87,9 @@ class Context:
         return Pace(gather=rounds.matchmaking_seconds, exchange=exchange, silence=rounds.chunk_seconds)
 
 
+logger = logging.getLogger(__name__)
+
+
 async def accept(_: ReplicaState) -> bool:
     """Whatever a round leads to."""
     return True
@@ -94,6 +101,7 @@ class Deciding:
     Attributes:
         present: that of the state at which it is; None: it takes no part.
         accepts: judges what was computed.
+        on_left: hears how each state was left.
     """
 
     def __init__(
@@ -113,9 +121,10 @@ class Deciding:
         """
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
+        self.on_left: Callable[[Session, Ended], None] = lambda *_: None
         self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -144,21 +153,45 @@ class Deciding:
             context.pace,
             time.monotonic(),
             context.pledges.of(digest, self._words),
+            Stock(lasting=context.exchange.lasting),
         )
-        self.present = self._sessions[digest] = Session(
+        desk = self._desks[digest] = Desk(
             Round(ballots),
-            state,
             self._words,
             Ledger(electorate.former, self._expose),
-            context.others,
-            context.exchange,
-            self._begin,
-            lambda after: self.accepts(after),
+            context.manifest.weight_limit(state.round),
         )
-        while len(self._sessions) > SESSIONS_KEPT:
-            self._sessions.popitem(last=False)
-        self._running = asyncio.create_task(self.present.run(self.ask))
+        while len(self._desks) > DESKS_KEPT:
+            self._desks.popitem(last=False)
+        context.p2p.limits.mates = electorate.members
+        self.present = Session(
+            desk, state, context.others, context.exchange, self._begin, lambda after: self.accepts(after)
+        )
+        self._running = asyncio.create_task(self._run(self.present))
         return self.present
+
+    async def _run(self, session: Session) -> None:
+        try:
+            ended = await session.run(self.ask)
+            self.on_left(session, ended)
+            session.ended.set_result(ended)
+        except asyncio.CancelledError:
+            session.ended.cancel()
+            raise
+        except Exception as error:
+            logger.exception("the round failed")
+            session.ended.set_exception(error)
+            session.ended.exception()  # maybe nobody waits
+
+    @property
+    def is_in_ballots(self) -> bool:
+        """Whether our word counts on the present state, and we have not given up deciding with a quorum."""
+        session = self.present
+        return session is not None and session.round.remnant is None and session.round.ballots.decides
+
+    def desk_of(self, state: str) -> Desk | None:
+        """That of a state that we have left lately, or are leaving."""
+        return self._desks.get(state)
 
     def rest(self) -> None:
         """Take no part until the next state is reached; who asks gets answers all the same."""
@@ -166,8 +199,13 @@ class Deciding:
         if self._running is not None:
             self._running.cancel()
 
-    async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended:
+    async def end(self, contribution: bytes | memoryview, tokens: int) -> Ended | None:
         """Bring a contribution to the present state, and wait until that is left.
+
+        It is cancelled if the next state comes in another way.
+
+        Returns:
+            None: what was proposed is rejected, so that another contribution should be brought.
 
         Raises:
             ValueError: the contribution does not have the size that it should.
@@ -177,7 +215,13 @@ class Deciding:
         before = session.before
         claim = Claim(before.round, before.digest, tokens, self._context.me)
         session.bring(await self._context.exchange.prepare(contribution, claim))
-        return await asyncio.shield(session.ended)
+        rejected = asyncio.create_task(session.rejected.wait())
+        waiting: list[asyncio.Future[Any]] = [session.ended, rejected]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rejected.cancel()
+        return session.ended.result() if session.ended.done() else None
 
     async def leave(self) -> None:
         """Say the last word on the present state to those who decide, and take no part any more."""
@@ -208,9 +252,12 @@ class Deciding:
     )
     async def rpc_report(self, request: ReportMessage, caller: str) -> AnswerMessage:
         """The answer to a member's report."""
-        session = self._sessions.get(request.state)
-        if session is not None:
-            return await session.answer(caller, request)
+        desk = self._desks.get(request.state)
+        if desk is not None:
+            limits = self._context.p2p.limits
+            if len(limits.mates) < MATES_MAX:
+                limits.mates = {*limits.mates, caller}  # what they fetch goes first
+            return await desk.answer(caller, request)
         link = self._link_from(request.state)
         if link is None:
             raise CallError(Refusal.NOT_HELD, "this peer is at another state")

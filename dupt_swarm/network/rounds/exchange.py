@@ -47,6 +47,10 @@ class Floor(Protocol):
     def roll(self) -> Roll | None:
         """Those who end the present ballot together; None: that is not known yet."""
 
+    @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+
     def donors(self, brought: Brought) -> list[str]:
         """Ids of the others who may have it, the likeliest first."""
 
@@ -61,7 +65,13 @@ class Floor(Protocol):
 
 
 class RoundExchange(Protocol):
-    """How contributions become an average; `rounds.exchange` of the manifest names one."""
+    """How contributions become an average; `rounds.exchange` of the manifest names one.
+
+    Attributes:
+        lasting: whether what was got for one ballot is of use for the next one; see `Stock`.
+    """
+
+    lasting: bool
 
     async def open(self) -> None:
         """Begin to serve other members."""

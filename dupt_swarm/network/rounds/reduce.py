@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import OrderedDict
 from contextlib import suppress
 
 import numpy as np
@@ -28,12 +29,16 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import average_form
 
 LOOK_SECONDS = 1.0
+ROLL_SECONDS = 0.1  # until it is seen that another roll was called
+AVERAGES_KEPT = 2  # each is as large as the model
 
 logger = logging.getLogger(__name__)
 
 
 class Reduce:
     """See `RoundExchange`."""
+
+    lasting = False
 
     def __init__(self, manifest: Manifest, numel: int, p2p: GuardedP2P, *, callable: bool = True) -> None:
         """Vectors have ``numel`` values; ``callable``: others can call us."""
@@ -42,7 +47,8 @@ class Reduce:
         self._form = average_form(manifest, numel)
         self._reducers = Reducers(p2p, manifest)
         self._given: dict[str, tuple[Claim, memoryview]] = {}  # by digest: ours, of this round
-        self._done: tuple[tuple[Brought, ...], AllReduce] | None = None
+        # By what went into them: what was accepted in an earlier ballot may be proposed again.
+        self._done: OrderedDict[tuple[Brought, ...], AllReduce] = OrderedDict()
 
     async def open(self) -> None:
         """See `RoundExchange`."""
@@ -66,22 +72,31 @@ class Reduce:
         """See `RoundExchange`."""
         tried: set[str] = set()
         while True:
-            roll = floor.roll
+            roll, proposed = floor.roll, floor.proposed
+            if proposed is not None and proposed.brought in self._done:
+                floor.hold([each.digest for each in proposed.brought])
             if roll is None or roll.id in tried or self._me not in {each.maker for each in roll.brought}:
                 await floor.change(LOOK_SECONDS)
                 continue
             tried.add(roll.id)
-            if await self._reduce(roll):
-                floor.hold([each.digest for each in roll.brought])
-            else:
-                floor.give_up(roll)
+            run = asyncio.create_task(self._reduce(roll))
+            try:
+                while not run.done() and floor.roll == roll:
+                    await asyncio.wait([run], timeout=ROLL_SECONDS)
+                if not run.done():
+                    continue
+                if run.result():
+                    floor.hold([each.digest for each in roll.brought])
+                else:
+                    floor.give_up(roll)
+            finally:
+                run.cancel()
 
     async def average(self, following: NextState, choice: Choice) -> Averaged:
         """See `RoundExchange`."""
-        done, before = self._done, following.before
-        if done is None or done[0] != choice.brought:
+        run, before = self._done.get(choice.brought), following.before
+        if run is None:
             raise ValueError("an average of others than those who have averaged")
-        run = done[1]
         claim = Claim(before.round, before.digest, run.tokens)
 
         def build() -> Averaged:
@@ -104,7 +119,9 @@ class Reduce:
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
                 await run.run()
                 if not run.missing:
-                    self._done = roll.brought, run
+                    self._done[roll.brought] = run
+                    while len(self._done) > AVERAGES_KEPT:
+                        self._done.popitem(last=False)
                     return True
         logger.warning("the all-reduce has failed without %s", ", ".join(sorted(run.missing)))
         return False

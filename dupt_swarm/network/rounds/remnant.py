@@ -17,6 +17,9 @@ from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
 
+# Others that take part; and contributions of which members tell each other that they hold them.
+COMERS_MAX, HELD_MAX = 192, 256
+
 
 @dataclass
 class _Attempt:
@@ -28,10 +31,10 @@ class _Attempt:
     heard: float
     closed: float | None = None
     roll: tuple[Promise, ...] = ()
+    called: int = -1  # the coordinator's own number of the attempt
     proposed: float = 0.0
     proposal: Proposal | None = None
     acceptance: Acceptance | None = None
-    refuses: bool = False
     comers: dict[str, Promise] = field(default_factory=dict)
     acceptances: dict[str, Acceptance] = field(default_factory=dict)
     refusing: set[str] = field(default_factory=set)
@@ -56,6 +59,7 @@ class Remnant:
         self.link: Link | None = None
         self._voice = voice
         self._unfit: set[str] = set()
+        self._refused: set[str] = set()  # choices, by their ids
         self._here = _Attempt(self.me, 0, now, now)
 
     @property
@@ -70,8 +74,14 @@ class Remnant:
 
     @property
     def attempt(self) -> int:
-        """The present one; it only grows."""
-        return self._here.number
+        """Its coordinator's number of it, once the roll is known."""
+        return self._here.called
+
+    def bring(self, leave: Report, now: float) -> None:
+        """Another contribution of ours takes the place of one that was rejected."""
+        self.leave, self.word = leave, leave.promise
+        self._unfit.clear()
+        self._turn_to(self.me, now)
 
     def give_up(self, now: float) -> None:
         """What this attempt's roll bring cannot be had: go on with what we have ourselves."""
@@ -84,9 +94,9 @@ class Remnant:
         here = self._here
         return replace(
             self.leave,
-            held=frozenset(self.stock.held),
+            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
             acceptance=here.acceptance,
-            refuses=here.refuses,
+            refuses=here.proposal is not None and here.proposal.choice.id in self._refused,
         )
 
     def note(self, report: Report) -> None:
@@ -97,7 +107,8 @@ class Remnant:
         if not promise.leaves or self.coordinator != self.me:
             return
         if here.proposal is None:
-            here.comers.setdefault(promise.maker, promise)
+            if promise.maker in here.comers or len(here.comers) < COMERS_MAX:
+                here.comers[promise.maker] = promise
             self.stock.learn([promise.brought])
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:
             here.acceptances.setdefault(found.maker, found)
@@ -109,11 +120,11 @@ class Remnant:
         here = self._here
         mine = self.coordinator == self.me
         return Answer(
-            self.word.ballot,
+            here.number if mine else self.word.ballot,
             weak=True,
             roll=(here.roll or tuple(here.comers.values())) if mine else (),
             closed=mine and here.closed is not None,
-            held=frozenset(self.stock.held),
+            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
             proposal=here.proposal,
             link=self.link,
             leaves=(self.leave,),
@@ -122,7 +133,8 @@ class Remnant:
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
         here = self._here
-        self.link = self.link or answer.link
+        if answer.link is not None and (not answer.link.choice.weak or self._would_take(peer, answer.link)):
+            self.link = self.link or answer.link
         if peer != self.coordinator:
             return
         here.heard = now  # it may still be in its ballots
@@ -130,24 +142,33 @@ class Remnant:
             return
         self.stock.learn(each.brought for each in answer.roll)
         self.stock.note_held(peer, answer.held)
-        if answer.closed and not here.roll:
-            here.roll = answer.roll
+        if answer.closed and here.called != answer.ballot:
+            if here.roll:  # it has begun once more
+                self._turn_to(peer, now)
+                here = self._here
+            here.roll, here.called = answer.roll, answer.ballot
         if (
             answer.proposal is not None
             and answer.proposal != here.proposal
             and self._is_sound(answer.proposal)
         ):
-            here.proposal, here.acceptance, here.refuses = answer.proposal, None, False
+            here.proposal, here.acceptance = answer.proposal, None
             self.stock.learn(answer.proposal.choice.brought)
+
+    @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        proposal = self._here.proposal
+        return None if proposal is None else proposal.choice
 
     @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
         here = self._here
-        if here.proposal is None or here.acceptance is not None or here.refuses:
+        if here.proposal is None or here.acceptance is not None:
             return None
         choice = here.proposal.choice
-        return choice if self.stock.has(choice) else None
+        return choice if choice.id not in self._refused and self.stock.has(choice) else None
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
@@ -157,7 +178,7 @@ class Remnant:
         if here.proposal is None or self.to_judge != choice:
             return
         if not accepts:
-            here.refuses = True
+            self._refused.add(choice.id)
             return
         word = Acceptance(self.me, self.state, here.proposal.ballot, choice.id, after, dropped, weak=True)
         here.acceptance = here.acceptances[self.me] = self._voice.signed(word)
@@ -185,7 +206,7 @@ class Remnant:
         here.comers[self.me] = self.word
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
-            here.closed, here.roll = now, tuple(here.comers.values())
+            here.closed, here.roll, here.called = now, tuple(here.comers.values()), here.number
         if here.closed is not None and here.proposal is None:
             self._propose(now)
         if here.proposal is not None:
@@ -200,6 +221,8 @@ class Remnant:
         )
         if held and (len(held) == len(brought) or now - here.closed >= self.pace.exchange):
             choice = Choice(tuple(held), weak=True)
+            if choice.id in self._refused:
+                return  # until somebody brings something else
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
             here.proposal, here.proposed = self._voice.signed(word), now
 
@@ -208,14 +231,17 @@ class Remnant:
         assert here.proposal is not None
         mine = here.acceptances.get(self.me)
         if mine is None:
-            if here.refuses:  # we go on with what we have ourselves
-                self._unfit |= here.comers.keys() - {self.me}
+            if here.proposal.choice.id in self._refused:
                 self._turn_to(self.me, now)
             return
         found = tuple(each for _, each in sorted(here.acceptances.items()) if each.accepted == mine.accepted)
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
         if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
+
+    def _would_take(self, peer: str, link: Link) -> bool:
+        """Whether to go on by a weak link of others: that of our coordinator, unless we have refused it."""
+        return peer == self.coordinator and link.choice.id not in self._refused
 
     def _is_sound(self, proposal: Proposal) -> bool:
         """Whether it may be signed: it is of the one whom we ask, and names what was stated."""
@@ -237,4 +263,5 @@ class Remnant:
         return now - here.entered > 2 * (pace.gather + pace.exchange + 3 * pace.silence)
 
     def _turn_to(self, coordinator: str, now: float) -> None:
+        self.stock.turn()
         self._here = _Attempt(coordinator, self._here.number + 1, now, now)

@@ -52,7 +52,7 @@ class Answer:
     """What a peer answers.
 
     Attributes:
-        ballot: the one that it has come to.
+        ballot: the one that it has come to; of a remnant's coordinator, the number of its attempt.
         weak: whether it is one of a remnant.
         roll: promises of those who have come to it as the coordinator; they bring what is to be fetched.
         closed: whether it waits for nobody else.

@@ -92,13 +92,21 @@ class Round:
         return Roll(part.coordinator, number, isinstance(part, Remnant), tuple(bringing))
 
     @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        return self.part.proposed
+
+    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `judge`."""
         return self.part.to_judge
 
     def bring(self, brought: Brought, now: float) -> None:
-        """Our contribution is ready: from now on we wait for others."""
+        """Our contribution is ready: from now on we wait for others. See `Ballots.bring`."""
         self.ballots.bring(brought, now)
+        if self.remnant is not None:
+            self.ballots.leave(bringing=True)
+            self.remnant.bring(self.ballots.report(), now)
 
     def hold(self, digest: str) -> None:
         """A contribution is here."""

@@ -7,25 +7,22 @@ those who come to us, lets the exchange fetch what is missing, and computes what
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from dupt_swarm.network.p2p.rpc import CallError, blamed_on_caller
+from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
-from dupt_swarm.network.rounds.ledger import Ledger
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
-from dupt_swarm.network.rounds.reports import Answer, Report
-from dupt_swarm.network.rounds.round import Roll, Round
+from dupt_swarm.network.rounds.reports import Report
+from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.replica.link import Brought, Choice, Link
 from dupt_swarm.replica.next_state import NextState
-from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 
-ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 0.1  # at first, when there was no answer
 
@@ -39,10 +36,13 @@ class Others(Protocol):
     """What is known of the other peers, by their ids."""
 
     def here(self, state: str) -> Collection[str]:
-        """Those that are at work at this state."""
+        """Those that are at work at this state, and are waited for."""
 
     def coming(self, state: str) -> Collection[str]:
         """Those that are on their way to it."""
+
+    def present(self, state: str) -> Collection[str]:
+        """Those at this state, also those for whom nobody waits."""
 
     @property
     def gone(self) -> Collection[str]:
@@ -78,49 +78,51 @@ class Session:
     """Leaving one state.
 
     Attributes:
+        desk: where others report.
         round: where that stands.
         before: the state.
         ended: how it was left, once that is known.
+        companions: ids of the others that were there.
+        rejected: set once a ballot has failed in which we have refused what was proposed.
+        overflows: whether we have refused it because it leads to no finite state.
     """
 
     def __init__(
         self,
-        round: Round,
+        desk: Desk,
         before: ReplicaState,
-        words: Words,
-        ledger: Ledger,
         others: Others,
         exchange: RoundExchange,
         begin: Callable[[ReplicaState], NextState],
         accepts: Callable[[ReplicaState], Awaitable[bool]],
     ) -> None:
-        """Nothing happens until `run`, but that others get answers.
+        """Nothing happens until `run`.
 
         Args:
-            round: of the state ``before``.
-            before: the one that is to be left.
-            words: reads and signs.
-            ledger: of the words about this state.
+            desk: where others report.
+            before: the state that is to be left.
             others: who is there.
             exchange: gets contributions here.
             begin: begins the state that follows from one.
             accepts: whether one that was computed is to be accepted.
         """
-        self.round, self.before = round, before
+        self.desk, self.round, self.before = desk, desk.round, before
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self._words, self._ledger, self._others, self._exchange = words, ledger, others, exchange
-        self._begin, self._accepts = begin, accepts
+        self.companions: set[str] = set()
+        self.rejected = asyncio.Event()
+        self.overflows = False
+        self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
+        self._refused_in: int | None = None
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
-        self._told: dict[str, Answer] = {}
         self._reports: set[asyncio.Task[bool]] = set()
-        self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
+        desk.on_report = self._consider
 
     @property
     def state(self) -> str:
         """Digest of the state that is being left."""
         return self.before.digest
 
-    async def run(self, ask: Ask) -> None:
+    async def run(self, ask: Ask) -> Ended:
         """Take part until the state is left and the next one is here, or cannot be computed."""
         try:
             async with asyncio.TaskGroup() as work:
@@ -128,45 +130,31 @@ class Session:
                 tasks = [work.create_task(each) for each in endless]
                 while (link := self.round.link) is None:
                     self._consider()
+                    self._look_for_rejection()
                     await self.change(TICK_SECONDS)
                 for task in tasks[::2]:
                     task.cancel()
                 computed = await self._follow(link)
                 tasks[1].cancel()
-            self._end(Ended(link, computed))
+            return Ended(link, computed)
         finally:
+            self.desk.on_report = _nothing
+            self._computing.clear()
             for report in self._reports:
                 report.cancel()
             await asyncio.gather(*self._reports, return_exceptions=True)
 
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
+        self.rejected.clear()
+        self._refused_in = None
         self.round.bring(brought, time.monotonic())
         self._consider()
-        self._tell()
+        self.desk.tell()
 
     def leave(self) -> ReportMessage:
         """Our last word on this state, for whom it is told."""
         return ReportMessage.of(self.round.leave())
-
-    async def answer(self, caller: str, message: ReportMessage) -> AnswerMessage:
-        """What to answer to a report, as soon as there is something to say, or after a second.
-
-        Raises:
-            CallError: it is malformed.
-        """
-        with blamed_on_caller():
-            report = message.report(self._words, caller)
-        self._ledger.note(said_in(report))
-        self.round.note(report, time.monotonic())
-        self._consider()
-        self._tell()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                while (answer := self._answer()) == self._told.get(caller):
-                    await self._news.wait()
-        self._told[caller] = answer = self._answer()
-        return AnswerMessage.of(answer)
 
     # What an exchange sees; see `Floor`.
 
@@ -180,6 +168,11 @@ class Session:
         """See `Floor`."""
         return self.round.roll
 
+    @property
+    def proposed(self) -> Choice | None:
+        """See `Floor`."""
+        return self.round.proposed
+
     def donors(self, brought: Brought) -> list[str]:
         """See `Floor`."""
         me = self.round.ballots.me
@@ -187,32 +180,37 @@ class Session:
 
     def hold(self, digests: Collection[str]) -> None:
         """See `Floor`."""
+        if self.round.ballots.stock.held.issuperset(digests):
+            return
         for digest in digests:
             self.round.hold(digest)
         self._consider()
-        self._tell()
+        self.desk.tell()
 
     def give_up(self, roll: Roll) -> None:
         """See `Floor`."""
         self.round.give_up(roll, time.monotonic())
-        self._tell()
+        self.desk.tell()
 
     async def change(self, seconds: float) -> None:
         """See `Floor`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+        await self.desk.change(seconds)
 
     # What it does.
 
     def _consider(self) -> None:
         others, state = self._others, self.state
-        before = self._answer()
-        self.round.consider(
-            time.monotonic(), others.here(state), others.coming(state), others.gone, others.unable
-        )
-        if self._answer() != before:
-            self._tell()
+        before, here = self.desk.now, others.here(state)
+        self.companions |= {*others.present(state)}
+        self.round.consider(time.monotonic(), here, others.coming(state), others.gone, others.unable)
+        if self.desk.now != before:
+            self.desk.tell()
+
+    def _look_for_rejection(self) -> None:
+        """What we have refused may be decided all the same, as long as its ballot lasts."""
+        moved_on = self.round.remnant is not None or self.round.ballots.ballot != self._refused_in
+        if self._refused_in is not None and moved_on:
+            self.rejected.set()
 
     async def _report_forever(self, ask: Ask) -> None:
         retry = RETRY_SECONDS
@@ -242,17 +240,17 @@ class Session:
         try:
             async with asyncio.timeout(self.round.ballots.pace.silence):
                 message = await ask(peer, ReportMessage.of(report))
-            answer = message.answer(self._words, self.state)
+            answer = await asyncio.to_thread(message.answer, self.desk.words, self.state)
+            self.desk.note(said_in(answer))
             if answer.link is not None:
                 answer.link.check(self.round.ballots.electorate)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s does not answer: %r", peer, error)
-            self._tell()
+            self.desk.tell()
             return False
-        self._ledger.note(said_in(answer))
         self.round.hear(peer, answer, time.monotonic())
         self._consider()
-        self._tell()
+        self.desk.tell()
         return True
 
     async def _judge_forever(self) -> None:
@@ -261,22 +259,34 @@ class Session:
             if choice is None:
                 await self.change(TICK_SECONDS)
                 continue
-            try:
-                computed = await self._compute(choice)
-                dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
-                accepts = await self._accepts(computed.after)
-                self.round.judge(choice, computed.after.digest, dropped, accepts=accepts)
-            except (ValueError, OverflowError) as error:
-                logger.warning("what was proposed leads to no state: %s", error)
-                self.round.judge(choice, "", accepts=False)
+            after, dropped, accepts = await self._judge(choice)
+            if not accepts:
+                self._refused_in = self.round.ballots.ballot
+            self.round.judge(choice, after, dropped, accepts=accepts)
             self._consider()
-            self._tell()
+            self.desk.tell()
+            if not accepts:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _judge(self, choice: Choice) -> tuple[str, tuple[str, ...], bool]:
+        """The state to which it leads, whose contributions count for nothing, whether we accept it."""
+        try:
+            computed = await self._compute(choice)
+        except (ValueError, OverflowError) as error:
+            logger.warning("what was proposed leads to no state: %s", error)
+            self.overflows = isinstance(error, OverflowError)
+            self._computing.clear()
+            return "", (), False
+        dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
+        return computed.after.digest, dropped, await self._accepts(computed.after)
 
     async def _follow(self, link: Link) -> Computed | None:
         """The state to which ``link`` leads, if it can be computed here in time."""
         stock, pace = self.round.ballots.stock, self.round.ballots.pace
+        if not stock.lasting and self.round.ballots.me not in link.choice.makers:
+            return None  # what the others have averaged comes to nobody else
         stock.learn(link.choice.brought)
-        self._tell()
+        self.desk.tell()
         ends = time.monotonic() + pace.exchange
         while not stock.has(link.choice):
             if time.monotonic() > ends:
@@ -300,19 +310,13 @@ class Session:
 
     async def _follow_by(self, choice: Choice) -> Computed:
         following = self._begin(self.before)
-        averaged = await self._exchange.average(following, choice)
+        try:
+            averaged = await self._exchange.average(following, choice)
+        except OverflowError as error:
+            raise ValueError("what others say of their contributions overflows") from error
         after = following.finish(averaged.tokens, averaged.counted, choice.left, weak=choice.weak)
         return Computed(after, averaged)
 
-    def _end(self, ended: Ended) -> None:
-        self._computing.clear()
-        if not self.ended.done():
-            self.ended.set_result(ended)
 
-    def _answer(self) -> Answer:
-        return self.round.part.answer()
-
-    def _tell(self) -> None:
-        """Wake all who wait for a change."""
-        self._news.set()
-        self._news = asyncio.Event()
+def _nothing() -> None:
+    """Nothing is due any more."""

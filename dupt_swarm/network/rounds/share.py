@@ -59,6 +59,8 @@ class RoundShelf:
 class Share:
     """See `RoundExchange`."""
 
+    lasting = True
+
     def __init__(self, manifest: Manifest, numel: int, blobs: Exchange) -> None:
         """``blobs`` serves and fetches them; vectors have ``numel`` values."""
         self._manifest, self._blobs = manifest, blobs

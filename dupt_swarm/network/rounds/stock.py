@@ -6,28 +6,41 @@ from collections.abc import Iterable
 
 from dupt_swarm.replica.link import Brought, Choice
 
+MAKERS_MAX = 512
+
 
 class Stock:
     """One member's.
 
     Attributes:
-        known: that somebody brings, by digest.
         held: digests of those that are here.
         held_by: of those that are with another peer, by its id, as far as it has said so.
+        lasting: whether what is held in one ballot is held in the next one too. It is not where contributions
+            come as the average of those of one roll.
     """
 
-    def __init__(self) -> None:
-        self.known: dict[str, Brought] = {}
+    def __init__(self, *, lasting: bool = True) -> None:
+        self.lasting = lasting
+        self._by_maker: dict[str, Brought] = {}
         self.held: set[str] = set()
         self.held_by: dict[str, frozenset[str]] = {}
 
     def learn(self, brought: Iterable[Brought | None]) -> None:
-        """Somebody brings these."""
-        self.known |= {each.digest: each for each in brought if each is not None}
+        """Somebody brings these: the last one of each maker counts."""
+        for each in brought:
+            if each is not None and (each.maker in self._by_maker or len(self._by_maker) < MAKERS_MAX):
+                self._by_maker[each.maker] = each
+
+    def turn(self) -> None:
+        """Another ballot begins."""
+        if not self.lasting:
+            self.held.clear()
+            self.held_by.clear()
 
     def note_held(self, peer: str, digests: frozenset[str]) -> None:
         """Another says that it holds these."""
-        self.held_by[peer] = digests | self.held_by.get(peer, frozenset())
+        if peer in self.held_by or len(self.held_by) < MAKERS_MAX:
+            self.held_by[peer] = digests
 
     def holders(self, brought: Brought) -> list[str]:
         """Ids of the others who have it, as far as they have said so: its maker first."""
@@ -41,4 +54,4 @@ class Stock:
     @property
     def missing(self) -> list[Brought]:
         """Those to fetch."""
-        return [each for digest, each in self.known.items() if digest not in self.held]
+        return [each for each in self._by_maker.values() if each.digest not in self.held]

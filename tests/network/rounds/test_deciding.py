@@ -202,7 +202,7 @@ def test_a_coordinator_that_is_silent(deciders) -> None:
             [link] = {each.link for each in ended}
             assert link.ballot > 0 and not link.choice.weak
             silent.seen.refused.clear()
-            silent.deciding._sessions.clear()
+            silent.deciding._desks.clear()
             silent.reach(state, [each.peer_id for each in peers])
             late = await silent.end(values(7))
             assert late.link == link
@@ -288,14 +288,14 @@ def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
                 each.deciding.accepts = later
             await one.close()
             one.context.pledges._kept.clear()  # nobody has heard of them yet
-            one.deciding._sessions.clear()
+            one.deciding._desks.clear()
             one.deciding.ask = until_it_accepts
             one.reach(state, everybody)
             ending = [asyncio.create_task(each.end(values(3))) for each in (one, *others)]
             await accepted.wait()
             before = one.deciding.present.round.report()
             await one.close()  # it crashes
-            one.deciding._sessions.clear()
+            one.deciding._desks.clear()
             one.deciding.ask = ask
             again = Pledges(tmp_path / "pledges.json").of(state.digest, Words(manifest.swarm_id))
             assert again is not None and again.accepted == before.acceptance.accepted

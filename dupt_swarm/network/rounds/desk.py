@@ -1,0 +1,86 @@
+"""Where others report how a state is to be left, also when we have left it: late members hear of the link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from dupt_swarm.network.p2p.rpc import blamed_on_caller
+from dupt_swarm.network.rounds.ledger import Ledger
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.reports import Answer
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.replica.link import Promise, Proposal, Word
+from dupt_swarm.replica.signed_words import Words
+
+ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
+
+
+class Desk:
+    """Of one state.
+
+    Attributes:
+        round: where leaving it stands.
+        words: reads and signs.
+        on_report: called after each report, so that what is due is done.
+    """
+
+    def __init__(self, round: Round, words: Words, ledger: Ledger, weight_max: float) -> None:
+        """``ledger`` is of the words about this state; ``weight_max`` tokens may a contribution stand for."""
+        self.round, self.words = round, words
+        self.on_report: Callable[[], None] = lambda: None
+        self._ledger, self._weight_max = ledger, weight_max
+        self._told: dict[str, Answer] = {}
+        self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
+
+    async def answer(self, caller: str, message: ReportMessage) -> AnswerMessage:
+        """What to answer to a report, as soon as there is something to say, or after a second.
+
+        Raises:
+            CallError: it is malformed.
+        """
+        with blamed_on_caller():
+            report = await asyncio.to_thread(message.report, self.words, caller)
+            self.note(said_in(report))
+        self.round.note(report, time.monotonic())
+        self.on_report()
+        self.tell()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while self.now == self._told.get(caller):
+                    await self._news.wait()
+        self._told[caller] = answer = self.now
+        return AnswerMessage.of(answer)
+
+    @property
+    def now(self) -> Answer:
+        """What there is to say."""
+        return self.round.part.answer()
+
+    def note(self, words: Iterable[Word]) -> None:
+        """These were said by whomever.
+
+        Raises:
+            ValueError: somebody says that its contribution stands for more than it can.
+        """
+        found = list(words)
+        for word in found:
+            brought = word.choice.brought if isinstance(word, Proposal) else ()
+            if isinstance(word, Promise) and word.brought is not None:
+                brought = (word.brought,)
+            if any(each.tokens > self._weight_max for each in brought):
+                raise ValueError("a contribution that stands for more than it can")
+        self._ledger.note(found)
+
+    def tell(self) -> None:
+        """Wake all who wait for a change."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def change(self, seconds: float) -> None:
+        """Wait until something has changed, but not for longer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
