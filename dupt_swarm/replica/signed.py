@@ -124,7 +124,7 @@ def _verify(key: RSAPublicKey, text: bytes, signature: bytes) -> None:
     padding = PSS(MGF1(SHA256()), PSS.MAX_LENGTH)
     try:
         key.verify(base64.b64decode(signature), text, padding, SHA256())
-    except InvalidSignature as error:
+    except (InvalidSignature, ValueError) as error:  # or it is no base 64
         raise ValueError("the signature is wrong") from error
 
 
