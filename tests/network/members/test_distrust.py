@@ -2,7 +2,7 @@
 
 import pytest
 
-from dupt_swarm.network.members.attendance import FIRST_SECONDS, LONGEST_SECONDS, TOLERATED, Distrust
+from dupt_swarm.network.members.attendance import CLAIMS_MAX, DOUBT_SECONDS, LONGEST_DOUBT_SECONDS, Distrust
 from tests.support.clock import Clock
 
 FIRST, SECOND = ("a" * 64, 100), ("b" * 64, 200)
@@ -25,7 +25,7 @@ def test_a_failed_claim_is_not_believed_for_a_while(distrust, clock) -> None:
     assert not distrust.applies("p", SECOND)
     assert not distrust.applies("p", (FIRST[0], 101))
     assert not distrust.applies("q", FIRST)
-    clock.now += FIRST_SECONDS
+    clock.now += DOUBT_SECONDS
     assert not distrust.applies("p", FIRST)
 
 
@@ -36,14 +36,14 @@ def test_failing_again_counts_for_longer(distrust, clock) -> None:
         distrust.failed("p", FIRST)
         before = clock.now
         while distrust.applies("p", FIRST):
-            clock.now += FIRST_SECONDS / 2
+            clock.now += DOUBT_SECONDS / 2
         times.append(clock.now - before)
-    assert times == [min(FIRST_SECONDS * 2**n, LONGEST_SECONDS) for n in range(12)]
+    assert times == [min(DOUBT_SECONDS * 2**n, LONGEST_DOUBT_SECONDS) for n in range(12)]
 
 
 def test_who_fails_again_and_again_is_not_believed_at_all(distrust) -> None:
     """A peer whose claims change and are all empty cannot make others try for ever."""
-    for number in range(TOLERATED):
+    for number in range(CLAIMS_MAX):
         assert not distrust.applies("p", SECOND)
         distrust.failed("p", (FIRST[0], number))
     assert distrust.applies("p", SECOND)
