@@ -40,12 +40,7 @@ TOKENIZER = b"{}"
 STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
 OF_OTHER_SWARMS = {"ByInvitation.rpc_present"}
 # Tests of this process may have declared others.
-# No node serves those of `network.rounds` yet; tests/hostile/test_reports.py calls them.
-OURS = {
-    name: each
-    for name, each in METHODS.items()
-    if each.handler.__module__.startswith("dupt_swarm.") and "network.rounds." not in each.handler.__module__
-}
+OURS = {name: each for name, each in METHODS.items() if each.handler.__module__.startswith("dupt_swarm.")}
 HIVEMINDS = {name for name in BOUNDS if name.startswith(("DHTProtocol.", "Reducers."))}
 
 
