@@ -39,37 +39,6 @@ class Chain:
     def __contains__(self, state: object) -> bool:
         return state in self._places
 
-    def electorate_at(self, place: int) -> Electorate:
-        """That of the state after so many links."""
-        return self._electorates[place]
-
-    def copied_from(self, state: str) -> Chain:
-        """The part of it that begins with ``state``, to be changed by itself."""
-        place = self._places[state]
-        found = Chain(state, self._electorates[place])
-        found.links, found._electorates = self.links[place:], self._electorates[place:]
-        found._places = {each: number for number, each in enumerate(found._states)}
-        return found
-
-    def cut(self, state: str) -> None:
-        """Forget what comes after ``state``, which is a part of it."""
-        place = self._places[state]
-        for link in self.links[place:]:
-            del self._places[link.after]
-        del self.links[place:], self._electorates[place + 1 :]
-
-    def from_state(self, state: str) -> Link | None:
-        """The link that leaves ``state``; None: it is the last one, or none of ours."""
-        place = self._places.get(state, len(self.links))
-        return self.links[place] if place < len(self.links) else None
-
-    def counted(self, before: str, after: str) -> frozenset[str] | None:
-        """Ids of those whose contributions led from one state to the other; None: that is not known."""
-        places = self._places.get(before), self._places.get(after)
-        if places[0] is None or places[1] is None or places[0] > places[1]:
-            return None
-        return frozenset(maker for link in self.links[places[0] : places[1]] for maker in link.counted)
-
     def known(self) -> list[str]:
         """Digests by which another finds the last state that both know: the last ones, then ever fewer."""
         states = self._states
@@ -84,10 +53,8 @@ class Chain:
         return [self.first, *(each.after for each in self.links)]
 
     def since(self, known: Sequence[str]) -> list[Link]:
-        """The links after the last state that is among ``known``; all, if nothing is known."""
+        """The links after the last state that is among ``known``; none if none is."""
         places = [self._places[each] for each in known if each in self._places]
-        if not known:
-            return self.links
         return self.links[max(places) :] if places else []
 
     def follow(self, links: Sequence[Link]) -> list[Link]:

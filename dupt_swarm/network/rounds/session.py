@@ -1,7 +1,7 @@
 """One round on the clock and over the network: what is asked, answered, fetched, computed and judged.
 
-A session drives a `Round`, which is pure: it tells the coordinator where we stand, again and again, answers
-those who come to us, lets the exchange fetch what is missing, and computes what is proposed.
+A session drives a `Round`, which is pure: it tells the coordinator where we stand, again and again, lets the
+exchange fetch what is missing, and computes what is proposed. Others are answered at its desk.
 """
 
 from __future__ import annotations
@@ -41,9 +41,6 @@ class Others(Protocol):
     def coming(self, state: str) -> Collection[str]:
         """Those that are on their way to it."""
 
-    def present(self, state: str) -> Collection[str]:
-        """Those at this state, also those for whom nobody waits."""
-
     @property
     def gone(self) -> Collection[str]:
         """Those where nobody listens any more."""
@@ -82,9 +79,7 @@ class Session:
         round: where that stands.
         before: the state.
         ended: how it was left, once that is known.
-        companions: ids of the others that were there.
         rejected: set once a ballot has failed in which we have refused what was proposed.
-        overflows: whether we have refused it because it leads to no finite state.
     """
 
     def __init__(
@@ -108,9 +103,7 @@ class Session:
         """
         self.desk, self.round, self.before = desk, desk.round, before
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self.companions: set[str] = set()
         self.rejected = asyncio.Event()
-        self.overflows = False
         self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
         self._refused_in: int | None = None
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
@@ -200,9 +193,10 @@ class Session:
 
     def _consider(self) -> None:
         others, state = self._others, self.state
-        before, here = self.desk.now, others.here(state)
-        self.companions |= {*others.present(state)}
-        self.round.consider(time.monotonic(), here, others.coming(state), others.gone, others.unable)
+        before = self.desk.now
+        self.round.consider(
+            time.monotonic(), others.here(state), others.coming(state), others.gone, others.unable
+        )
         if self.desk.now != before:
             self.desk.tell()
 
@@ -274,7 +268,6 @@ class Session:
             computed = await self._compute(choice)
         except (ValueError, OverflowError) as error:
             logger.warning("what was proposed leads to no state: %s", error)
-            self.overflows = isinstance(error, OverflowError)
             self._computing.clear()
             return "", (), False
         dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
