@@ -10,7 +10,7 @@ the state. Who lies can bring about a second only by words that contradict each 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from dupt_swarm.replica.electorate import Electorate
 
 # A proposal repeats the one that binds it, and so on; more of them than a state needs that is ever left.
 BASES_MAX = 16
+BROUGHT_MAX = 256  # contributions to a round
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,12 @@ class Link:
         return not self.choice.weak, len(self.makers & electorate.members), self.after
 
 
+def brought_by(promises: Iterable[Promise]) -> tuple[Brought, ...]:
+    """The contributions of those who have promised, in the order of the arithmetic."""
+    found = (each.brought for each in promises if each.brought is not None)
+    return tuple(sorted(found, key=lambda each: each.maker))
+
+
 def coordinator_of(electorate: Electorate, state: str, ballot: int) -> str:
     """Who coordinates a ballot; nobody where nobody decides: by a draw that follows from the state."""
     order = drawn(electorate.members, state)
@@ -322,8 +329,8 @@ def contradict(one: Word, other: Word) -> bool:
     """Whether no honest peer would have signed both: a proof against their maker.
 
     A coordinator proposes once in a ballot, and accepts nothing else in it. A member accepts once in a ballot,
-    denies in no promise what it has accepted before, accepts nothing that it has refused, and says nothing once
-    it has left.
+    denies in no promise what it has accepted before, accepts nothing that it has refused, and says nothing
+    once it has left.
     """
     if (one.maker, one.state) != (other.maker, other.state):
         return False

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dupt_swarm.fields import Count, Digest, PeerId
 from dupt_swarm.replica.electorate import ROWS_MAX
-from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Promise, Proposal, Word
+from dupt_swarm.replica.link import (
+    BROUGHT_MAX,
+    Acceptance,
+    Accepted,
+    Brought,
+    Choice,
+    Link,
+    Promise,
+    Proposal,
+    Word,
+)
 from dupt_swarm.replica.signed import Key, as_text, from_text, read_signed, sign
 
-BROUGHT_MAX, REFUSED_MAX = 256, 64
+REFUSED_MAX = 64
 # Of a member's words each comes again with every report and answer, until the state is left.
 REMEMBERED_MAX = 4096
 
@@ -23,21 +34,28 @@ Peers = Annotated[list[PeerId], Field(max_length=ROWS_MAX)]
 W = TypeVar("W", bound=Word)
 
 
-class _Plain(BaseModel):
+class Plain(BaseModel):
+    """A part of what travels: nothing more, and nothing of another type."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
-class _Content(_Plain):
+class _Content(Plain, ABC):
     swarm: Annotated[str, Field(max_length=80)]
     state: Digest
     ballot: Count
 
+    @classmethod
+    @abstractmethod
+    def of(cls, word: Any, **said: Any) -> Self:
+        """What ``word`` says besides what is ``said`` in all."""
+
+    @abstractmethod
     def word(self, maker: str, signed: bytes) -> Word:
         """What it says, said by ``maker``."""
-        raise NotImplementedError
 
 
-class _Contribution(_Plain):
+class _Contribution(Plain):
     digest: Digest
     tokens: Annotated[int, Field(ge=1, lt=1 << 62)]
 
@@ -46,13 +64,25 @@ class _Made(_Contribution):
     maker: PeerId
 
 
-class _Accepted(_Plain):
+class AcceptedRecord(Plain):
+    """What somebody has accepted."""
+
     ballot: Count
     choice: Digest
     after: Digest
 
+    @classmethod
+    def of(cls, accepted: Accepted) -> Self:
+        """As it travels and is kept."""
+        return cls(ballot=accepted.ballot, choice=accepted.choice, after=accepted.after)
 
-class _Chosen(_Plain):
+    @property
+    def accepted(self) -> Accepted:
+        """It."""
+        return Accepted(self.ballot, self.choice, self.after)
+
+
+class _Chosen(Plain):
     brought: Annotated[list[_Made], Field(max_length=BROUGHT_MAX)]
     left: Peers = []
     weak: bool = False
@@ -70,29 +100,29 @@ class _Chosen(_Plain):
 
 class _Promise(_Content):
     brought: _Contribution | None = None
-    accepted: _Accepted | None = None
+    accepted: AcceptedRecord | None = None
     refused: Annotated[list[Digest], Field(max_length=REFUSED_MAX)] = []
     leaves: bool = False
     callable: bool = True
 
     @classmethod
-    def of(cls, word: Promise, **said: Any) -> _Promise:
+    def of(cls, word: Promise, **said: Any) -> Self:
         brought, accepted = word.brought, word.accepted
         return cls(
             **said,
             brought=_Contribution(digest=brought.digest, tokens=brought.tokens) if brought else None,
-            accepted=_Accepted(**vars(accepted)) if accepted else None,
+            accepted=AcceptedRecord.of(accepted) if accepted else None,
             refused=list(word.refused),
             leaves=word.leaves,
             callable=word.callable,
         )
 
     def word(self, maker: str, signed: bytes) -> Promise:
-        brought, accepted = self.brought, self.accepted
+        brought = self.brought
         return Promise(
             *(maker, self.state, self.ballot),
             Brought(maker, brought.digest, brought.tokens) if brought else None,
-            Accepted(accepted.ballot, accepted.choice, accepted.after) if accepted else None,
+            self.accepted.accepted if self.accepted else None,
             tuple(self.refused),
             leaves=self.leaves,
             callable=self.callable,
@@ -104,7 +134,7 @@ class _Proposal(_Content):
     choice: _Chosen
 
     @classmethod
-    def of(cls, word: Proposal, **said: Any) -> _Proposal:
+    def of(cls, word: Proposal, **said: Any) -> Self:
         return cls(**said, choice=_Chosen.of(word.choice))
 
     def word(self, maker: str, signed: bytes) -> Proposal:
@@ -118,7 +148,7 @@ class _Acceptance(_Content):
     weak: bool = False
 
     @classmethod
-    def of(cls, word: Acceptance, **said: Any) -> _Acceptance:
+    def of(cls, word: Acceptance, **said: Any) -> Self:
         dropped = list(word.dropped)
         return cls(**said, choice=word.choice, after=word.after, dropped=dropped, weak=word.weak)
 
@@ -147,7 +177,7 @@ class Words:
         """``word`` as the owner of ``key`` signs it, who is its maker; of a proposal all but its evidence."""
         kind, content = KINDS[type(word)]
         said = {"swarm": self._swarm_id, "state": word.state, "ballot": word.ballot}
-        found = content.of(word, **said)  # type: ignore[attr-defined]
+        found = content.of(word, **said)
         return sign(key, kind, found.model_dump(exclude_defaults=True))
 
     def read(self, data: bytes, type: type[W]) -> W:
@@ -183,7 +213,7 @@ class Words:
         return tuple(self.read(from_text(each), type) for each in texts)
 
 
-class LinkRecord(_Plain):
+class LinkRecord(Plain):
     """A link as it travels and is kept."""
 
     state: Digest

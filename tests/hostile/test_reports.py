@@ -26,6 +26,7 @@ from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.link import (
+    BROUGHT_MAX,
     Acceptance,
     Accepted,
     Brought,
@@ -36,7 +37,7 @@ from dupt_swarm.replica.link import (
     coordinator_of,
 )
 from dupt_swarm.replica.signed import as_text, sign
-from dupt_swarm.replica.signed_words import BROUGHT_MAX, W, Words
+from dupt_swarm.replica.signed_words import W, Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider, first_state
 from tests.support.held_loop import assert_not_held

@@ -7,14 +7,23 @@ import msgpack
 import pytest
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Promise, Proposal, Word
+from dupt_swarm.replica.link import (
+    BROUGHT_MAX,
+    Acceptance,
+    Accepted,
+    Brought,
+    Choice,
+    Promise,
+    Proposal,
+    Word,
+)
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
-from dupt_swarm.replica.signed import peer_id_of_key
-from dupt_swarm.replica.signed_words import BROUGHT_MAX, KINDS, Words
+from dupt_swarm.replica.signed_words import KINDS, Words
+from tests.support.signed_records import id_of
 
 SWARM, STATE, AFTER, OTHER = "swarm-1", "ab" * 32, "1" * 64, "2" * 64
 KEYS = [RSAPrivateKey() for _ in range(2)]
-ME, YOU = (peer_id_of_key(bytes(key.get_public_key().to_bytes())) for key in KEYS)
+ME, YOU = (id_of(key) for key in KEYS)
 CHOICE, CHANGED = Choice((Brought(ME, "3" * 64, 10),)), Choice((Brought(ME, "3" * 64, 11),))
 WEAK = replace(CHANGED, weak=True)
 ACCEPTED = Accepted(2, CHOICE.id, AFTER)

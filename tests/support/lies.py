@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hivemind.utils.crypto import RSAPrivateKey
 
-from dupt_swarm.replica.link import Acceptance, Brought, Choice, Promise, Proposal, Word
+from dupt_swarm.replica.link import BROUGHT_MAX, Acceptance, Brought, Choice, Promise, Proposal, Word
 from dupt_swarm.replica.proof import Proof
-from dupt_swarm.replica.signed_words import BROUGHT_MAX, Words
+from dupt_swarm.replica.signed_words import Words
 from tests.support.signed_records import id_of, many_keys
 
 STATE, AFTER = "ab" * 32, "1" * 64

@@ -117,7 +117,7 @@ class PeerLimits:
         """``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
         self.invited: Container[str] = frozenset()
-        self.mates: frozenset[str] | set[str] = frozenset()
+        self.mates: Collection[str] = frozenset()
         self._clock = clock
         self._strangers = self._new()
         self._accounts: OrderedDict[str, Account] = OrderedDict()

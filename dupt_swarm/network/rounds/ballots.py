@@ -17,11 +17,11 @@ is not of the electorate takes part with what it brings, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
-from dupt_swarm.network.rounds.stock import Stock
+from dupt_swarm.network.rounds.stock import COMERS_MAX, Stock
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import (
@@ -33,14 +33,14 @@ from dupt_swarm.replica.link import (
     Promise,
     Proposal,
     binding,
+    brought_by,
     check_proposal,
     coordinator_of,
 )
 
 # So many ballots without a quorum, or in all, and who is there goes on as a remnant.
 LONELY_MAX, FAILED_MAX = 2, 6
-# Others besides the electorate that take part; and how far a ballot may be ahead of ours.
-COMERS_MAX, HELD_MAX, AHEAD_MAX = 192, 256, 1 << 16
+AHEAD_MAX = 1 << 16  # so far a ballot may be ahead of ours
 
 
 @dataclass
@@ -176,21 +176,17 @@ class Ballots:
         """What to tell the coordinator now."""
         if self.left:
             assert self._pledged.leave is not None
-            return Report(self._pledged.leave, self._pledged.basis, self._held)
+            return Report(self._pledged.leave, self._pledged.basis, self.stock.told)
         here = self._here
         proposal = here.proposal
         return Report(
             self._promise(),
             here.basis,
-            self._held,
+            self.stock.told,
             here.acceptance,
             proposal is not None and proposal.choice.id in self._pledged.refused,
             tuple(self._leaves.values()),
         )
-
-    @property
-    def _held(self) -> frozenset[str]:
-        return frozenset(sorted(self.stock.held)[:HELD_MAX])
 
     def note(self, report: Report, now: float) -> None:
         """What a member has told us, who may coordinate its ballot."""
@@ -227,7 +223,7 @@ class Ballots:
             self.ballot,
             roll=here.roll or tuple(here.comers.values()),
             closed=here.closed is not None,
-            held=self._held,
+            held=self.stock.told,
             proposal=here.proposal,
             link=self.link,
             leaves=leaves,
@@ -351,7 +347,7 @@ class Ballots:
             each.refused for each in come
         ):  # somebody may have done harm: the electorate goes on by itself
             come = tuple(each for each in come if each.maker in self.electorate)
-        if _brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
+        if brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come
 
     def _come(self) -> tuple[Promise, ...]:
@@ -373,7 +369,7 @@ class Ballots:
             )
             self._sign_proposal(basis.choice, promises, basis)
             return
-        bringing = _brought_by(promises)
+        bringing = brought_by(promises)
         brought = [each for each in bringing if self._is_held(each)]
         if now - here.closed < self.pace.exchange and any(
             self._may_come(each, now) for each in bringing if each not in brought
@@ -510,10 +506,3 @@ class Ballots:
     def _pledge(self, **changes: object) -> None:
         self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
         self.voice.keep(self._pledged)
-
-
-def _brought_by(promises: Iterable[Promise]) -> list[Brought]:
-    """What they bring, in the order of the arithmetic."""
-    return sorted(
-        (each.brought for each in promises if each.brought is not None), key=lambda each: each.maker
-    )

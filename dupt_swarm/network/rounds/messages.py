@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dupt_swarm.fields import Count, Digest
 from dupt_swarm.network.p2p.rpc import Message
 from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.voice import Pledged
 from dupt_swarm.replica.electorate import ROWS_MAX
-from dupt_swarm.replica.link import BASES_MAX, Acceptance, Accepted, Promise, Proposal, Word
+from dupt_swarm.replica.link import BASES_MAX, BROUGHT_MAX, Acceptance, Promise, Proposal, Word
 from dupt_swarm.replica.signed import as_text, from_text
-from dupt_swarm.replica.signed_words import BROUGHT_MAX, LinkRecord, Signed, Words
+from dupt_swarm.replica.signed_words import AcceptedRecord, LinkRecord, Plain, Signed, Words
 
 # A hundred members; each promise has some 1.3 kB.
 REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 600_000, 800_000
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class _Basis(_Part):
+class _Basis(Plain):
     """A proposal with what its coordinator was promised for it."""
 
     word: Signed
@@ -34,7 +30,7 @@ Bases = Annotated[tuple[_Basis, ...], Field(max_length=BASES_MAX)]
 """A proposal, and those that bind it, one after the other."""
 
 
-class _Leave(_Part):
+class _Leave(Plain):
     promise: Signed
     basis: Bases = ()
 
@@ -69,17 +65,11 @@ def _leaves(leaves: Leaves, words: Words) -> tuple[Report, ...]:
     )
 
 
-class _AcceptedRecord(_Part):
-    ballot: Count
-    choice: Digest
-    after: Digest
-
-
-class PledgedRecord(_Part):
+class PledgedRecord(Plain):
     """What a member has signed of one state, as it is kept."""
 
     ballot: Annotated[int, Field(ge=-1, lt=1 << 62)] = -1
-    accepted: _AcceptedRecord | None = None
+    accepted: AcceptedRecord | None = None
     basis: Bases = ()
     refused: tuple[Digest, ...] = ()
     leave: Signed | None = None
@@ -90,7 +80,7 @@ class PledgedRecord(_Part):
         accepted, leave = pledged.accepted, pledged.leave
         return cls(
             ballot=pledged.ballot,
-            accepted=_AcceptedRecord(**vars(accepted)) if accepted else None,
+            accepted=AcceptedRecord.of(accepted) if accepted else None,
             basis=_bases_of(pledged.basis),
             refused=tuple(sorted(pledged.refused)),
             leave=as_text(leave.signed) if leave else None,
@@ -102,10 +92,9 @@ class PledgedRecord(_Part):
         Raises:
             ValueError: a word in it is malformed.
         """
-        accepted = self.accepted
         return Pledged(
             self.ballot,
-            Accepted(accepted.ballot, accepted.choice, accepted.after) if accepted else None,
+            self.accepted.accepted if self.accepted else None,
             _proposal(self.basis, words),
             frozenset(self.refused),
             words.read(from_text(self.leave), Promise) if self.leave else None,

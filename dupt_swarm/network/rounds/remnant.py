@@ -11,14 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
-from dupt_swarm.network.rounds.stock import Stock
+from dupt_swarm.network.rounds.stock import COMERS_MAX, Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal
-
-# Others that take part; and contributions of which members tell each other that they hold them.
-COMERS_MAX, HELD_MAX = 192, 256
+from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal, brought_by
 
 
 @dataclass
@@ -94,7 +91,7 @@ class Remnant:
         here = self._here
         return replace(
             self.leave,
-            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
+            held=self.stock.told,
             acceptance=here.acceptance,
             refuses=here.proposal is not None and here.proposal.choice.id in self._refused,
         )
@@ -124,7 +121,7 @@ class Remnant:
             weak=True,
             roll=(here.roll or tuple(here.comers.values())) if mine else (),
             closed=mine and here.closed is not None,
-            held=frozenset(sorted(self.stock.held)[:HELD_MAX]),
+            held=self.stock.told,
             proposal=here.proposal,
             link=self.link,
             leaves=(self.leave,),
@@ -215,12 +212,10 @@ class Remnant:
     def _propose(self, now: float) -> None:
         here = self._here
         assert here.closed is not None
-        brought = [each.brought for each in here.comers.values() if each.brought is not None]
-        held = sorted(
-            (each for each in brought if each.digest in self.stock.held), key=lambda each: each.maker
-        )
+        brought = brought_by(here.comers.values())
+        held = tuple(each for each in brought if each.digest in self.stock.held)
         if held and (len(held) == len(brought) or now - here.closed >= self.pace.exchange):
-            choice = Choice(tuple(held), weak=True)
+            choice = Choice(held, weak=True)
             if choice.id in self._refused:
                 return  # until somebody brings something else
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))

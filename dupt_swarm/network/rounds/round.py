@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.remnant import Remnant
 from dupt_swarm.network.rounds.reports import Answer, Report
-from dupt_swarm.replica.link import Brought, Choice, Link, Promise
+from dupt_swarm.replica.link import Brought, Choice, Link, Promise, brought_by
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Roll:
     @property
     def brought(self) -> tuple[Brought, ...]:
         """What they bring, in that order."""
-        return tuple(each.brought for each in self.promises if each.brought is not None)
+        return brought_by(self.promises)
 
     @property
     def id(self) -> str:

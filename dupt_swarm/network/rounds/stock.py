@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dupt_swarm.replica.link import Brought, Choice
+from dupt_swarm.replica.link import BROUGHT_MAX, Brought, Choice
 
+# Of strangers: they could say that they bring, or hold, whatever they like.
 MAKERS_MAX = 512
+# Others besides the electorate who take part in a ballot.
+COMERS_MAX = 192
 
 
 class Stock:
@@ -50,6 +53,11 @@ class Stock:
     def has(self, choice: Choice) -> bool:
         """Whether all that it needs are here."""
         return self.held.issuperset(each.digest for each in choice.brought)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """Digests of those of which others are told that they are here."""
+        return frozenset(sorted(self.held)[:BROUGHT_MAX])
 
     @property
     def missing(self) -> list[Brought]:

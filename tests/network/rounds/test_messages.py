@@ -14,13 +14,11 @@ from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Promise
-from dupt_swarm.replica.signed import peer_id_of_key
 from dupt_swarm.replica.signed_words import Words
+from tests.support.signed_records import id_of
 
 SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
-KEYS = {
-    peer_id_of_key(bytes(key.get_public_key().to_bytes())): key for key in (RSAPrivateKey() for _ in "abc")
-}
+KEYS = {id_of(key): key for key in (RSAPrivateKey() for _ in "abc")}
 IDS = sorted(KEYS)
 ELECTORATE = Electorate().after(IDS, weak=True)
 PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)
