@@ -328,9 +328,9 @@ def _check_one(proposal: Proposal, electorate: Electorate) -> None:
 def contradict(one: Word, other: Word) -> bool:
     """Whether no honest peer would have signed both: a proof against their maker.
 
-    A coordinator proposes once in a ballot, and accepts nothing else in it. A member accepts once in a ballot,
-    denies in no promise what it has accepted before, accepts nothing that it has refused, and says nothing
-    once it has left.
+    A coordinator proposes once in a ballot, and accepts nothing else in it. A member accepts once in a
+    ballot, denies in no promise what it has accepted before, accepts nothing that it has refused, and says
+    nothing once it has left.
     """
     if (one.maker, one.state) != (other.maker, other.state):
         return False
