@@ -150,6 +150,7 @@ class Swarm:
                     offences=folder.offences,
                     chain=folder.chain,
                     pledges=folder.pledges,
+                    origins=folder.origins,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,

@@ -13,6 +13,7 @@ one of each may run on the same state folder. In each there is
                        offences.json   proofs against peers that have contradicted themselves
                        chain.jsonl     the links of all rounds
                        pledges.json    what this peer has signed of the last states
+                       origins/        anchors from which less than a quorum went on
                        node.log
                        checkpoint-<number>/  see `checkpoint`
                        checkpoint-<number>.damaged/  one that could not be read
@@ -68,6 +69,7 @@ class SwarmFolder:
         offences: proofs against peers that have contradicted themselves.
         chain: the links of all rounds.
         pledges: what this peer has signed of the last states.
+        origins: anchors from which less than a quorum went on.
         revoked: which invitations count no longer.
         log: the node's messages.
         tokens: the tokenised corpora.
@@ -84,6 +86,7 @@ class SwarmFolder:
         self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
         self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
         self.chain, self.pledges = self.path / "chain.jsonl", self.path / "pledges.json"
+        self.origins = self.path / "origins"
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:
@@ -196,6 +199,7 @@ class SwarmFolder:
         """Make room for a checkpoint of ``size`` bytes within the disk limit, by removing old ones."""
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
+            shutil.rmtree(self.origins, ignore_errors=True)
         if problem := self.disk.problem(size, "a checkpoint"):
             raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 

@@ -27,6 +27,7 @@ from dupt_swarm.network.rounds.follow import Following
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
 from dupt_swarm.network.rounds.offences import Accusing, Offences
+from dupt_swarm.network.rounds.origins import Origins
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.round import Roll
@@ -39,11 +40,12 @@ from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, Lost, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import counted_in
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
@@ -70,6 +72,7 @@ class Participant:
         tally: counts rounds.
         log: what the last rounds are computed from again.
         following: gets to where the others are.
+        origins: anchors from which less than a quorum went on.
         neighbours: keeps us connected.
         beginning: on whose word our first state was that one.
     """
@@ -84,6 +87,7 @@ class Participant:
     tally: Tally
     log: RoundLog
     following: Following
+    origins: Origins
     neighbours: Neighbours
     beginning: str
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
@@ -181,7 +185,8 @@ class Participant:
             *(name.round, len(mates), seconds, tokens, name.digest),
         )
         self.announce(RecordUpdate(state="training", round_tokens=0) | self.tally.told)
-        return RoundResult(self._tell_state(), None, tokens, mates, seconds)
+        own = counted_in([link])[me]
+        return RoundResult(self._tell_state(), None, tokens, mates, seconds, own)
 
     def _failed(
         self,
@@ -220,6 +225,8 @@ class Participant:
         self.following.history.follow([replace(link, average=average)])
         self.log.add(link.after, averaged.blobs, session.before)
         self.store.newer = computed.after
+        if link.choice.weak:
+            self.origins.keep(session.before)
         if not self._ending:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
 
@@ -231,8 +238,12 @@ class Participant:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
         self._release(state)
         self._move_on()
-        chain = self.following.history.chain
-        return Adopted(self._tell_state(), chain.counted(state.digest, self.store.name.digest))
+        history, me = self.following.history, str(self.connection.p2p.peer_id)
+        left = history.left_up_to(state.digest)
+        parted = left[0].state if left else state.digest
+        counted = history.chain.counted(parted, self.store.name.digest)
+        lost = Lost(counted_in(left).get(me, 0), self.origins.find(parted)) if left else None
+        return Adopted(self._tell_state(), counted, lost)
 
     def voters(self) -> tuple[StateName, tuple[str, ...]]:
         """The current state, and who votes on the next one; see `ReadVoters`."""
@@ -415,6 +426,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tally=Tally(lambda: p2p.counts),
         log=log,
         following=following,
+        origins=Origins(settings.origins),
         neighbours=neighbours,
         beginning=beginning,
     )

@@ -6,7 +6,8 @@ know, and verifies each by the electorate of the state before it. Signatures are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
@@ -63,12 +64,15 @@ class Chain:
         place = self._places.get(state, len(self.links))
         return self.links[place] if place < len(self.links) else None
 
-    def counted(self, before: str, after: str) -> frozenset[str] | None:
-        """Ids of those whose contributions led from one state to the other; None: that is not known."""
+    def counted(self, before: str, after: str) -> dict[str, int] | None:
+        """Tokens of the contributions that led from one state to the other; see `counted_in`.
+
+        None: that is not known.
+        """
         places = self._places.get(before), self._places.get(after)
         if places[0] is None or places[1] is None or places[0] > places[1]:
             return None
-        return frozenset(maker for link in self.links[places[0] : places[1]] for maker in link.counted)
+        return counted_in(self.links[places[0] : places[1]])
 
     def known(self) -> list[str]:
         """Digests by which another finds the last state that both know: the last ones, then ever fewer."""
@@ -129,6 +133,14 @@ class Chain:
         for number, each in enumerate(theirs, place + 1):
             self._places[each.after] = number
         return lost
+
+
+def counted_in(links: Iterable[Link]) -> dict[str, int]:
+    """Tokens of the contributions that counted in these rounds, by maker."""
+    found: Counter[str] = Counter()
+    for link in links:
+        found.update({each.maker: each.tokens for each in link.choice.brought if each.maker in link.counted})
+    return dict(found)
 
 
 def _verified(links: Sequence[Link], state: str, electorate: Electorate) -> list[Electorate]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
@@ -30,8 +31,10 @@ def save_state(state: ReplicaState, path: Path) -> None:
         "digest": state.digest,
     }
     tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
-    metadata = {"replica_state": json.dumps(header)}
+    _save(tensors, {"replica_state": json.dumps(header)}, path)
 
+
+def _save(tensors: dict[str, Tensor], metadata: dict[str, str], path: Path) -> None:
     def write(temporary: Path) -> None:
         try:
             save_file(tensors, temporary, metadata)
@@ -42,6 +45,29 @@ def save_state(state: ReplicaState, path: Path) -> None:
         write_atomically(path, write, durable=False)
     except FileError as error:
         raise CheckpointError(str(error)) from error
+
+
+def save_anchor(anchor: Tensor, path: Path) -> None:
+    """Write ``anchor`` (fp32 ``[numel]``) alone to ``path`` atomically.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    _save({_ANCHOR: anchor}, {}, path)
+
+
+def load_anchor(path: Path) -> Tensor:
+    """Read the anchor at ``path``.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            anchor: Tensor = file.get_tensor(_ANCHOR)
+            return anchor
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: not a valid anchor ({error})") from error
 
 
 def load_state(path: Path) -> ReplicaState:

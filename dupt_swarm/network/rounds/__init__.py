@@ -13,6 +13,7 @@ share        everybody gets all contributions, and computes the average itself
 reduce       each member averages one share of the vector
 ballots      one member's part in deciding what follows a state
 remnant      the same where half or more of an electorate is gone: whoever is there goes on with a weak link
+origins      anchors from which less than a quorum went on, on disk
 stock        the contributions of a round: those that somebody brings, and those that are here
 voice        what a member says of one state: signed, and kept
 """

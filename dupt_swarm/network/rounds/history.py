@@ -13,6 +13,8 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 
+LEFT_MAX = 4
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,6 +29,7 @@ class History:
         """What is kept at ``path``, up to ``state``, or begun there; None: no file."""
         self._file = None if path is None else ChainFile(path, words)
         self._is_whole = False
+        self._left: list[list[Link]] = []  # branches, the last one first
         self.chain = self._load(state) or Chain(state.digest, state.electorate)
         self._write()
 
@@ -44,6 +47,8 @@ class History:
         """
         length = len(self.chain.links)
         lost = self.chain.follow(links)
+        if lost:
+            self._left = [lost, *self._left][:LEFT_MAX]
         if lost or not self._is_whole:
             self._write()
         elif len(self.chain.links) > length and self._file is not None:
@@ -53,6 +58,20 @@ class History:
                 self._is_whole = False  # the last line may be torn
                 logger.warning("%s is not kept: %s", self._file.path.name, error)
         return lost
+
+    def left_up_to(self, state: str) -> list[Link]:
+        """The links from our chain to ``state``, which is of a branch that was left.
+
+        None, if it is a part of the chain, or of no branch that is known.
+        """
+        found: list[Link] = []
+        while state not in self.chain:
+            branch = next((each for each in self._left if any(link.after == state for link in each)), None)
+            if branch is None:
+                return []
+            place = next(place for place, link in enumerate(branch) if link.after == state)
+            found, state = [*branch[: place + 1], *found], branch[0].state
+        return found
 
     def from_state(self, state: str) -> Link | None:
         """See `Chain.from_state`."""

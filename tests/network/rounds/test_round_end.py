@@ -24,6 +24,7 @@ from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.exchange import Averaged
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
+from dupt_swarm.network.rounds.origins import Origins
 from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
@@ -114,6 +115,7 @@ class Node:
             tally=Tally(traffic or (lambda: station.p2p.counts)),
             log=RoundLog(1, 0),
             following=following,  # type: ignore[arg-type]
+            origins=Origins(),
             neighbours=SimpleNamespace(note=lambda _: None),  # type: ignore[arg-type]
             beginning="",
         )
