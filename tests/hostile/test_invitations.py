@@ -34,7 +34,7 @@ HOUR = 3600.0
 # One of each kind: an exchange of blobs, a stream, the DHT, records, rounds, proofs, dialling back.
 CALLS = (
     ("Exchange.rpc_index", b"0" * 64),
-    ("Exchange.rpc_log", b""),
+    ("Exchange.rpc_links", b""),
     ("DHTProtocol.rpc_ping", dht_pb2.PingRequest().SerializeToString()),
     ("DHTProtocol.rpc_find", dht_pb2.FindRequest(keys=[bytes(20)]).SerializeToString()),
     ("Gossip.rpc_records", Request(b"", {}).pack()),

@@ -126,6 +126,23 @@ def test_a_branch_that_loses_is_gone_from_disk_too(kept, weak, path) -> None:
     assert path.read_bytes() == before
 
 
+def test_what_was_left(kept, weak) -> None:
+    """A branch that lost is known by its links, from where it parted; so is a branch of a branch."""
+    found = history(kept, kept.states[0], None)
+    found.follow(weak.links)
+    assert found.left_up_to(weak.states[3].digest) == []  # it is where we are
+    twig = weak.branch(3)
+    for number in range(2):
+        twig.end_round(values(20 + number), [2], weak=True)
+    found.chain = Chain(kept.states[0].digest, kept.states[0].electorate)
+    found.chain.follow(twig.links)
+    assert found.follow(weak.links) == twig.links[3:]
+    assert found.follow(kept.links) == weak.links[1:]
+    assert found.left_up_to(weak.states[3].digest) == weak.links[1:3]
+    assert found.left_up_to(twig.states[-1].digest) == [*weak.links[1:3], *twig.links[3:]]
+    assert found.left_up_to(kept.states[2].digest) == found.left_up_to("0" * 64) == []
+
+
 def test_a_chain_that_begins_earlier(kept, path) -> None:
     """Who has joined in the middle may learn what was before, and keeps it."""
     found = history(kept, kept.states[2], path)
