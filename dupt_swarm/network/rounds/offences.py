@@ -59,9 +59,8 @@ class Offences:
     Keys cost nothing, and their owner may prove as much as it likes against each. So nobody's word fills the
     places with strangers: of what others pass on, only that is taken which is about a voter or about somebody
     who was in a group with this peer. A stranger harms nobody before it is one of these, and the proof is
-    offered again then. When all places are taken, a voter takes that of the newest who never was one: after
-    the first round one peer at most becomes a voter in a round, so nobody has many such keys. What finds no
-    place is acted on until this process ends, and not kept.
+    offered again then. When all places are taken, a voter takes that of the newest who never was one: to be
+    one takes four rounds that counted. What finds no place is acted on until this process ends, and not kept.
     """
 
     def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path | None = None) -> None:
@@ -232,7 +231,7 @@ class Accusing:
     """Tells others against whom this peer has proofs, and gives and takes those that one of the two lacks.
 
     Names come first, so that nothing is sent twice. Who asks brings as well as takes: it may be the only one
-    that saw both votes, and one that nobody can call.
+    that saw both words, and one that nobody can call.
     """
 
     def __init__(self, p2p: GuardedP2P, swarm_id: str, offences: Offences) -> None:
