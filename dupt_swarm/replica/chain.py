@@ -12,6 +12,9 @@ from collections.abc import Iterable, Sequence
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
 
+# What is older is final: who decided then, and is not there any more, decides nothing again.
+FINAL_ROUNDS = 1024
+
 
 class Chain:
     """Links from a state that is trusted on: a checkpoint of our own, or one that was attested.
@@ -124,7 +127,8 @@ class Chain:
         if not theirs:
             return []
         lost = self.links[place:]
-        if lost and theirs[0].worth(electorate) <= lost[0].worth(electorate):
+        is_final = len(lost) > FINAL_ROUNDS
+        if lost and (is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate)):
             return []
         for each in lost:
             del self._places[each.after]

@@ -81,7 +81,9 @@ def test_one_that_does_harm_where_contributions_are_shared(tmp_path: Path) -> No
         for _ in range(2):
             cluster.meet()
             before = losses(cluster)
-            assert [result.reason for result in end_round(cluster, eve)] == [None] * 3
+            *honest, harmful = [result.reason for result in end_round(cluster, eve)]
+            assert honest == [None, None]
+            assert harmful in (None, "left_out")  # it may be so large that it counts for nothing
             assert all(after < former for after, former in zip(losses(cluster), before, strict=True))
 
 

@@ -288,6 +288,8 @@ def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> No
             )
 
         in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
+        rounds = [optimizer.last_round for optimizer in optimizers]
+        assert [each and len(each.mates) for each in rounds] == [2] * 3
         # One part each, so this is the norm; the middle one of three is the median.
         norms = {peer: math.sqrt(sum_of_squares(values)) for peer, (values, _) in contributions.items()}
         scales = {peer: min(1.0, sorted(norms.values())[1] / norm) for peer, norm in norms.items()}

@@ -192,13 +192,12 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.
         noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, manifest)
         before = hostile.state
-        for _ in range(3):  # the oracle may not have come that far
-            result = hostile.average(noise, 6_400).result()
-            if result.reason != "timeout":
-                break
+        averaging = hostile.average(noise, 6_400)
         wait_until(lambda: oracle.status().last_round)
         status = oracle.status()
         oracle.stop()
+        hostile.cancel_average()  # it waits for one who agrees
+        averaging.result()
         run.result(timeout=60)
         assert status.last_round is not None
         assert status.last_round.reason == "rejected"

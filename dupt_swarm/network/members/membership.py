@@ -189,12 +189,16 @@ class Membership:
 
     @property
     def gone(self) -> frozenset[str]:
-        """Ids of the electorate where nobody listens, or that have said that they go."""
+        """Ids of the electorate where nobody listens, that say that they go, or are admitted no more."""
         return frozenset(
             each.peer_id
             for each in self.records
             if each.peer_id in self.electorate
-            and (each.record.state == "stopping" or self._dead.applies(each.peer_id, each.record.time))
+            and (
+                each.record.state == "stopping"
+                or self._dead.applies(each.peer_id, each.record.time)
+                or self._admission.objection(each.peer_id)
+            )
         )
 
     @property

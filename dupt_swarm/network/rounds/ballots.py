@@ -81,6 +81,8 @@ class Ballots:
         now: float,
         pledged: Pledged | None = None,
         stock: Stock | None = None,
+        *,
+        wary: bool = False,
     ) -> None:
         """Begin, or go on after a crash.
 
@@ -92,12 +94,14 @@ class Ballots:
             now: seconds on any clock, as in all that follows.
             pledged: what our voice kept of this state.
             stock: where contributions are.
+            wary: whether, as a coordinator, to take only what the electorate brings.
         """
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
         self.stock = stock or Stock()
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
+        self._wary = wary
         self._lonely = self._failed = 0
         self._leaves: dict[str, Report] = {}
         self._heard_at: dict[str, float] = {}
@@ -343,9 +347,7 @@ class Ballots:
             here.quorate = now
         all_here = self.brought is not None and self._who_left.union(here.comers).issuperset(awaited)
         come = self._come()
-        if any(
-            each.refused for each in come
-        ):  # somebody may have done harm: the electorate goes on by itself
+        if self._is_wary(come):
             come = tuple(each for each in come if each.maker in self.electorate)
         if brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come
@@ -355,6 +357,10 @@ class Ballots:
         left = self._who_left
         come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
         return (*come, *(self._leaves[maker].promise for maker in sorted(left)))
+
+    def _is_wary(self, promises: Collection[Promise]) -> bool:
+        """Whether the electorate goes on by itself, as somebody has refused what newcomers had a part in."""
+        return self._wary or any(each.refused for each in promises if each.maker in self.electorate)
 
     def _propose(self, now: float) -> None:
         here = self._here
@@ -375,9 +381,9 @@ class Ballots:
             self._may_come(each, now) for each in bringing if each not in brought
         ):
             return
-        refused = {choice for each in promises for choice in each.refused}
-        if refused:  # as in `_close`
+        if self._is_wary(promises):
             brought = [each for each in brought if each.maker in self.electorate]
+        refused = {choice for each in promises if each.maker in self.electorate for choice in each.refused}
         choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
         if brought and choice.id not in refused:
             self._sign_proposal(choice, promises, None)

@@ -40,6 +40,8 @@ from dupt_swarm.replica.state import ReplicaState
 
 DESKS_KEPT = 3  # members that are late hear how states were left
 MATES_MAX = 256
+# After a rejection newcomers, who cost nothing, could do harm again: so many rounds are the electorate's.
+WARY_ROUNDS = 8
 # Of the time limit of an exchange: then nobody is waited for any more, and the rest is for deciding.
 COLLECTING_RATIO = 0.5
 LEAVE_SECONDS = 2.0
@@ -128,6 +130,7 @@ class Deciding:
         self._words = Words(context.manifest.swarm_id)
         self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
+        self._wary_until = 0  # this round
 
     async def open(self) -> None:
         """Begin to answer others."""
@@ -156,6 +159,7 @@ class Deciding:
             time.monotonic(),
             context.pledges.of(digest, self._words),
             Stock(lasting=context.exchange.lasting),
+            wary=state.round < self._wary_until,
         )
         desk = self._desks[digest] = Desk(
             Round(ballots),
@@ -224,7 +228,10 @@ class Deciding:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             rejected.cancel()
-        return session.ended.result() if session.ended.done() else None
+        if session.ended.done():
+            return session.ended.result()
+        self._wary_until = before.round + WARY_ROUNDS
+        return None
 
     async def leave(self) -> None:
         """Say the last word on the present state to those who decide, and take no part any more."""

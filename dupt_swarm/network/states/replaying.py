@@ -80,6 +80,10 @@ class RoundLog:
         self._states = {digest: state for digest, state in self._states.items() if digest in beginnings}
 
 
+class Refuted(ValueError):
+    """What a link says is not what its contributions lead to."""
+
+
 @dataclass(frozen=True)
 class Replaying:
     """What a peer does that is behind, before it fetches a whole state.
@@ -105,17 +109,25 @@ class Replaying:
             state: our own one, from which the links follow.
             links: verified.
             donors: asked for those who may have what went into the rounds.
+
+        Raises:
+            Refuted: one of the links lies, whoever has signed it.
         """
         try:
-            if not (self.always or self._pays(state, links)):
+            weak = any(link.choice.weak for link in links)  # few have signed it
+            if not (self.always or weak or self._pays(state, links)):
                 return None
             for link in links:
                 blobs = await fetch_inputs(self.manifest, self.exchange, link, state, donors)
                 after = await asyncio.to_thread(replay, self.manifest, state, link, blobs, self.empty)
                 if after.digest != link.after:
-                    raise ValueError(f"round {after.round} does not lead to the state of its link")
+                    problem = f"round {after.round} does not lead to the state of its link"
+                    # An average is as whoever gave it says, a contribution as its link does.
+                    raise (Refuted if self.manifest.rounds.exchange == "share" else NodeError)(problem)
                 self.log.add(after.digest, blobs, state)
                 state = after
+        except Refuted:
+            raise
         except Exception as error:
             # Whatever is not to be had any more, the state itself may be.
             logger.warning("the rounds that were missed could not be computed again: %r", error)

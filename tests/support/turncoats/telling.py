@@ -23,6 +23,8 @@ TWO_STATES, ANOTHER_STATE, ACCEPTS_NOTHING = "two states", "another state", "acc
 DENIES, INVENTS, REFUSES = "denies", "invents", "refuses"
 LEAVES_AND_STAYS, LATER_BALLOTS = "leaves and stays", "later ballots"
 
+_TELLING: set[asyncio.Future[object]] = set()
+
 Tell = Callable[[str, Report], Awaitable[object]]
 
 
@@ -126,12 +128,11 @@ async def _lead_away(desk: Desk, report: Report, peer: str, tell: Tell) -> Repor
     for number in range(FAR, FAR + len(ballots.electorate.members)):
         later[coordinator_of(ballots.electorate, desk.round.ballots.state, number)] = number
     later.pop(ballots.me, None)
-    await asyncio.gather(
-        *(
-            tell(each, Report(_signed(desk, replace(report.promise, ballot=number))))
-            for each, number in later.items()
-        )
-    )
+    for each, number in later.items():
+        said = Report(_signed(desk, replace(report.promise, ballot=number)))
+        telling = asyncio.ensure_future(tell(each, said))  # their answers take longer than its own report may
+        _TELLING.add(telling)
+        telling.add_done_callback(_TELLING.discard)
     return report
 
 
