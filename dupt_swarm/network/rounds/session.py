@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
@@ -118,6 +118,7 @@ class Session:
         self._reports: set[asyncio.Task[bool]] = set()
         self.on_roll: Callable[[Roll], None] = lambda _: None
         self._called = False
+        self._refusing: set[str] = set()  # those that do not admit us
         desk.on_report = self._consider
 
     @property
@@ -205,7 +206,8 @@ class Session:
         others, state = self._others, self.state
         before, here = self.desk.now, others.here(state)
         self.companions |= {*others.present(state)}
-        self.round.consider(time.monotonic(), here, others.coming(state), others.gone, others.unable)
+        gone = self._refusing.union(others.gone)
+        self.round.consider(time.monotonic(), here, others.coming(state), gone, others.unable)
         if not self._called and (roll := self.round.roll) is not None:
             self._called = True
             self.on_roll(roll)
@@ -252,6 +254,9 @@ class Session:
                 answer.link.check(self.round.ballots.electorate)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s does not answer: %r", peer, error)
+            if isinstance(error, CallError) and error.refusal is Refusal.NOT_INVITED:
+                self._refusing.add(peer)
+                self._consider()
             self.desk.tell()
             return False
         self.round.hear(peer, answer, time.monotonic())
