@@ -69,9 +69,9 @@ class Attendance:
         """A round at whose beginning ``companions`` were there had what ``came`` have brought."""
         expected = self.awaited(companions)
         absent = [peer for peer in companions if peer not in came and peer not in expected]
-        self._refused["absent"] += len(absent)
-        if absent and not self._next_trial:
-            self._next_trial = self._clock() + self._pause
+        if absent:
+            self._refused["absent"] += len(absent)
+            self._next_trial = self._next_trial or self._clock() + self._pause
         doubtful = [peer for peer in expected if not self.trusts(peer)]
         newcomers = [peer for peer in expected if peer not in self._mates]
         if not set(came).isdisjoint(doubtful):
