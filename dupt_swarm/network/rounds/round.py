@@ -108,6 +108,10 @@ class Round:
             self.ballots.leave(bringing=True)
             self.remnant.bring(self.ballots.report(), now)
 
+    def retract(self) -> None:
+        """What we have brought is not brought any more, until there is another contribution of ours."""
+        self.ballots.brought = None
+
     def hold(self, digest: str) -> None:
         """A contribution is here."""
         self.ballots.stock.held.add(digest)

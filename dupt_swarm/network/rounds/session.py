@@ -134,7 +134,6 @@ class Session:
                 tasks = [work.create_task(each) for each in endless]
                 while (link := self.round.link) is None:
                     self._consider()
-                    self._look_for_rejection()
                     await self.change(TICK_SECONDS)
                 for task in tasks[::2]:
                     task.cancel()
@@ -208,6 +207,7 @@ class Session:
         self.companions |= {*others.present(state)}
         gone = self._refusing.union(others.gone)
         self.round.consider(time.monotonic(), here, others.coming(state), gone, others.unable)
+        self._look_for_rejection()
         if not self._called and (roll := self.round.roll) is not None:
             self._called = True
             self.on_roll(roll)
@@ -217,8 +217,9 @@ class Session:
     def _look_for_rejection(self) -> None:
         """What we have refused may be decided all the same, as long as its ballot lasts."""
         moved_on = self.round.remnant is not None or self.round.ballots.ballot != self._refused_in
-        if self._refused_in is not None and moved_on:
+        if self._refused_in is not None and moved_on and not self.rejected.is_set():
             self.rejected.set()
+            self.round.retract()
 
     async def _report_forever(self, ask: Ask) -> None:
         retry = RETRY_SECONDS
