@@ -375,14 +375,13 @@ class Ballots:
             )
             self._sign_proposal(basis.choice, promises, basis)
             return
-        bringing = brought_by(promises)
+        wary = self._is_wary(promises)
+        bringing = [each for each in brought_by(promises) if not wary or each.maker in self.electorate]
         brought = [each for each in bringing if self._is_held(each)]
         if now - here.closed < self.pace.exchange and any(
             self._may_come(each, now) for each in bringing if each not in brought
         ):
             return
-        if self._is_wary(promises):
-            brought = [each for each in brought if each.maker in self.electorate]
         refused = {choice for each in promises if each.maker in self.electorate for choice in each.refused}
         choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
         if brought and choice.id not in refused:
