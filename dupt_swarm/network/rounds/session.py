@@ -203,6 +203,7 @@ class Session:
 
     def _consider(self) -> None:
         others, state = self._others, self.state
+        self._look_for_rejection()
         before, here = self.desk.now, others.here(state)
         self.companions |= {*others.present(state)}
         gone = self._refusing.union(others.gone)
