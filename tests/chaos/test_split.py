@@ -2,11 +2,16 @@
 
 import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.swarm import PeerProcess, end
+from dupt_swarm.replica.chain import Chain, counted_in
+from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.signed_words import Words
+from tests.support.chaos.swarm import MANIFEST, PeerProcess, end
 from tests.support.namespaces import Host, Net
 from tests.support.waiting import wait_until
 
@@ -14,6 +19,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 LISTEN = "/ip4/0.0.0.0/tcp/31330"
 # The others need the processor too: seven peers train here.
 STEP_SECONDS = 0.5
+TOKENS = 8
 
 
 class Half:
@@ -24,12 +30,17 @@ class Half:
         self.hosts: list[Host] = []
         self.peers: list[PeerProcess] = []
 
-    def start(self, name: str, role: str, *initial_peers: str) -> PeerProcess:
-        """A new peer on a new host."""
+    def start(self, name: str, role: str, *initial_peers: str, first_token: int = 0) -> PeerProcess:
+        """A new peer on a new host, whose data have eight different tokens, from this one on."""
         host = self._net.host(name)
         peer = PeerProcess(self._folder / name, role, LISTEN, initial_peers)
         peer.wrap, peer.start_program = host.command, subprocess.Popen
-        peer.environment["DUPT_CHAOS_STEP_SECONDS"] = str(STEP_SECONDS)
+        peer.environment = {
+            "DUPT_CHAOS_STEP_SECONDS": str(STEP_SECONDS),
+            "DUPT_CHAOS_TOKENS": str(TOKENS),
+            "DUPT_CHAOS_FIRST_TOKEN": str(first_token),
+            "DUPT_CHAOS_PROBED": str(TOKENS),
+        }
         peer.start()
         self.hosts.append(host)
         self.peers.append(peer)
@@ -92,6 +103,41 @@ def voters_of(first: PeerProcess) -> int:
     return int(saved[-1]["voters"]) if saved else 0
 
 
+def chain_of(peer: PeerProcess) -> Chain:
+    """As it keeps it."""
+    [path] = peer.folder.glob("state/*/chain.jsonl")
+    return ChainFile(path, Words(MANIFEST.swarm_id)).load()
+
+
+def is_at_least(number: Callable[[], int], least: int) -> bool:
+    """Now."""
+    return number() >= least
+
+
+def digests(states: set[tuple[int, str]]) -> set[str]:
+    """Of these states."""
+    return {digest for _, digest in states}
+
+
+def most_brought(peer: PeerProcess, maker: str, round: int) -> int:
+    """The most tokens of a contribution of the maker after that round, as a peer's chain says."""
+    chain = chain_of(peer)
+    later = chain.links[max(0, round - chain.electorate_at(0).round) :]
+    return max(each.tokens for link in later for each in link.choice.brought if each.maker == maker)
+
+
+def has_contributed_as_the_chain_says(peer: PeerProcess) -> bool:
+    """Whether the tokens are the same, where both are up to date."""
+    told, chain = peer.events("state")[-1], chain_of(peer)
+    counted = counted_in(chain.links[: told["round"] - chain.electorate_at(0).round])
+    return chain.head == told["digest"] and counted.get(peer.joined()["peer_id"], 0) == told["contributed"]
+
+
+def probed(peer: PeerProcess) -> float:
+    """The loss of its last state on the data of the two."""
+    return float(peer.events("state")[-1]["probed"])
+
+
 def address_of(first: PeerProcess) -> str:
     """At which others call it."""
     addresses: list[str] = first.joined()["addresses"]
@@ -100,14 +146,18 @@ def address_of(first: PeerProcess) -> str:
 
 def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
     """Of seven voters five and two are cut off from one another: both train on, and then all are at the
-    state of the five, of whom none has ever been at one of the two's."""
+    state of the five, of whom none has ever been at one of the two's.
+
+    What the two have learnt meanwhile, of data that they alone have, they bring again, for no more tokens
+    than a contribution may stand for; what each oracle has contributed is what the chain says.
+    """
     five, two, whole = (Half(tmp_path, net) for _ in range(3))
     try:
         first = five.start("first", "bootstrap")
         address = address_of(first)
         for half, names in ((five, "abcde"), (two, "fg")):
             for name in names:
-                half.start(name, "oracle", address)
+                half.start(name, "oracle", address, first_token=TOKENS if half is two else 0)
             for peer in half.peers:
                 peer.joined()
         whole.peers = [*five.peers, *two.peers]
@@ -117,10 +167,21 @@ def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> No
         wait_until(lambda: five.reaches(start + 3) and two.reaches(start + 3), "both train on", 180)
         apart = two.states - five.states - before
         assert apart, "the cut did not cut"
+        lost = counted_in(link for link in chain_of(two.peers[0]).links if (link.after in digests(apart)))
+        unlearnt = probed(five.peers[1])
         net.heal()
         start = whole.round
         wait_until(lambda: whole.reaches(start + 2), "all seven are at one state", 240)
         assert five.states.isdisjoint(apart)
+        most = int(MANIFEST.weight_limit(start))
+        for peer in two.peers:
+            peer_id = peer.joined()["peer_id"]
+            heard = partial(most_brought, five.peers[1], peer_id, start)
+            wait_until(partial(is_at_least, heard, min(lost[peer_id], most)), "it is brought again", 120)
+        for peer in whole.oracles:
+            said = partial(has_contributed_as_the_chain_says, peer)
+            wait_until(said, f"{peer.folder.name}: as the chain says")
+        assert probed(five.peers[1]) < unlearnt
     finally:
         end(whole.peers or [*five.peers, *two.peers])
 

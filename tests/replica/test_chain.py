@@ -64,6 +64,18 @@ def test_a_strong_branch_wins_over_a_weak_one(chain) -> None:
     assert chain.links == strong
 
 
+def test_what_is_old_is_final(monkeypatch) -> None:
+    """Whoever decided long ago, and is not there any more, does not decide again."""
+    monkeypatch.setattr("dupt_swarm.replica.chain.FINAL_ROUNDS", 3)
+    weak, strong = links(*"dddd", weak=True), links("abc")
+    chain = Chain(FIRST, FIVE)
+    chain.follow(weak)
+    assert chain.follow(strong) == []
+    assert chain.links == weak
+    chain.cut(weak[2].after)
+    assert chain.follow(strong) == weak[:3]
+
+
 def test_of_two_weak_branches_the_one_with_more_signatures_wins(chain) -> None:
     """As soon as enough are known: they may come later."""
     one, two = links("ab", weak=True), links("cde", weak=True)

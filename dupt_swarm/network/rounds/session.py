@@ -269,7 +269,9 @@ class Session:
     async def _judge_forever(self) -> None:
         while True:
             choice = self.round.to_judge
-            if choice is None or self.rejected.is_set():  # who has refused one looks at the next with new work
+            if (
+                choice is None or self.rejected.is_set()
+            ):  # who has refused one looks at the next with new work
                 await self.change(TICK_SECONDS)
                 continue
             after, dropped, accepts = await self._judge(choice)

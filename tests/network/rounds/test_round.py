@@ -45,6 +45,36 @@ def test_a_newcomer_brings_and_does_not_decide() -> None:
     assert link.choice.makers == tuple("abcx") and "x" not in link.makers
 
 
+def test_a_newcomers_refusal_is_not_heard() -> None:
+    """Else it could keep all other newcomers out, or what the electorate brings."""
+    members = Members("abc", strangers="xy")
+    refusing = Pledged(refused=frozenset({"0" * 64}))
+    members.rounds["x"] = Round(Ballots(Voice("x"), STATE, members.electorate, PACE, 0.0, refusing))
+    members.bring("abcxy")
+    members.talk("abcxy")
+    assert the_link(members, "abcxy").choice.makers == tuple("abcxy")
+
+
+def test_the_electorate_may_go_on_by_itself() -> None:
+    """After a round that did harm, where newcomers had a part in it, it takes what they bring no more."""
+    members = Members("abc", strangers="xy", wary=True)
+    members.bring("abcxy")
+    members.talk("abcxy")
+    assert the_link(members, "abcxy").choice.makers == tuple("abc")
+
+
+def test_what_is_retracted_is_not_brought() -> None:
+    """Nobody's roll has it, and whoever has retracted waits for nobody, until there is another."""
+    members = Members("abc")
+    members.bring("abc")
+    members.rounds["a"].retract()
+    members.talk("abc", there="abc")
+    assert members.links("abc") == {None}
+    members.bring("a")
+    members.talk("abc", there="abc")
+    assert the_link(members, "abc").choice.makers == tuple("abc")
+
+
 def test_the_last_ones_are_waited_for() -> None:
     """As long as they are seen to be on their way, and `gather` has not passed."""
     members = Members("abcde")
