@@ -75,6 +75,7 @@ def read_signed(data: bytes, kind: str) -> tuple[str, dict[str, Any]]:
     return peer_id_of_key(public), content
 
 
+@functools.lru_cache(maxsize=IDS_KEPT_MAX)
 def public_key(openssh: bytes) -> RSAPublicKey:
     """An RSA key of 2048 bits in OpenSSH's format: a longer one, or one with another exponent, takes longer.
 
