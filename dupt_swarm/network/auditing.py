@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
@@ -21,7 +22,6 @@ from dupt_swarm.replica.replay import inputs_of, replay
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
-PAGES_MAX = 256
 
 
 async def audit(connection: Connection, host: Host, order: Audit) -> tuple[AuditedRound, ...]:
@@ -153,13 +153,8 @@ def _read(records: Sequence[LinkRecord], words: Words) -> list[Link]:
 async def _links_of(connection: Connection, peer: str, words: Words) -> list[Link]:
     """The links that a peer tells, from its first one on; nothing if it does not answer, or nonsense."""
     found: list[Link] = []
-    for _ in range(PAGES_MAX):
-        try:
-            known = [found[-1].after] if found else []
-            records = await connection.exchange.links_of(peer, known)
-            if not records:
-                break
-            found += await asyncio.to_thread(_read, records, words)
-        except (CallError, ValueError):
-            break
+    with suppress(CallError, ValueError):
+        async with aclosing(connection.exchange.links_of(peer, [])) as pages:
+            async for page in pages:
+                found += await asyncio.to_thread(_read, page.links, words)
     return found

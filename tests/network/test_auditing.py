@@ -197,7 +197,7 @@ def test_links_longer_than_one_answer(kept, keeper, monkeypatch) -> None:
 
 def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) -> None:
     """The same again and again: it is not asked for ever."""
-    monkeypatch.setattr(auditing, "PAGES_MAX", 4)
+    monkeypatch.setattr(exchange, "PAGES_MAX", 4)
     assert links_of(kept, keeper, lambda _: kept.links[:1]) == kept.links[:1] * 4
 
 
