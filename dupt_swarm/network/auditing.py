@@ -23,7 +23,6 @@ from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
 
-
 async def audit(connection: Connection, host: Host, order: Audit) -> tuple[AuditedRound, ...]:
     """Compute the swarm's last rounds again; see `Audit`.
 

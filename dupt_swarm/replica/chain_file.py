@@ -46,6 +46,7 @@ class ChainFile:
         Raises:
             FileError: it cannot be written.
         """
+
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
                 file.write(BeginningRecord.of(chain).to_bytes() + b"\n")

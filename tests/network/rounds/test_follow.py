@@ -72,7 +72,7 @@ class Peer:
         chain = Chain(kept.states[0].digest, kept.states[0].electorate)
         chain.follow(kept.links[:rounds])
         self.history = History(state, words)
-        self.history.begin(chain)
+        self.history.chain = chain
         self.store.replace(state)
         replaying = Replaying(kept.manifest, self.exchange, self.log, self.store.empty, always=True)
         self.said: list[object] = []
