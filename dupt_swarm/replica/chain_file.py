@@ -11,6 +11,17 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
 
 
+def beginning_in(path: Path) -> BeginningRecord:
+    """Where the chain that is kept at ``path`` begins.
+
+    Raises:
+        ValueError: it does not say.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return BeginningRecord.parse(file.readline())
+
+
 class ChainFile:
     """That of one peer. Its first line says where the chain begins: round, digest and electorate."""
 

@@ -196,7 +196,7 @@ class Words:
             except ValidationError as error:
                 raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
             if content.swarm != self._swarm_id:
-                raise ValueError(f"a {kind} of another swarm")
+                raise ValueError(f"{kind} of another swarm")
             word = content.word(maker, data)
             self._read[data] = word
             if len(self._read) > REMEMBERED_MAX:
@@ -211,7 +211,13 @@ class Words:
 
     def read_all(self, texts: Iterable[str], type: type[W]) -> tuple[W, ...]:
         """The same for several, each as `as_text` writes it."""
-        return tuple(self.read(from_text(each), type) for each in texts)
+        found = []
+        for number, text in enumerate(texts, 1):
+            try:
+                found.append(self.read(from_text(text), type))
+            except ValueError as error:
+                raise ValueError(f"{KINDS[type][0]} {number}: {error}") from error
+        return tuple(found)
 
 
 class LinkRecord(Plain):
