@@ -10,6 +10,7 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.replica.chain_file import beginning_in
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.interruption import Interruption
@@ -61,8 +62,6 @@ def command(
 
 
 def _tell_what_is_missing(model: SavedModel) -> None:
-    from dupt_swarm.replica.chain_file import beginning_in
-
     if model.chain is None:
         click.echo(
             "note: no peer told the chain of rounds; `dupt-model verify` has nothing to check", err=True

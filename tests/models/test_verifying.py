@@ -306,7 +306,7 @@ def test_what_is_wrong_is_named(kept, model, wrong: Callable[[Path, KeptRounds],
     assert "; " in str(error.value)
 
 
-EXPORTED: dict[str, tuple[Callable[[Path], None], str]] = {
+EXPORTED: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights": (lambda out: flip(out / "model.safetensors", -5), r"weights are not those of the state"),
     "index": (lambda out: flip(out / "state.json", -5), r"state\.json: .*; export the model again"),
     "no manifest": (lambda out: (out / MANIFEST_FILE).unlink(), r"manifest\.json: missing; export"),
