@@ -188,7 +188,7 @@ def _load(model: _Model) -> Chain:
     try:
         return ChainFile(model.chain, Words(model.manifest.swarm_id)).load()
     except ValueError as error:
-        raise VerificationError(f"{model.chain.parent / str(error)}; {REMEDY}") from error
+        raise VerificationError(f"{model.chain.parent}/{error}; {REMEDY}") from error
     except OSError as error:
         raise VerificationError(f"{model.chain}: cannot be read ({error.strerror}); {REMEDY}") from error
 

@@ -35,7 +35,7 @@ from dupt_swarm.replica.storage import save_state
 # Of the peers of a large swarm: as many can give chunks at once, and more need not be asked what they hold.
 DIALLED_MAX = 16
 ASKED_MAX = 64
-TELLERS_MAX = 8  # one after the other
+TELLERS_MAX = 8  # of a chain
 
 logger = logging.getLogger(__name__)
 

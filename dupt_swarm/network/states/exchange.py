@@ -267,17 +267,21 @@ class Exchange:
     async def links_of(self, peer: str, known: Sequence[str]) -> AsyncGenerator[LinksMessage, None]:
         """Links of the chain of ``peer`` from the last state on that is among the ``known`` ones.
 
-        They come page by page, the last of which is empty unless there are too many.
+        They come page by page, within the rate at which we receive. The last one is empty, unless there are
+        too many.
 
         Raises:
             CallError: it does not tell.
         """
         for number in range(PAGES_MAX):
+            if number:
+                await self._p2p.bandwidth.download.take(0)
             if number >= PAGES_AT_ONCE:
                 await asyncio.sleep(PAGE_SECONDS)
             states = dict.fromkeys([*known[: STATES_MAX - 1], *known[-1:]])
             message = KnownMessage(states=tuple(states))
             page = await self._p2p.call(peer, Exchange.rpc_links, message)
+            self._p2p.bandwidth.download.charge(len(page.pack()))
             yield page
             if not page.links:
                 return

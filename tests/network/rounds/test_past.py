@@ -12,6 +12,7 @@ import torch
 
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.rounds import past
 from dupt_swarm.network.rounds.history import History
@@ -122,6 +123,19 @@ def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> None:
         kept.end_round(values(7))
         newcomer.history.follow(kept.links[-1:])
         assert on_disk(kept, tmp_path / "chain").links == kept.links
+
+    joined(scenario, chain.since, chain)
+
+
+def test_it_counts_as_received(kept, joined) -> None:
+    """Where our rate is limited, what comes next waits until it may."""
+    chain = kept.chain()
+
+    async def scenario(newcomer: Newcomer) -> None:
+        size = sum(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
+        received = newcomer.exchange._p2p.bandwidth.download = TokenBucket(rate=size / 10)
+        await newcomer.asks.learn()
+        assert received.debt_seconds > 5
 
     joined(scenario, chain.since, chain)
 
