@@ -42,6 +42,7 @@ LOCK = "lock"
 CHECKPOINTS_KEPT = 2
 DAMAGED = ".damaged"
 ADDRESS_BOOK_FILE = "peers.json"
+CHAIN_FILE = "chain.jsonl"
 INVITATION_FILE = "invitation"
 REVOKED_FILE = "revoked"
 
@@ -85,7 +86,7 @@ class SwarmFolder:
         self.path = folder_of(state_dir, swarm_id, role)
         self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
         self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
-        self.chain, self.pledges = self.path / "chain.jsonl", self.path / "pledges.json"
+        self.chain, self.pledges = self.path / CHAIN_FILE, self.path / "pledges.json"
         self.origins = self.path / "origins"
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.p2p.rpc import CallError
-from dupt_swarm.network.pulling import ASKED_MAX, meet, states_held
+from dupt_swarm.network.pulling import ASKED_MAX, TELLERS_MAX, meet, states_held
 from dupt_swarm.network.states.replaying import fetch_inputs
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.commands import Audit
 from dupt_swarm.node.messages import AuditedRound, Verdict
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.replay import inputs_of, replay
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
-
-PAGES_MAX = 256
 
 
 async def audit(connection: Connection, host: Host, order: Audit) -> tuple[AuditedRound, ...]:
@@ -61,12 +61,13 @@ class Auditor:
 
     @classmethod
     async def begin(cls, connection: Connection, host: Host) -> Auditor:
-        """Ask everybody for the links, and which states they hold."""
+        """Ask everybody which states they hold, and some, initial peers first, for the links."""
         held = await states_held(connection)
         known = [peer.peer_id for peer in connection.membership.view.peers]
         peers = list(dict.fromkeys([*connection.handshake.peer_ids, *known]))[:ASKED_MAX]
         words = Words(connection.manifest.swarm_id)
-        chains = await asyncio.gather(*(_links_of(connection, peer, words) for peer in peers))
+        telling = peers[:TELLERS_MAX]  # a chain may be as large as a model
+        chains = await asyncio.gather(*(_links_of(connection, peer, words) for peer in telling))
         links: dict[str, list[Link]] = {}
         for link in (link for chain in chains for link in chain):
             links.setdefault(link.after, []).append(link)
@@ -92,23 +93,37 @@ class Auditor:
         judged: list[AuditedRound] = []
         state: ReplicaState | None = None
         first = max(held, default=asked)
+        electorate = Electorate() if len(chain) == last else None  # of the state before; None: not known
+        for link in chain[:first]:
+            electorate = electorate and link.electorate(electorate)
         for round, link in enumerate(chain[first:], last + 1 - len(chain) + first):
             if state is None:
                 state = await self._fetch(link.state)
-            verdict, reason, state = await self._judge(state, link)
+            if state is not None:
+                electorate = state.electorate
+                verdict, reason, state = await self._judge(state, link)
+            else:
+                verdict, reason = self._judge_link(electorate, link)
+            electorate = electorate and link.electorate(electorate)
             inputs = len(inputs_of(self.connection.manifest, link, round - 1))
             judged.append(AuditedRound(round, link.after, verdict, reason, inputs))
         return tuple(judged[-rounds:])
 
-    async def _judge(
-        self, state: ReplicaState | None, link: Link
-    ) -> tuple[Verdict, str, ReplicaState | None]:
+    def _judge_link(self, electorate: Electorate | None, link: Link) -> tuple[Verdict, str]:
+        """What is to be said of a round whose state before nobody holds, and why."""
+        if electorate is None:
+            return "no longer held", "nobody holds the state before it"
+        try:
+            self._check(link, electorate)
+        except ValueError as error:
+            return "differs", str(error)
+        return "no longer held", "nobody holds the state before it, but those who decided have signed"
+
+    async def _judge(self, state: ReplicaState, link: Link) -> tuple[Verdict, str, ReplicaState | None]:
         """What is to be said of a round, why, and the state that follows if it is what was claimed."""
-        if state is None:
-            return "no longer held", "nobody holds the state before it", None
         manifest = self.connection.manifest
         try:
-            self._check(link, state)
+            self._check(link, state.electorate)
             blobs = await fetch_inputs(manifest, self.connection.exchange, link, state, self._donors)
             after = await asyncio.to_thread(replay, manifest, state, link, blobs)
         except NodeError as error:
@@ -119,12 +134,16 @@ class Auditor:
             return "differs", f"it leads to the state {after.digest[:12]}", None
         return "equal", "", after
 
-    def _check(self, link: Link, state: ReplicaState) -> None:
-        """Whether the link leaves the state, or another that was told does with the same outcome."""
+    def _check(self, link: Link, electorate: Electorate) -> None:
+        """Whether the link leaves the state of this electorate, or one with the same outcome that was told.
+
+        Raises:
+            ValueError: none does; says why.
+        """
         problem = ValueError("nobody tells a link that leaves the state")
         for each in sorted(self.links[link.after], key=lambda each: each != link):
             try:
-                each.check(state.electorate)
+                each.check(electorate)
                 if (each.state, each.choice) == (link.state, link.choice):
                     return
             except ValueError as error:
@@ -153,13 +172,8 @@ def _read(records: Sequence[LinkRecord], words: Words) -> list[Link]:
 async def _links_of(connection: Connection, peer: str, words: Words) -> list[Link]:
     """The links that a peer tells, from its first one on; nothing if it does not answer, or nonsense."""
     found: list[Link] = []
-    for _ in range(PAGES_MAX):
-        try:
-            known = [found[-1].after] if found else []
-            records = await connection.exchange.links_of(peer, known)
-            if not records:
-                break
-            found += await asyncio.to_thread(_read, records, words)
-        except (CallError, ValueError):
-            break
+    with suppress(CallError, ValueError):
+        async with aclosing(connection.exchange.links_of(peer, [])) as pages:
+            async for page in pages:
+                found += await asyncio.to_thread(_read, page.links, words)
     return found

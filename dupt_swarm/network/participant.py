@@ -28,6 +28,7 @@ from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
 from dupt_swarm.network.rounds.offences import Accusing, Offences
 from dupt_swarm.network.rounds.origins import Origins
+from dupt_swarm.network.rounds.past import Past
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.round import Roll
@@ -47,7 +48,7 @@ from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
 from dupt_swarm.replica.link import Link
-from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
@@ -397,8 +398,11 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     log = RoundLog(settings.log_rounds, settings.log_bytes)
     connection.exchange.serve_from(log)
     words = Words(manifest.swarm_id)
-    history = History(store.current, words, settings.chain)
-    connection.exchange.tell_links(lambda known: history.chain.since(known))
+    history = await asyncio.to_thread(History, store.current, words, settings.chain)
+    connection.exchange.tell_links(
+        lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain)
+    )
+    past = Past(history, membership, connection.exchange, manifest)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
     deciding = await _open_deciding(connection, numel, store, offences, history)
     following = Following(
@@ -437,7 +441,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     assert settings.role != "observer"
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
-    for work in (*_endless(node), ask_regularly(membership.gossip.partners, accusing.ask)):
+    asking = ask_regularly(membership.gossip.partners, accusing.ask)
+    for work in (*_endless(node), asking, past.learn()):
         await stack.enter_async_context(background(work))
     return node
 

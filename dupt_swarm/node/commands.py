@@ -158,15 +158,17 @@ class Save(Command[StateName]):
 
 @dataclass(frozen=True)
 class Pull(Command[Pulled]):
-    """Fetch a replica state without taking part, and write it to ``path``; for observers.
+    """Fetch a replica state and the chain that leads to it, without taking part; for observers.
 
     Attributes:
-        path: of the file.
+        path: of the file for the state.
+        chain: of the file for the links; there will be none if nobody tells them.
         round: the state after so many rounds; None: the newest that the swarm agrees on.
     """
 
     seconds = DOWNLOAD_SECONDS
     path: Path
+    chain: Path
     round: int | None
 
 

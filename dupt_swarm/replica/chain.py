@@ -90,6 +90,9 @@ class Chain:
     def _states(self) -> list[str]:
         return [self.first, *(each.after for each in self.links)]
 
+    def _state_at(self, place: int) -> str:
+        return self.links[place - 1].after if place else self.first
+
     def since(self, known: Sequence[str]) -> list[Link]:
         """The links after the last state that is among ``known``; all, if nothing is known."""
         places = [self._places[each] for each in known if each in self._places]
@@ -123,7 +126,7 @@ class Chain:
             place, first = place + 1, first + 1
             electorate = self._electorates[place]
         theirs = links[first:]
-        electorates = _verified(theirs, self._states[place], electorate)
+        electorates = _verified(theirs, self._state_at(place), electorate)
         if not theirs:
             return []
         lost = self.links[place:]

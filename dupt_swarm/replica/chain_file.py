@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.replica.chain import Chain
-from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
-from dupt_swarm.replica.plain import load
-from dupt_swarm.replica.signed_words import LinkRecord, Words
+from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
+
+
+def beginning_in(path: Path) -> BeginningRecord:
+    """Where the chain that is kept at ``path`` begins.
+
+    Raises:
+        ValueError: it does not say.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return BeginningRecord.parse(file.readline())
 
 
 class ChainFile:
@@ -30,16 +38,15 @@ class ChainFile:
         """
         *lines, _ = self.path.read_bytes().split(b"\n")
         try:
-            match load(lines[0]) if lines else None:
-                case {"round": int() as round, "first": str() as first, "electorate": list() as rows}:
-                    chain = Chain(first, Electorate.parse(round, rows))
-                case _:
-                    raise ValueError("not the first line of a chain")
+            chain = BeginningRecord.parse(lines[0] if lines else b"").chain
         except ValueError as error:
             raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
-        for number, line in enumerate(lines[1:], round + 1):
+        for number, line in enumerate(lines[1:], chain.electorate.round + 1):
             try:
-                chain.follow([LinkRecord.parse(line).link(self._words)])
+                link = LinkRecord.parse(line).link(self._words)
+                if link.state not in chain:
+                    raise ValueError("it does not leave the state before it: one is missing")
+                chain.follow([link])
             except ValueError as error:
                 raise ValueError(f"{self.path.name}: the link of round {number}: {error}") from error
         return chain
@@ -50,12 +57,10 @@ class ChainFile:
         Raises:
             FileError: it cannot be written.
         """
-        first = chain.electorate_at(0)
-        head = {"round": first.round, "first": chain.first, "electorate": first.to_json()}
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:
-                file.write(json.dumps(head).encode() + b"\n")
+                file.write(BeginningRecord.of(chain).to_bytes() + b"\n")
                 for link in chain.links:
                     file.write(LinkRecord.of(link).to_bytes() + b"\n")
 

@@ -73,7 +73,7 @@ from dupt_swarm.replica.link import (
 from dupt_swarm.replica.plain import load, unpack
 from dupt_swarm.replica.proof import Proof
 from dupt_swarm.replica.signed import read_signed, sign
-from dupt_swarm.replica.signed_words import KINDS, LinkRecord, W, Words
+from dupt_swarm.replica.signed_words import KINDS, BeginningRecord, LinkRecord, W, Words
 from dupt_swarm.replica.state import check_header
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
@@ -448,6 +448,8 @@ def _read_links(data: bytes) -> None:
     """As whoever follows them does."""
     message = LinksMessage.read(data)
     assert LinksMessage.read(message.pack()) == message
+    if message.begins is not None:
+        assert BeginningRecord.of(message.begins.chain) == message.begins
     _follow(message.links)
 
 
@@ -683,7 +685,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
         json_of({"states": [STATE, AFTER, "c" * 64]}), KnownMessage.read
     ),
     "links": lambda: Target(json_of(json.loads(LinkRecord.of(_links()[0]).to_bytes())), _read_link),
-    "links that are told": lambda: Target(json_of(_tree(LinksMessage.of(_links()))), _read_links),
+    "links that are told": lambda: Target(
+        json_of(_tree(LinksMessage.of(_links(), BeginningRecord.of(Chain(STATE, _electorate()))))),
+        _read_links,
+    ),
     "chains on disk": lambda: Target(_chain_files(), _load_chain),
     "encoded values": lambda: Target(_encoded(), _decode),
     "indices": lambda: Target(json_of(json.loads(_index().data)), _read_index),

@@ -90,7 +90,7 @@ def connection_of(kept: KeptRounds, exchange: Exchange) -> Any:
 
 
 def verdicts(
-    kept: KeptRounds, keeper, chain: list[Link], holding: slice = slice(None)
+    kept: KeptRounds, keeper, chain: list[Link], holding: slice = slice(None), last: int = 4
 ) -> list[tuple[str, str]]:
     """What an audit says of the rounds in ``chain``, where somebody holds these states."""
 
@@ -105,9 +105,9 @@ def verdicts(
             )
             found = auditor.chain_to(chain[-1].after)
             assert found == chain
-            judged = await auditor.walk(found, len(found), last=4)
-            assert [each.round for each in judged] == [2, 3, 4]
-            assert [each.contributions for each in judged] == [1, 1, 1]
+            judged = await auditor.walk(found, len(found), last)
+            assert [each.round for each in judged] == [last - 2, last - 1, last]
+            assert [each.contributions for each in judged] == [len(link.choice.brought) for link in chain]
             return [(each.verdict, each.reason) for each in judged]
 
     return run(scenario)
@@ -176,6 +176,20 @@ def test_what_follows_a_state_that_nobody_holds(kept, keeper) -> None:
     assert third == ("equal", "")
 
 
+def test_whether_what_is_gone_was_signed(kept, keeper, identities) -> None:
+    """Where all links since round 0 are told, those of whoever decided are checked without any state."""
+    keys = [load_identity(path) for path in identities[:2]]
+    begun = KeptRounds.from_round_0(kept.manifest, keys)
+    for number in range(2):
+        begun.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
+    gone = ("no longer held", "nobody holds the state before it, but those who decided have signed")
+    assert verdicts(begun, keeper, begun.links, slice(0), last=3) == [gone] * 3
+    few = replace(begun.links[1], acceptances=begun.links[1].acceptances[:1])
+    first, second, third = verdicts(begun, keeper, [begun.links[0], few, begun.links[2]], slice(0), last=3)
+    assert first == third == gone
+    assert (second[0], "less than a quorum" in second[1]) == ("differs", True)
+
+
 def links_of(kept: KeptRounds, keeper, tell: Callable[[Sequence[str]], Sequence[Link]] | None) -> list[Link]:
     """What an auditor takes of what a peer tells."""
 
@@ -197,7 +211,7 @@ def test_links_longer_than_one_answer(kept, keeper, monkeypatch) -> None:
 
 def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) -> None:
     """The same again and again: it is not asked for ever."""
-    monkeypatch.setattr(auditing, "PAGES_MAX", 4)
+    monkeypatch.setattr(exchange, "PAGES_MAX", 4)
     assert links_of(kept, keeper, lambda _: kept.links[:1]) == kept.links[:1] * 4
 
 

@@ -135,7 +135,7 @@ def test_a_line_that_is_missing_or_comes_twice(file, kept) -> None:
     """Then the next one leaves another state."""
     head, first, second, *rest = file.path.read_bytes().splitlines(keepends=True)
     file.path.write_bytes(b"".join([head, first, *rest]))
-    with pytest.raises(ValueError, match="link of round 3: links from a state that we do not know"):
+    with pytest.raises(ValueError, match=r"link of round 3: .* one is missing"):
         again(file, kept)
     file.path.write_bytes(b"".join([head, first, second, second, *rest]))
     assert again(file, kept).links == kept.links  # the same again says nothing else

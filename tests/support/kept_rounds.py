@@ -10,6 +10,7 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Word
@@ -27,7 +28,9 @@ W = TypeVar("W", bound=Word)
 
 @dataclass
 class KeptRounds:
-    """What the owners of ``keys`` did, the first of whom decide; the first state is of ones, and of round 1.
+    """What the owners of ``keys`` did, the first of whom decide.
+
+    The first state is of ones, and of round 1, if none is given.
 
     Attributes:
         manifest: of the swarm.
@@ -50,6 +53,22 @@ class KeptRounds:
             electorate = Electorate().after(self.ids[: self.electing], weak=True)
             self.states.append(ReplicaState(1, 0, ((NUMEL,),), torch.ones(NUMEL), {}, electorate))
 
+    @classmethod
+    def from_round_0(
+        cls, manifest: Manifest, keys: Sequence[Key], first: ReplicaState | None = None
+    ) -> KeptRounds:
+        """All of them decide after the first round, a weak one, which leaves the state ``first``."""
+        state = first or ReplicaState(0, 0, ((NUMEL,),), torch.ones(NUMEL), {})
+        found = cls(manifest, keys, len(keys), [state])
+        found.end_round(torch.full_like(state.anchor, 0.01), weak=True)
+        return found
+
+    def chain(self, rounds: int | None = None) -> Chain:
+        """Of the first so many rounds; None: of all."""
+        found = Chain(self.states[0].digest, self.states[0].electorate)
+        found.follow(self.links[:rounds])
+        return found
+
     @property
     def ids(self) -> list[str]:
         """Peer ids of the keys' owners."""
@@ -64,7 +83,7 @@ class KeptRounds:
         """What the owner of that key brings to the next round: these values."""
         state, maker = self.states[-1], self.ids[number]
         claim = Claim(state.round, state.digest, TOKENS, maker)
-        blob = contribution_form(self.manifest, NUMEL).build(claim, encoded(values, self.manifest))
+        blob = contribution_form(self.manifest, len(values)).build(claim, encoded(values, self.manifest))
         self.blobs[blob.digest] = blob
         return Brought(maker, blob.digest, TOKENS)
 

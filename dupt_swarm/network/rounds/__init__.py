@@ -20,6 +20,8 @@ stock        the contributions of a round: those that somebody brings, and those
 voice        what a member says of one state: signed, and kept
 history      the chain of links to our state, in memory and on disk
 follow       gets to where others are, by their links
+past         learns the links before the state with which we have joined
+pauses       when a peer that was asked in vain is asked again
 judgement    asks the trainer whether to accept what was computed
 tally        what our record says of the rounds that have ended
 """

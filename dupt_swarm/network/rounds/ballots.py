@@ -277,11 +277,16 @@ class Ballots:
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
         here = self._here
-        if here.proposal is None or self.to_judge != choice:
-            return  # meanwhile there is another ballot
+        is_here = here.proposal is not None and self.to_judge == choice  # else there is another ballot now
         if not accepts:
-            self._pledge(refused=self._pledged.refused | {choice.id})
-            here.refusing.add(self.me)
+            if self.decides and (
+                self._pledged.accepted is None or self._pledged.accepted.choice != choice.id
+            ):
+                self._pledge(refused=self._pledged.refused | {choice.id})
+            if is_here:
+                here.refusing.add(self.me)
+            return
+        if here.proposal is None or not is_here:
             return
         self._bases[self.ballot, choice.id] = here.proposal
         self._pledge(accepted=Accepted(self.ballot, choice.id, after), basis=here.proposal)

@@ -12,12 +12,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.ledger import Expose, Ledger
+from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
@@ -29,7 +31,6 @@ from dupt_swarm.replica.state import ReplicaState
 
 # Who has told nothing that leads on is asked again after so long, at first and at the latest.
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
-PAGES_MAX = 256  # of links, each as long as an answer may be
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Following:
         self._patience, self._decides = patience, decides
         self.history, self._store, self._member, self._exchange = history, store, member, exchange
         self._replaying, self._words, self._tell = replaying, words, tell
-        self._asked: dict[str, tuple[float, float]] = {}  # until when not to ask a peer, and for how long
+        self._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
         self._head, self._since = history.chain.head, time.monotonic()  # of our chain, and since when
         self.task: asyncio.Task[None] | None = None
 
@@ -103,7 +104,7 @@ class Following:
             if peer.peer_id != self._member.peer_id
             and peer.record.state_digest
             and peer.record.state_digest not in chain
-            and self._asked.get(peer.peer_id, (0.0, 0.0))[0] <= now
+            and not self._pauses.has(peer.peer_id, now)
         ]
         electorate = chain.electorate
 
@@ -122,29 +123,16 @@ class Following:
         except (CallError, ValueError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
-            self._note(peer_id, useful=moved)
+            self._pauses.note(peer_id, time.monotonic(), useful=moved)
         if moved:
             await then()
-
-    def _note(self, peer_id: str, *, useful: bool) -> None:
-        if useful:
-            self._asked.pop(peer_id, None)
-            return
-        _, seconds = self._asked.get(peer_id, (0.0, 0.0))
-        seconds = min(max(2 * seconds, FIRST_SECONDS), LONGEST_SECONDS)
-        now = time.monotonic()
-        kept = {peer: until for peer, until in self._asked.items() if now - until[0] < LONGEST_SECONDS}
-        self._asked = {**kept, peer_id: (now + seconds, seconds)}
 
     async def _links_of(self, peer_id: str) -> list[Link]:
         """What it tells from the last state on that both know."""
         found: list[Link] = []
-        for _ in range(PAGES_MAX):
-            known = [found[-1].after] if found else self.history.chain.known()
-            records = await self._exchange.links_of(peer_id, known)
-            if not records:
-                break
-            found += await asyncio.to_thread(self._read, records)
+        async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
+            async for page in pages:
+                found += await asyncio.to_thread(self._read, page.links)
         return found
 
     def _read(self, records: Sequence[LinkRecord]) -> list[Link]:

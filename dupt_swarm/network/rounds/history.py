@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,14 +31,34 @@ class History:
         self._file = None if path is None else ChainFile(path, words)
         self._is_whole = False
         self._left: list[list[Link]] = []  # branches, the last one first
+        self._is_busy = False  # the file is being written, and what comes meanwhile follows
         self.chain = self._load(state) or Chain(state.digest, state.electorate)
         self._write()
 
-    def begin(self, chain: Chain) -> None:
-        """Here is a chain that leads to the same state, and begins earlier."""
-        assert chain.head == self.chain.head
-        self.chain = chain
-        self._write()
+    async def begin(self, past: Chain) -> None:
+        """Here is a chain that leads to where ours begins, which goes on from it.
+
+        Raises:
+            ValueError: it leads elsewhere.
+        """
+        past.follow(self.chain.links)
+        if past.head != self.chain.head:
+            raise ValueError("a past that does not lead to our chain")
+        self.chain = past
+        if self._file is None:
+            return
+        kept = past.copied_from(past.first)
+        self._is_busy, self._is_whole = True, False
+        try:
+            # Thousands of rounds take seconds.
+            self._is_whole = await asyncio.to_thread(self._write_to, self._file, kept)
+        finally:
+            self._is_busy = False
+        length = len(kept.links)
+        if self._is_whole and self.chain.links[length - 1 : length] == kept.links[-1:]:
+            self._append(self.chain.links[length:])
+        else:
+            self._write()
 
     def follow(self, links: Sequence[Link]) -> list[Link]:
         """See `Chain.follow`: what comes of it is kept.
@@ -49,20 +70,18 @@ class History:
         lost = self.chain.follow(links)
         if lost:
             self._left = [lost, *self._left][:LEFT_MAX]
+        if self._is_busy:
+            return lost
         if lost or not self._is_whole:
             self._write()
-        elif len(self.chain.links) > length and self._file is not None:
-            try:
-                self._file.append(self.chain.links[length:])
-            except OSError as error:
-                self._is_whole = False  # the last line may be torn
-                logger.warning("%s is not kept: %s", self._file.path.name, error)
+        else:
+            self._append(self.chain.links[length:])
         return lost
 
     def left_up_to(self, state: str) -> list[Link]:
         """The links from our chain to ``state``, which is of a branch that was left.
 
-        None, if it is a part of the chain, or of no branch that is known.
+        None of them, if it is a part of the chain, or of no branch that is known.
         """
         found: list[Link] = []
         while state not in self.chain:
@@ -90,11 +109,24 @@ class History:
         chain.cut(state.digest)
         return chain
 
-    def _write(self) -> None:
-        if self._file is None:
+    def _append(self, links: Sequence[Link]) -> None:
+        if self._file is None or not links:
             return
         try:
-            self._file.write(self.chain)
-            self._is_whole = True
+            self._file.append(links)
+        except OSError as error:
+            self._is_whole = False  # the last line may be torn
+            logger.warning("%s is not kept: %s", self._file.path.name, error)
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._is_whole = self._write_to(self._file, self.chain)
+
+    @staticmethod
+    def _write_to(file: ChainFile, chain: Chain) -> bool:
+        try:
+            file.write(chain)
         except FileError as error:
             logger.warning("the chain of rounds is not kept: %s", error)
+            return False
+        return True

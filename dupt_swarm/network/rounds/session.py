@@ -113,7 +113,8 @@ class Session:
         self.rejected = asyncio.Event()
         self.overflows = False
         self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
-        self._refused_in: int | None = None
+        self._refused_in: int | None = None  # the ballot
+        self._work = 0  # how often a contribution was brought
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._reports: set[asyncio.Task[bool]] = set()
         self.on_roll: Callable[[Roll], None] = lambda _: None
@@ -150,7 +151,7 @@ class Session:
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
         self.rejected.clear()
-        self._refused_in = None
+        self._refused_in, self._work = None, self._work + 1
         self.round.bring(brought, time.monotonic())
         self._consider()
         self.desk.tell()
@@ -274,9 +275,10 @@ class Session:
             ):  # who has refused one looks at the next with new work
                 await self.change(TICK_SECONDS)
                 continue
+            ballot, work = self.round.ballots.ballot, self._work
             after, dropped, accepts = await self._judge(choice)
-            if not accepts:
-                self._refused_in = self.round.ballots.ballot
+            if not accepts and work == self._work:
+                self._refused_in = ballot
             self.round.judge(choice, after, dropped, accepts=accepts)
             self._consider()
             self.desk.tell()

@@ -30,7 +30,7 @@ from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from dupt_swarm.replica.link import Link
-from dupt_swarm.replica.signed_words import LinkRecord
+from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord
 from dupt_swarm.replica.state import KIND
 
 ANSWER_SECONDS = 10.0
@@ -44,6 +44,8 @@ NOT_HELD = "the donor does not hold this blob any more"
 INDEX_ELEMENTS_MAX = 1 << 15
 # Of a chain: the last ones, and then ever fewer. A link of a hundred members has some 200 kB.
 STATES_MAX, LINKS_BYTES_MAX, LINKS_ELEMENTS_MAX = 128, 1 << 20, 1 << 16
+# Of a chain from one peer, each as long as an answer may be. After the first ones it answers no faster.
+PAGES_MAX, PAGES_AT_ONCE, PAGE_SECONDS = 256, 16, 0.3
 
 
 class ChunksMessage(Message):
@@ -60,14 +62,20 @@ class KnownMessage(Message):
 
 
 class LinksMessage(Message):
-    """Links that follow from the last state that both know, or from the first one that we know."""
+    """Links that follow from the last state that both know, or from the first one that we know.
+
+    Attributes:
+        links: in order.
+        begins: where our chain does, for who knows nothing of it.
+    """
 
     elements_max: ClassVar[int] = LINKS_ELEMENTS_MAX
 
     links: tuple[LinkRecord, ...] = ()
+    begins: BeginningRecord | None = None
 
     @classmethod
-    def of(cls, links: Iterable[Link]) -> LinksMessage:
+    def of(cls, links: Iterable[Link], begins: BeginningRecord | None = None) -> LinksMessage:
         """The first ones, as many as are allowed, but one at least."""
         found: list[LinkRecord] = []
         left = LINKS_BYTES_MAX
@@ -77,7 +85,7 @@ class LinksMessage(Message):
             if left < 0 and found:
                 break
             found.append(record)
-        return cls(links=tuple(found))
+        return cls(links=tuple(found), begins=begins)
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,7 @@ class Exchange:
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
         self._links: Callable[[Sequence[str]], Iterable[Link]] = lambda _: ()
+        self._begins: Callable[[], BeginningRecord | None] = lambda: None
         self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._small_slots = UploadSlots(SMALL_SLOTS)
         self._backoff = Backoff()
@@ -164,9 +173,13 @@ class Exchange:
         """From now on serve whatever is on ``shelf`` too."""
         self._shelves.append(shelf)
 
-    def tell_links(self, links: Callable[[Sequence[str]], Iterable[Link]]) -> None:
-        """From now on tell others what ``links`` gives; see `Chain.since`."""
-        self._links = links
+    def tell_links(
+        self,
+        links: Callable[[Sequence[str]], Iterable[Link]],
+        begins: Callable[[], BeginningRecord | None] = lambda: None,
+    ) -> None:
+        """From now on tell others what ``links`` gives (see `Chain.since`), and where the chain begins."""
+        self._links, self._begins = links, begins
 
     @rpc(
         *(Raw, Hello),
@@ -202,7 +215,7 @@ class Exchange:
     async def rpc_links(self, request: KnownMessage, caller: str) -> LinksMessage:
         """The links of our chain from the last state that the caller knows too, the first ones of them."""
         del caller
-        return LinksMessage.of(self._links(request.states))
+        return LinksMessage.of(self._links(request.states), None if request.states else self._begins())
 
     # 64 chunks, at 75 KB/s
     @rpc_stream(ChunksMessage, longest=(4096, CHUNK_BYTES_MAX), seconds=900.0)
@@ -251,15 +264,28 @@ class Exchange:
         """
         return await self._p2p.call(peer, Exchange.rpc_hello, Raw())
 
-    async def links_of(self, peer: str, known: Sequence[str]) -> tuple[LinkRecord, ...]:
+    async def links_of(self, peer: str, known: Sequence[str]) -> AsyncGenerator[LinksMessage, None]:
         """Links of the chain of ``peer`` from the last state on that is among the ``known`` ones.
+
+        They come page by page, within the rate at which we receive. The last one is empty, unless there are
+        too many.
 
         Raises:
             CallError: it does not tell.
         """
-        states = dict.fromkeys([*known[: STATES_MAX - 1], *known[-1:]])
-        message = KnownMessage(states=tuple(states))
-        return (await self._p2p.call(peer, Exchange.rpc_links, message)).links
+        for number in range(PAGES_MAX):
+            if number:
+                await self._p2p.bandwidth.download.take(0)
+            if number >= PAGES_AT_ONCE:
+                await asyncio.sleep(PAGE_SECONDS)
+            states = dict.fromkeys([*known[: STATES_MAX - 1], *known[-1:]])
+            message = KnownMessage(states=tuple(states))
+            page = await self._p2p.call(peer, Exchange.rpc_links, message)
+            self._p2p.bandwidth.download.charge(len(page.pack()))
+            yield page
+            if not page.links:
+                return
+            known = [page.links[-1].after]
 
     async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.

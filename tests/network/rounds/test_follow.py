@@ -16,6 +16,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.rounds import follow
 from dupt_swarm.network.rounds.follow import FIRST_SECONDS, LONGEST_SECONDS, Following
 from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states import exchange
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
@@ -71,7 +72,7 @@ class Peer:
         chain = Chain(kept.states[0].digest, kept.states[0].electorate)
         chain.follow(kept.links[:rounds])
         self.history = History(state, words)
-        self.history.begin(chain)
+        self.history.chain = chain
         self.store.replace(state)
         replaying = Replaying(kept.manifest, self.exchange, self.log, self.store.empty, always=True)
         self.said: list[object] = []
@@ -267,7 +268,7 @@ def test_links_longer_than_one_page(kept, with_peers, monkeypatch) -> None:
 
 def test_links_without_end(kept, with_peers, monkeypatch) -> None:
     """Whoever tells the same again and again is not asked for ever, and moves nobody."""
-    monkeypatch.setattr(follow, "PAGES_MAX", 5)
+    monkeypatch.setattr(exchange, "PAGES_MAX", 5)
 
     async def scenario(peers: list[Peer]) -> None:
         mine, theirs = peers
@@ -486,7 +487,7 @@ def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
         await waiting.look()
         waiting.assert_unmoved(kept.states[1], kept.links[:1])
         waiting.following._patience = 0.0
-        waiting.following._asked.clear()
+        waiting.following._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
         await waiting.look()
         assert waiting.head == one.states[-1].digest
 
@@ -570,8 +571,8 @@ def test_what_is_remembered_of_those_asked_is_bounded(kept, with_peers, clock) -
     async def scenario(peers: list[Peer]) -> None:
         following = peers[0].following
         for number in range(1000):
-            following._note(f"liar{number}", useful=False)
+            following._pauses.note(f"liar{number}", clock.now, useful=False)
             clock.now += 1.0
-        assert len(following._asked) <= FIRST_SECONDS + LONGEST_SECONDS + 1
+        assert len(following._pauses) <= FIRST_SECONDS + LONGEST_SECONDS + 1
 
     with_peers(scenario, (kept, 0))

@@ -1,5 +1,6 @@
 """The chain of one peer, in memory and on disk, over its starts, branches and full disks."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def test_a_chain_that_begins_earlier(kept, path) -> None:
     found = history(kept, kept.states[2], path)
     earlier = Chain(kept.states[0].digest, kept.states[0].electorate)
     earlier.follow(kept.links[:2])
-    found.begin(earlier)
+    asyncio.run(found.begin(earlier))
     found.follow(kept.links[2:])
     assert found.chain.first == on_disk(kept, path).first == kept.states[0].digest
     assert on_disk(kept, path).links == kept.links
