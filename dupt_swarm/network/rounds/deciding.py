@@ -187,6 +187,8 @@ class Deciding:
             raise
         except Exception as error:
             logger.exception("the round failed")
+            if self.present is session:
+                self.present = None  # to be begun again
             session.ended.set_exception(error)
             session.ended.exception()  # maybe nobody waits
 

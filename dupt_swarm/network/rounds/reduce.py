@@ -35,6 +35,7 @@ from dupt_swarm.replica.replay import average_form
 LOOK_SECONDS = 1.0
 ROLL_SECONDS = 0.1  # until it is seen that another roll was called
 AVERAGES_KEPT = 2  # each is as large as the model
+GIVEN_KEPT = 2  # a roll may still have the one before
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Reduce:
         self._me = str(p2p.peer_id)
         self._form = average_form(manifest, numel)
         self._reducers = Reducers(p2p, manifest)
-        self._given: dict[str, tuple[Claim, memoryview]] = {}  # by digest: ours, of this round
+        self._given: OrderedDict[str, tuple[Claim, memoryview]] = OrderedDict()  # ours, by digest
         # By what went into them: what was accepted in an earlier ballot may be proposed again.
         self._done: OrderedDict[tuple[Brought, ...], AllReduce] = OrderedDict()
 
@@ -121,7 +122,9 @@ class Reduce:
             return hashlib.sha256(f"{claim}".encode() + data).hexdigest(), data
 
         digest, data = await asyncio.to_thread(copy)
-        self._given = {digest: (claim, data)}
+        self._given[digest] = claim, data
+        while len(self._given) > GIVEN_KEPT:
+            self._given.popitem(last=False)
         return Brought(claim.maker, digest, claim.tokens)
 
     async def run(self, floor: Floor) -> None:
@@ -166,6 +169,8 @@ class Reduce:
     async def _reduce(self, roll: Roll) -> bool:
         """Average with those of the roll; whether all shares have arrived in time."""
         [mine] = [each for each in roll.brought if each.maker == self._me]
+        if mine.digest not in self._given:  # brought before this process was started
+            return False
         claim, data = self._given[mine.digest]
         callable = [each.maker for each in roll.promises if each.callable]
         group = Group(roll.id, self._me, drawn((each.maker for each in roll.brought), roll.id), callable)
