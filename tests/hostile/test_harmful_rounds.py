@@ -4,6 +4,7 @@ Where they are shared, what one member contributes counts with the others' norm 
 of them to do harm. Members that reduce bound nothing: there one is enough, and the vote is what is left.
 """
 
+import random
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ def end_round(
     """Of all oracles; what these contribute leads away from `TARGET`, and the hostile one judges nothing."""
 
     def contribute(oracle: Swarm) -> RoundResult:
-        step = 0.2 * (oracle.anchor - TARGET)  # as gradients are: it is subtracted
+        # As gradients are: it is subtracted. What was rejected is made anew, and never the same.
+        step = random.uniform(0.18, 0.2) * (oracle.anchor - TARGET)
         harmful = oracle is hostile or oracle in mistaken
         size = put(oracle.contribution, -5 * step if harmful else step, oracle.manifest)
         averaging = oracle.average(size, TOKENS, judged=oracle is not hostile)
