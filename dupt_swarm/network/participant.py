@@ -226,7 +226,8 @@ class Participant:
         self.following.history.follow([replace(link, average=average)])
         self.log.add(link.after, averaged.blobs, session.before)
         self.store.newer = computed.after
-        if link.choice.weak:
+        # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
+        if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
             self.origins.keep(session.before)
         if not self._ending:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
@@ -366,7 +367,12 @@ class Participant:
         if get_dht_time() - membership.view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             self.on_view(await membership.refresh())
-        if self.store.newer is not None or self.deciding.present is None:
+        if self.store.newer is not None:
+            self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
+            return Failure.BEHIND
+        if self.deciding.present is None:
+            self._take_part()  # after a round that failed it is begun again
+        if self.deciding.present is None:
             return Failure.BEHIND
         return None
 

@@ -174,14 +174,15 @@ class Contribution:
         mates = tuple(sorted(counted.keys() - {me}))
         if self.attempts:
             return self._accepted(mates, counted[me])
-        return replace(self, mates=mates)._given_up()
+        contributed = self.contributed_tokens + counted[me]
+        return replace(self, mates=mates, contributed_tokens=contributed)._given_up()
 
     def _parted(self, lost: Lost, kept: int, most: int) -> tuple[Contribution, Order]:
         """What we had contributed is in a branch that was left, but for so many tokens."""
         contributed = max(0, self.contributed_tokens - lost.tokens) + kept
         after = replace(self, mates=(), contributed_tokens=contributed)._fresh()
         if kept:
-            return after._given_up()  # nobody can tell what of ours is in both
+            return after, Order.REBASE  # nobody can tell what of ours is in both
         again = min(lost.tokens, max(0, most - self.tokens))
         if lost.origin is None or not again:
             return after, Order.REBASE

@@ -14,6 +14,8 @@ from dupt_swarm.replica.link import Link
 
 # What is older is final: who decided then, and is not there any more, decides nothing again.
 FINAL_ROUNDS = 1024
+# Where nobody decides yet, anybody can begin a branch; swarms that began at once meet by then.
+FINAL_FIRST_ROUNDS = 8
 
 
 class Chain:
@@ -122,7 +124,7 @@ class Chain:
             if links[first].state != self.links[place].state:
                 raise ValueError("links that do not follow from one another")
             if links[first].choice.weak and links[first].choice == self.links[place].choice:
-                self.links[place] = self.links[place].joined(links[first])
+                self.links[place] = self.links[place].joined(links[first], electorate.members)
             place, first = place + 1, first + 1
             electorate = self._electorates[place]
         theirs = links[first:]
@@ -130,7 +132,7 @@ class Chain:
         if not theirs:
             return []
         lost = self.links[place:]
-        is_final = len(lost) > FINAL_ROUNDS
+        is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)
         if lost and (is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate)):
             return []
         for each in lost:

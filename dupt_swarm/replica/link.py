@@ -202,9 +202,11 @@ class Link:
         """Ids of those who have left, as counted for the quorum."""
         return frozenset(each.maker for each in self.leaves)
 
-    def joined(self, other: Link) -> Link:
-        """This one with what else was signed for the same weak link."""
-        more = [each for each in other.acceptances if each.maker not in self.makers]
+    def joined(self, other: Link, members: Collection[str]) -> Link:
+        """This one with what else these members have signed for the same weak link."""
+        if (other.after, other.dropped) != (self.after, self.dropped):
+            return self
+        more = [each for each in other.acceptances if each.maker in members and each.maker not in self.makers]
         acceptances = tuple(sorted((*self.acceptances, *more), key=lambda each: each.maker))
         return replace(self, acceptances=acceptances)
 

@@ -277,8 +277,8 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     "both branches have something of ours": (
         UNCERTAIN,
         parted("me", "x", lost=150),
-        replace(GONE, mates=(), contributed_tokens=690, retry_at=NOW),
-        Order.DISCARD,
+        replace(REBASED, contributed_tokens=690, retry_at=NOW),
+        Order.REBASE,
     ),
     # or it is not known
     "doubtful progress is given up": (DOUBTFUL, swarm_at(8, 5900), replace(GONE, mates=()), Order.DISCARD),

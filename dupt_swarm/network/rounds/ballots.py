@@ -99,6 +99,7 @@ class Ballots:
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
         self.stock = stock or Stock()
+        self.stock.members = electorate.members
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
         self._wary = wary
@@ -401,8 +402,10 @@ class Ballots:
 
     def _decide(self, proposal: Proposal) -> None:
         here = self._here
-        for after in sorted({each.after for each in here.acceptances.values()}):
-            found = [each for _, each in sorted(here.acceptances.items()) if each.after == after]
+        for after, dropped in sorted({(each.after, each.dropped) for each in here.acceptances.values()}):
+            alike = (after, dropped)
+            accepted = sorted(here.acceptances.items())
+            found = [each for _, each in accepted if (each.after, each.dropped) == alike]
             makers = {each.maker for each in found} - proposal.left
             if self.electorate.is_quorum(makers, proposal.left):
                 acceptances = tuple(each for each in found if each.maker in makers)

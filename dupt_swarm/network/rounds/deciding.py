@@ -181,6 +181,8 @@ class Deciding:
         try:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
+            if ended.computed is None and self.present is session:
+                self.present = None  # to be begun again: maybe what is missing comes
             session.ended.set_result(ended)
         except asyncio.CancelledError:
             session.ended.cancel()

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from itertools import pairwise
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
@@ -29,6 +30,8 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
+# So long a stranger may tell its links, and whoever decides, or did.
+STRANGER_SECONDS, TELLING_SECONDS = 60.0, 600.0
 # Who has told nothing that leads on is asked again after so long, at first and at the latest.
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 
@@ -117,10 +120,12 @@ class Following:
     async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
         moved = False
         try:
-            links = self._cautiously(await self._links_of(peer_id))
+            known = peer_id in self.history.chain.electorate.former
+            async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
+                links = self._cautiously(await self._links_of(peer_id))
             if links and self._leads_on(links):
                 moved = await self._get(links, peer_id)
-        except (CallError, ValueError) as error:
+        except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
             self._pauses.note(peer_id, time.monotonic(), useful=moved)
@@ -128,11 +133,18 @@ class Following:
             await then()
 
     async def _links_of(self, peer_id: str) -> list[Link]:
-        """What it tells from the last state on that both know."""
+        """What it tells from the last state on that both know.
+
+        Raises:
+            CallError: it does not tell.
+            ValueError: a link does not follow from the one before.
+        """
         found: list[Link] = []
         async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
             async for page in pages:
                 found += await asyncio.to_thread(self._read, page.links)
+                if any(link.state != before.after for before, link in pairwise(found)):
+                    raise ValueError("links that do not follow from one another")
         return found
 
     def _read(self, records: Sequence[LinkRecord]) -> list[Link]:

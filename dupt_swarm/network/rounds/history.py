@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dupt_swarm.errors import FileError
@@ -29,6 +30,8 @@ class History:
     def __init__(self, state: ReplicaState, words: Words, path: Path | None = None) -> None:
         """What is kept at ``path``, up to ``state``, or begun there; None: no file."""
         self._file = None if path is None else ChainFile(path, words)
+        # What the file had before a branch was left: whoever is started again may be at a state of that one.
+        self._before = None if path is None else ChainFile(path.with_name(f"{path.name}.left"), words)
         self._is_whole = False
         self._left: list[list[Link]] = []  # branches, the last one first
         self._is_busy = False  # the file is being written, and what comes meanwhile follows
@@ -70,6 +73,7 @@ class History:
         lost = self.chain.follow(links)
         if lost:
             self._left = [lost, *self._left][:LEFT_MAX]
+            self._keep_left()
         if self._is_busy:
             return lost
         if lost or not self._is_whole:
@@ -97,17 +101,24 @@ class History:
         return self.chain.from_state(state)
 
     def _load(self, state: ReplicaState) -> Chain | None:
-        if self._file is None or not self._file.path.exists():
-            return None
-        try:
-            chain = self._file.load()
-        except (OSError, ValueError) as error:
-            logger.warning("the chain of rounds begins anew, as it is damaged: %s", error)
-            return None
-        if state.digest not in chain:
-            return None
-        chain.cut(state.digest)
-        return chain
+        for file in (self._file, self._before):
+            if file is None or not file.path.exists():
+                continue
+            try:
+                chain = file.load()
+            except (OSError, ValueError) as error:
+                logger.warning("the chain of rounds begins anew, as it is damaged: %s", error)
+                continue
+            if state.digest in chain:
+                chain.cut(state.digest)
+                return chain
+        return None
+
+    def _keep_left(self) -> None:
+        if self._file is None or self._before is None or not self._is_whole:
+            return
+        with suppress(OSError):  # it is of use after a crash alone
+            self._file.path.replace(self._before.path)
 
     def _append(self, links: Sequence[Link]) -> None:
         if self._file is None or not links:

@@ -47,7 +47,8 @@ class Origins:
         try:
             path.parent.mkdir(exist_ok=True)
             save_anchor(anchor, path)
-            for old in sorted(path.parent.glob("*.safetensors"))[:-KEPT_MAX]:
+            kept = sorted(path.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
+            for old in kept[:-KEPT_MAX]:
                 old.unlink()
         except (CheckpointError, OSError) as error:
             logger.warning("what is learnt now may be lost where branches meet: %s", error)

@@ -173,6 +173,8 @@ class Reduce:
             return False
         claim, data = self._given[mine.digest]
         callable = [each.maker for each in roll.promises if each.callable]
+        if not callable:  # nobody could reduce
+            return False
         group = Group(roll.id, self._me, drawn((each.maker for each in roll.brought), roll.id), callable)
         given = Given(data, self._numel, claim.tokens, claim.round, _nobody)
         run = AllReduce(self._manifest, group, given, self._reducers.ask, self._p2p.bandwidth.download)

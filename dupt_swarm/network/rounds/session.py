@@ -151,7 +151,7 @@ class Session:
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
         self.rejected.clear()
-        self._refused_in, self._work = None, self._work + 1
+        self._refused_in, self._work, self.overflows = None, self._work + 1, False
         self.round.bring(brought, time.monotonic())
         self._consider()
         self.desk.tell()

@@ -18,18 +18,14 @@ import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 
 TOKENIZER = b"not used by these tests"
 # The machine has other things to do, and rounds should last a moment.
 STEP_SECONDS = float(os.environ.get("DUPT_CHAOS_STEP_SECONDS", "0.1"))
-# So many different tokens are in its data, from this one on: the fewer, the more there is to learn.
+# So many different tokens are in its data: the fewer, the more there is to learn.
 TOKENS_MAX = int(os.environ.get("DUPT_CHAOS_TOKENS", str(1 << 30)))
-FIRST_TOKEN = int(os.environ.get("DUPT_CHAOS_FIRST_TOKEN", "0"))
-# The loss of each state is measured on such data, if there are any.
-PROBED = os.environ.get("DUPT_CHAOS_PROBED", "")
 stopped = threading.Event()
 
 
@@ -82,7 +78,7 @@ def train(swarm: Swarm) -> None:
     while not stopped.wait(STEP_SECONDS):
         shape = (4, swarm.manifest.model.context_length + 1)
         different = min(TOKENS_MAX, swarm.manifest.model.vocabulary_size)
-        tokens = torch.randint(FIRST_TOKEN, FIRST_TOKEN + different, shape, generator=generator)
+        tokens = torch.randint(different, shape, generator=generator)
         before, state = optimizer.last_round, swarm.state
         loss = model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
@@ -98,7 +94,6 @@ def train(swarm: Swarm) -> None:
                 tokens=swarm.state.swarm_tokens,
                 contributed=optimizer.contributed_tokens,
                 finite=all(bool(each.isfinite().all()) for each in model.parameters()),
-                probed=loss_at(swarm, different) if PROBED else None,
             )
         result = optimizer.last_round
         if result is not before and result is not None:
@@ -107,17 +102,6 @@ def train(swarm: Swarm) -> None:
             restarts = sum(swarm.restarts.values())
             tell("restart", reasons=dict(swarm.restarts))
     optimizer.settle()
-
-
-def loss_at(swarm: Swarm, different: int) -> float:
-    """Of the replica state, in nats, on data of tokens from `PROBED` on."""
-    model = GPT(swarm.manifest.model)
-    unflatten(swarm.anchor, list(model.parameters()))
-    shape = (16, swarm.manifest.model.context_length + 1)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(int(PROBED), int(PROBED) + different, shape, generator=generator)
-    with torch.no_grad():
-        return float(model(tokens[:, :-1], tokens[:, 1:]))
 
 
 if __name__ == "__main__":
