@@ -136,6 +136,10 @@ class Remnant:
             self.link = self.link or answer.link
         if peer != self.coordinator:
             return
+        if self.link is None and answer.link is not None and not self.stock.has(answer.link.choice):
+            self._unfit.add(peer)  # it has gone on without us
+            self._turn_to(self.me, now)
+            return
         here.heard = now  # it may still be in its ballots
         if not answer.weak:
             return

@@ -144,6 +144,17 @@ def test_what_was_left(kept, weak) -> None:
     assert found.left_up_to(kept.states[2].digest) == found.left_up_to("0" * 64) == []
 
 
+def test_a_peer_that_was_at_a_state_of_a_branch_that_was_left(kept, weak, path) -> None:
+    """Started again before it got to the other one, it finds back."""
+    first = history(kept, kept.states[0], path)
+    first.follow(weak.links)
+    first.follow(kept.links)
+    again = history(kept, weak.states[3], path)
+    assert again.chain.links == weak.links[:3]
+    assert again.follow(kept.links) == weak.links[1:3]
+    assert again.chain.links == on_disk(kept, path).links == kept.links
+
+
 def test_a_chain_that_begins_earlier(kept, path) -> None:
     """Who has joined in the middle may learn what was before, and keeps it."""
     found = history(kept, kept.states[2], path)

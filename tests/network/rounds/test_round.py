@@ -6,6 +6,7 @@ import pytest
 
 from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.link import Brought, Link
 from tests.support.members import PACE, Members, after
@@ -193,6 +194,43 @@ def test_one_who_refuses_stops_nobody() -> None:
     members.bring("abc")
     members.talk("abc")
     assert members.refusing.isdisjoint(the_link(members, "abc").makers)
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_one_who_says_that_others_do_not_count_stops_nobody(weak: bool) -> None:
+    """It accepts the same state, and is left out of the link, which would be none with it."""
+    members = Members("abc")
+    there = "ab" if weak else "abc"
+    liar = next(name for name in there if name != members.coordinator(0))
+    round = members.rounds[liar]
+    judge = round.judge
+    round.judge = lambda choice, after, **how: judge(choice, after, ("zz",), **how)  # type: ignore[method-assign]
+    members.bring(there)
+    for _ in range(300):
+        honest = set(there) - {liar}
+        if None not in members.links(honest):
+            break
+        members.now += 1.0
+        for name in there:
+            members.rounds[name].consider(members.now, set(there) - {name}, gone={"c"} if weak else ())
+        members.talk(there, times=1)
+    for link in members.links(honest):
+        assert link is not None
+        link.check(members.electorate)
+        assert liar not in link.makers and link.choice.weak is weak
+
+
+def test_many_strangers_take_nobodys_place() -> None:
+    """What members hold is noted, whoever has reported before them."""
+    members = Members("abc", strangers="x")
+    first = members.rounds[members.coordinator(0)]
+    report = members.rounds["x"].report()
+    for number in range(MAKERS_MAX + 1):
+        promise = replace(report.promise, maker=f"stranger {number}", brought=brought(f"stranger {number}"))
+        first.note(replace(report, promise=promise), 0.0)
+    members.bring("abc")
+    members.talk("abc", times=8)
+    assert set("abc") <= set(the_link(members, "abc").choice.makers)
 
 
 def test_a_remnant_goes_on_where_half_are_gone() -> None:
