@@ -168,6 +168,9 @@ class CollaborativeOptimizer(optim.Optimizer):
             adopted = self._swarm.adopt()
             lost, origin = _read(adopted.lost)
         most = int(self._manifest.weight_limit(adopted.state.round))
+        if lost is not None:
+            found = "" if origin is None else ", and are brought again"
+            logger.warning("the swarm left the branch that had %d tokens of ours%s", lost.tokens, found)
         met = self._contribution.meet(before, replace(adopted, lost=lost), self._swarm.peer_id, most)
         self._obey(met, lost, origin)
         if adopted.state != before:

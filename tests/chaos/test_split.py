@@ -158,14 +158,14 @@ def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> No
         apart = two.states - five.states - before
         assert apart, "the cut did not cut"
         lost = counted_in(link for link in chain_of(two.peers[0]).links if (link.after in digests(apart)))
+        start, there = whole.round, five.round
         net.heal()
-        start = whole.round
         wait_until(lambda: whole.reaches(start + 2), "all seven are at one state", 240)
         assert five.states.isdisjoint(apart)
-        most = int(MANIFEST.weight_limit(start))
+        most = int(MANIFEST.weight_limit(there))
         for peer in two.peers:
             peer_id = peer.joined()["peer_id"]
-            heard = partial(most_brought, five.peers[1], peer_id, start)
+            heard = partial(most_brought, five.peers[1], peer_id, there)
             wait_until(partial(is_at_least, heard, min(lost[peer_id], most)), "it is brought again", 120)
         for peer in whole.oracles:
             said = partial(has_contributed_as_the_chain_says, peer)

@@ -162,7 +162,8 @@ class Following:
         weak = next((at for at in range(place, len(links)) if links[at].choice.weak), len(links))
         if weak == len(links) or not chain.electorate.members:
             return links
-        waited = now - self._since >= self._patience or not self._living
+        alone = all(peer.peer_id in links[weak].makers for peer in self._living)
+        waited = alone or now - self._since >= self._patience
         return links if waited and not self._decides() and self._may_be_left(links[weak]) else links[:weak]
 
     @property
