@@ -56,6 +56,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/generation.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/judging.py
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
+	PYTHONPATH=. $(BIN)/python benchmarks/verifying.py
 
 # Hosts, links and round trips are made of network namespaces, which needs root.
 bench-links: $(VENV)/installed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,25 @@ from hivemind.p2p import P2P
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.exchange import Offer, RoundContext
-from dupt_swarm.network.averaging.rounds import SwarmAverager
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.reach.starting import start_daemon
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.rounds.deciding import Deciding
+from dupt_swarm.network.rounds.session import Session
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.codec import build_codec, part_sizes
-from dupt_swarm.replica.voters import Voters
+from dupt_swarm.replica.electorate import PROBATION_ROUNDS, Electorate
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.signed import Key
+from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
-from tests.support.averages import Anybody
+from tests.support.deciders import Decider
 from tests.support.vectors import encode_parts
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-SECONDS, CHUNK_SECONDS = 120.0, 30.0
+SECONDS, CHUNK_SECONDS, LOOK_SECONDS = 120.0, 30.0, 1.0
 TOKENS = 1000  # fewer than a contribution to any round may stand for
 # Each a way to exchange contributions, and how they are encoded.
 ARMS: dict[str, Mapping[str, Any]] = {
@@ -115,6 +120,47 @@ class Stock:
         self._dht.shutdown()
 
 
+@dataclass(frozen=True)
+class Station:
+    """A daemon of ours, as `Decider` wants it."""
+
+    p2p: GuardedP2P
+    key: Key
+
+    @property
+    def peer_id(self) -> str:
+        """Its peer id."""
+        return str(self.p2p.peer_id)
+
+
+class Average(NextState):
+    """In place of the state that follows: takes the average, and does no outer step.
+
+    Attributes:
+        values: the average, once it is complete.
+    """
+
+    def __init__(self, manifest: Manifest, before: ReplicaState, values: int) -> None:
+        """``before`` need not have so many."""
+        super().__init__(build_outer(manifest), before)
+        self.values = torch.empty(values)
+        self._into = torch.split(self.values, part_sizes(values))
+        self.ended = 0.0
+
+    def take(self, number: int, average: Tensor) -> None:
+        """See `NextState`."""
+        self._into[number].copy_(average)
+
+    def finish(
+        self, tokens: int, members: Collection[str], left: Collection[str] = (), *, weak: bool = False
+    ) -> ReplicaState:
+        """A small state, which is another one each time."""
+        before, self.ended = self.before, time.monotonic()
+        electorate = before.electorate.after(members, left, weak=weak)
+        after = replace(before, round=before.round + 1, electorate=electorate)
+        return replace(after, swarm_tokens=before.swarm_tokens + tokens)
+
+
 class Ours:
     """The node of an oracle, as far as it averages; it takes part in all arms of ours.
 
@@ -122,11 +168,11 @@ class Ours:
     """
 
     def __init__(self, vector: Vector, count: int) -> None:
-        self._vector, self._count, self._formed = vector, count, 0.0
-        self._contribution, self._average = b"", torch.zeros_like(vector.mine)
-        self._places = torch.split(self._average, part_sizes(vector.mine.numel()))
+        self._vector, self._count = vector, count
+        self._contribution = b""
         self._manifests = {arm: manifest_of(arm) for arm in ARMS}
-        self._averagers: dict[str, SwarmAverager] = {}
+        self._deciders: dict[str, Decider] = {}
+        self._averages: dict[str, Average] = {}  # the last one of each arm
 
     async def open(
         self, folder: Path, initial_peers: Sequence[dict[str, str]], stack: AsyncExitStack
@@ -138,16 +184,19 @@ class Ours:
         for arm, manifest in self._manifests.items():
             p2p = await start_daemon(settings, folder)
             stack.push_async_callback(p2p.shutdown)
-            self._me = str(p2p.peer_id)
             if initial_peers:
                 await connect(p2p, [each[arm] for each in initial_peers])
-            blobs = Exchange(p2p)
-            await blobs.start()
-            context = RoundContext(manifest, p2p, key, self._vector.mine.numel(), blobs)
-            self._averagers[arm] = SwarmAverager(context, Anybody(), self._note)
-            await self._averagers[arm].open()
+            decider = Decider(manifest, Station(p2p, key), self._vector.mine.numel())
+            decider.deciding = Deciding(decider.context, partial(self._begin, arm))
+            await decider.open()
+            stack.push_async_callback(decider.close)
+            self._deciders[arm] = decider
             addresses[arm] = str((await p2p.get_visible_maddrs())[0])
         return addresses
+
+    def _begin(self, arm: str, before: ReplicaState) -> NextState:
+        self._averages[arm] = Average(self._manifests[arm], before, self._vector.mine.numel())
+        return self._averages[arm]
 
     async def prepare(self, arm: str) -> dict[str, Any]:
         """Encode the vector, as a trainer does."""
@@ -158,23 +207,33 @@ class Ours:
         return {"began": began, "ended": time.monotonic(), "used": time.process_time() - used}
 
     async def average(self, arm: str, turn: int, members: Sequence[str]) -> dict[str, Any]:
-        """Find the group of ``members``, and average in it; its time begins when there is a group."""
-        state = hashlib.sha256(arm.encode()).hexdigest()
-        offer = Offer(self._contribution, TOKENS, turn, state, Voters(), self._take)
-        companions = [each for each in members if each != self._me]
-        result = await self._averagers[arm].average(offer, companions)
-        ended = time.monotonic()
-        if result.evidence is None or len(result.mates) != self._count - 1:
-            raise RuntimeError(f"{arm}: the round failed ({result.reason or 'somebody is missing'})")
-        digest = " ".join(each.digest for each in result.evidence.inputs)
-        error = await asyncio.to_thread(self._vector.error, self._average)
-        return {"began": self._formed, "ended": ended, "error": error, "digest": digest}
+        """Leave a state with ``members``; its time begins when another's contribution is known here."""
+        decider = self._deciders[arm]
+        decider.reach(_state(self._manifests[arm], turn, members), members)
+        assert decider.deciding.present is not None
+        meeting = asyncio.create_task(_others_come(decider.deciding.present))
+        ended = await decider.deciding.end(self._contribution, TOKENS)
+        if ended is None or ended.computed is None or len(ended.link.counted) != self._count:
+            meeting.cancel()
+            raise RuntimeError(f"{arm}: the round failed, or somebody is missing")
+        average = self._averages[arm]
+        error = await asyncio.to_thread(self._vector.error, average.values)
+        digest = " ".join(ended.computed.averaged.blobs)
+        return {"began": await meeting, "ended": average.ended, "error": error, "digest": digest}
 
-    def _take(self, number: int, part: Tensor) -> None:
-        self._places[number].copy_(part)
 
-    def _note(self, _: object) -> None:
-        self._formed = time.monotonic()
+def _state(manifest: Manifest, turn: int, members: Collection[str]) -> ReplicaState:
+    """A small one, at which these decide; another one in each turn."""
+    electorate = Electorate(PROBATION_ROUNDS + turn).after(members, weak=True)
+    empty = {name: torch.zeros(1) for name in sorted(build_outer(manifest).buffer_names)}
+    return ReplicaState(electorate.round, 0, ((1,),), torch.zeros(1), empty, electorate=electorate)
+
+
+async def _others_come(session: Session) -> float:
+    """When that is."""
+    while not session.wanted and session.roll is None:
+        await session.change(LOOK_SECONDS)
+    return time.monotonic()
 
 
 def tell(answer: dict[str, Any]) -> None:

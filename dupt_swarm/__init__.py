@@ -3,6 +3,7 @@
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
 from dupt_swarm import block_matrices                          to train a model of your own with Muon
 from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
+from dupt_swarm import verify                                  to check that its swarm's rounds lead to it
 from dupt_swarm import audit                                   to compute its past rounds again
 from dupt_swarm import evaluate_documents, continue_text, Sampling, export                 to use it
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from dupt_swarm.models.fine_tuning import LabelledTask as LabelledTask
     from dupt_swarm.models.pulling import pull as pull
     from dupt_swarm.models.saved_model import SavedModel as SavedModel
+    from dupt_swarm.models.verifying import verify as verify
     from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer as CollaborativeOptimizer
     from dupt_swarm.swarm import Swarm as Swarm
 
@@ -69,6 +71,7 @@ _HOMES = {
     "evaluate_documents": "learning.rolling",
     "export": "models.exporting",
     "pull": "models.pulling",
+    "verify": "models.verifying",
 }
 __all__ = [*_HOMES]
 

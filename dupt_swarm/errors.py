@@ -5,6 +5,7 @@ DuptError                      1   something failed; the message names the remed
 ├── CorpusError                1   the corpus cannot be read, or there is too little of it
 ├── CheckpointError            1   a checkpoint cannot be read or written
 ├── FileError                  1   a file cannot be written
+├── VerificationError          1   a model is not what the chain of its swarm's rounds leads to
 ├── NodeError                  1   the network node of this peer failed or did not answer in time
 ├── ManifestError             10   the manifest is wrong, or differs from the swarm's
 ├── UnreachableError          11   none of the given addresses leads to the swarm
@@ -54,6 +55,10 @@ class CheckpointError(DuptError):
 
 class FileError(DuptError):
     """A file cannot be written; the one that was there before still is."""
+
+
+class VerificationError(DuptError):
+    """A model is not the one to which the chain of its swarm's rounds leads, or the chain is none."""
 
 
 class NodeError(DuptError):

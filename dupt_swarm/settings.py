@@ -96,6 +96,9 @@ class NodeSettings:
         identity_path: the private key; made if missing. None: a new identity each time.
         address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
         offences: a file of proofs against peers that have contradicted themselves. None: nothing is kept.
+        chain: a file of the links of all rounds. None: they are kept in memory.
+        pledges: a file of what this peer has signed of the last states. None: likewise.
+        origins: a folder of anchors from which less than a quorum went on. None: they are not kept.
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
@@ -119,6 +122,9 @@ class NodeSettings:
     identity_path: Path | None = None
     address_book: Path | None = None
     offences: Path | None = None
+    chain: Path | None = None
+    pledges: Path | None = None
+    origins: Path | None = None
     checkpoint: Path | None = None
     manifest: bytes = b""
     tokenizer: bytes = b""

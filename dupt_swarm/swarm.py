@@ -148,6 +148,9 @@ class Swarm:
                     identity_path=folder.identity,
                     address_book=folder.address_book,
                     offences=folder.offences,
+                    chain=folder.chain,
+                    pledges=folder.pledges,
+                    origins=folder.origins,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,
@@ -242,18 +245,15 @@ class Swarm:
         """Whether this peer should vote for the candidate with this digest."""
         self._node.judge(digest, accepted=accepted)
 
-    def average(
-        self, size: int, tokens: int, companions: tuple[str, ...], *, judged: bool = False
-    ) -> Averaging:
+    def average(self, size: int, tokens: int, *, judged: bool = False) -> Averaging:
         """End the round that began with `state`, with what is in `contribution`.
 
         Args:
             size: bytes of it; 0: it was not finite, and the round fails for this oracle.
             tokens: what it stands for.
-            companions: ids of the other oracles of the round; none: this one steps by itself.
             judged: whether a `candidate` will be judged; if it takes too long, it is accepted.
         """
-        return Averaging(self, self._node, EndRound(self.state, size, tokens, companions, judged))
+        return Averaging(self, self._node, EndRound(self.state, size, tokens, judged))
 
     def cancel_average(self) -> None:
         """Give up the all-reduce under way, if there is one; does not wait; from any thread."""

@@ -240,11 +240,9 @@ def _initial_parameters(manifest: Manifest, path: Path) -> Iterator[Tensor]:
     if manifest.initial_digest:
         yield from _read_initial(path).parameters
         return
-    from dupt_swarm.learning.objectives import build_model
+    from dupt_swarm.learning.objectives import first_model
 
-    model = build_model(manifest)
-    model.init_weights(manifest.seed)  # type: ignore[operator]
-    yield from model.parameters()
+    yield from first_model(manifest).parameters()
 
 
 def _read_initial(path: Path) -> ReplicaState:

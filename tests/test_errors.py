@@ -15,6 +15,7 @@ EXIT_CODES = {
     "CorpusError": 1,
     "CheckpointError": 1,
     "FileError": 1,
+    "VerificationError": 1,
     "NodeError": 1,
     "ManifestError": 10,
     "UnreachableError": 11,

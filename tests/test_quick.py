@@ -12,7 +12,7 @@ from tests.support.quick import starts_processes
     [
         ("manifest/test_manifest.py", False),
         ("learning/decoder/test_gpt.py", False),
-        ("replica/test_voters.py", False),
+        ("replica/test_electorate.py", False),
         ("chaos/test_split.py", True),
         ("peers/test_programs.py", True),
         ("network/p2p/test_daemon.py", True),

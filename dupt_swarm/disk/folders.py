@@ -11,6 +11,9 @@ one of each may run on the same state folder. In each there is
                        tokenizer.json
                        peers.json      addresses of peers met before
                        offences.json   proofs against peers that have contradicted themselves
+                       chain.jsonl     the links of all rounds
+                       pledges.json    what this peer has signed of the last states
+                       origins/        anchors from which less than a quorum went on
                        node.log
                        checkpoint-<number>/  see `checkpoint`
                        checkpoint-<number>.damaged/  one that could not be read
@@ -39,6 +42,7 @@ LOCK = "lock"
 CHECKPOINTS_KEPT = 2
 DAMAGED = ".damaged"
 ADDRESS_BOOK_FILE = "peers.json"
+CHAIN_FILE = "chain.jsonl"
 INVITATION_FILE = "invitation"
 REVOKED_FILE = "revoked"
 
@@ -64,6 +68,9 @@ class SwarmFolder:
         identity: the private key.
         address_book: peers met before.
         offences: proofs against peers that have contradicted themselves.
+        chain: the links of all rounds.
+        pledges: what this peer has signed of the last states.
+        origins: anchors from which less than a quorum went on.
         revoked: which invitations count no longer.
         log: the node's messages.
         tokens: the tokenised corpora.
@@ -79,6 +86,8 @@ class SwarmFolder:
         self.path = folder_of(state_dir, swarm_id, role)
         self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
         self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
+        self.chain, self.pledges = self.path / CHAIN_FILE, self.path / "pledges.json"
+        self.origins = self.path / "origins"
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:
@@ -191,6 +200,7 @@ class SwarmFolder:
         """Make room for a checkpoint of ``size`` bytes within the disk limit, by removing old ones."""
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
+            shutil.rmtree(self.origins, ignore_errors=True)
         if problem := self.disk.problem(size, "a checkpoint"):
             raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 

@@ -3,6 +3,7 @@
 saved_model     `SavedModel`: manifest, tokenizer and state in a folder
 pulling         `pull`: takes the newest one from a swarm
 auditing        `audit`: computes its past rounds again
+verifying       `verify`: checks it by the chain of its rounds, offline
 exporting       `export`: writes it in Hugging Face's format
 fine_tuning     `Finetuner`: it learns a task
 beginning       a swarm begins from it

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.disk.folders import CHAIN_FILE
+from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder
+from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, check_vacant, new_model_folder
+
+STATE_INDEX_FILE = "state.json"  # the index of the replica state's blob
 
 
 def export(model: SavedModel, folder: Path | str, format: str | None = None) -> Format:
     """Write ``model`` into a new folder, with its tokenizer and a card that tells its origin.
+
+    If its chain of rounds is known, that goes with it, and what else `verify` needs.
 
     Args:
         model: of any swarm, or fine-tuned.
@@ -39,7 +45,22 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
     learned = _learned(model)
     with new_model_folder(folder) as unfinished:
         write(unfinished, learned, form)
+        if model.chain is not None and not learned.fine_tuned_digest:
+            _write_proof(unfinished, model, model.chain)
     return form
+
+
+def _write_proof(folder: Path, model: SavedModel, chain: Path) -> None:
+    """What `verify` needs: as the weights have another form there, the hashes of the state's chunks too."""
+    try:
+        (folder / MANIFEST_FILE).write_bytes(model.manifest.canonical_bytes())
+        (folder / STATE_INDEX_FILE).write_bytes(model.state.blob.index.data)
+        shutil.copyfile(chain, folder / CHAIN_FILE)
+    except OSError as error:
+        raise FileError(
+            f"{folder}: the model could not be written ({error.strerror or error}); free some space there, "
+            "or choose another folder"
+        ) from error
 
 
 def _learned(model: SavedModel) -> Learned:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.discovery import observe
+from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.learning.export.origin import Evaluated, Origin
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
@@ -30,7 +31,8 @@ def pull(
 ) -> SavedModel:
     """Fetch the newest state that a swarm agrees on, from several peers at once, and write a model folder.
 
-    Nothing is published and nobody is served, so it works behind any router.
+    The chain of rounds that has led to it comes along, if a peer tells it: see `SavedModel.chain`. Nothing is
+    published and nobody is served, so it works behind any router.
 
     Args:
         initial_peers: multiaddrs ending in ``/p2p/<peer id>``, at least one.
@@ -53,7 +55,7 @@ def pull(
     with new_model_folder(folder) as unfinished:
         node, manifest = observe(initial_peers, settings, on_download)
         with node:
-            pulled = node.ask(Pull(unfinished / REPLICA_FILE, round))
+            pulled = node.ask(Pull(unfinished / REPLICA_FILE, unfinished / CHAIN_FILE, round))
         origin = origin_of(manifest, pulled.state, pulled.view)
         write_shared(unfinished, manifest, pulled.tokenizer, origin)
         model = SavedModel.load(unfinished)

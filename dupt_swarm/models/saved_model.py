@@ -17,6 +17,7 @@ from torch import nn
 
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.files import sync_files, sync_folder
+from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
 from dupt_swarm.learning.importing.hugging_face import CONFIG, is_hugging_face, read_hugging_face
@@ -65,7 +66,7 @@ class SavedModel:
         if not _is_folder(path):
             raise CheckpointError(f"{path}: no folder there; {remedy}")
         newest = find_model(path)
-        shared = newest if (newest / MANIFEST_FILE).exists() else newest.absolute().parent
+        shared = _shared_folder(newest)
         try:
             manifest = Manifest.from_bytes((shared / MANIFEST_FILE).read_bytes(), f"{shared / MANIFEST_FILE}")
             data = (shared / TOKENIZER_FILE).read_bytes()
@@ -93,10 +94,16 @@ class SavedModel:
         )
 
     @property
+    def chain(self) -> Path | None:
+        """The file with the links of the rounds that led to it, and maybe of later ones; None: none here."""
+        path = _shared_folder(self.folder) / CHAIN_FILE
+        return path if (self.folder / REPLICA_FILE).exists() and path.exists() else None
+
+    @property
     def described(self) -> bool:
         """Whether the manifest describes its model; a swarm may train any module of the library's users."""
         with torch.device("meta"):  # without memory; the first time takes PyTorch more than a second
-            return _layout(build_model(self.manifest)) == self.state.layout
+            return layout_of(build_model(self.manifest)) == self.state.layout
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights, on ``device``, in evaluation mode.
@@ -105,7 +112,7 @@ class SavedModel:
             ManifestError: the swarm trained a model of its own, which its manifest does not describe.
         """
         model = build_model(self.manifest)
-        if _layout(model) != self.state.layout:
+        if layout_of(model) != self.state.layout:
             raise ManifestError(
                 f"{self.folder}: its swarm trained a custom model that the manifest does not describe: "
                 "build it in Python, and fill it with the values of `SavedModel.state`"
@@ -121,12 +128,18 @@ class SavedModel:
             CheckpointError: it cannot be written.
         """
         with new_model_folder(folder) as unfinished:
-            write_shared(unfinished, self.manifest, self.tokenizer.to_bytes(), self.origin)
+            write_shared(unfinished, self.manifest, self.tokenizer.to_bytes(), self.origin, self.chain)
             save_state(self.state, unfinished / REPLICA_FILE)
         return replace(self, folder=folder)
 
 
-def _layout(model: nn.Module) -> Layout:
+def _shared_folder(folder: Path) -> Path:
+    """Where manifest, tokenizer and chain lie; a peer has several checkpoints beside them."""
+    return folder if (folder / MANIFEST_FILE).exists() else folder.absolute().parent
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """The shapes of its parameters."""
     return tuple(tuple(parameter.shape) for parameter in model.parameters())
 
 
@@ -142,8 +155,10 @@ def find_model(path: Path) -> Path:
     return max(path.glob("checkpoint-" + 8 * "[0-9]"), default=path)
 
 
-def write_shared(folder: Path, manifest: Manifest, tokenizer: bytes, origin: Origin | None) -> None:
-    """Write what a model folder holds beside its replica state.
+def write_shared(
+    folder: Path, manifest: Manifest, tokenizer: bytes, origin: Origin | None, chain: Path | None = None
+) -> None:
+    """Write what a model folder holds beside its replica state; ``chain`` is copied.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -153,6 +168,8 @@ def write_shared(folder: Path, manifest: Manifest, tokenizer: bytes, origin: Ori
         (folder / TOKENIZER_FILE).write_bytes(tokenizer)
         if origin is not None:
             (folder / ORIGIN_FILE).write_bytes(origin.to_bytes())
+        if chain is not None:
+            shutil.copyfile(chain, folder / CHAIN_FILE)
 
 
 def check_vacant(folder: Path) -> None:

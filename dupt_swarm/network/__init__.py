@@ -11,8 +11,7 @@ joining/        connection (what every node has), handshake (manifest, tokenizer
 admission       whom the swarm admits: everybody, or whom its organiser has invited
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and how they spread, membership, liveness
-states/         replica states: the store of our own, keeping it in sync, exchange of blobs with others
-averaging/      the end of a round: the roll of its group, all-reduce or sharing, the list that counts
-rounds/         what takes its place: one decision for each state, whoever is there; no node runs it yet
+states/         replica states: the store of our own, exchange of blobs with others, missed rounds
+rounds/         how rounds end: one decision for each state, the two exchanges, whom to follow
 reach/          whether others can dial this peer, and relays where they cannot
 """

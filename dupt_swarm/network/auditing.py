@@ -4,76 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
-from dupt_swarm.network.averaging.pledge import Vote
-from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.p2p.rpc import CallError
-from dupt_swarm.network.pulling import ASKED_MAX, meet, states_held
+from dupt_swarm.network.pulling import ASKED_MAX, TELLERS_MAX, meet, states_held
 from dupt_swarm.network.states.replaying import fetch_inputs
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.commands import Audit
 from dupt_swarm.node.messages import AuditedRound, Verdict
-from dupt_swarm.replica.contribution import Claim
-from dupt_swarm.replica.log_entry import Input, LogEntry
-from dupt_swarm.replica.replay import replay
-from dupt_swarm.replica.signed import from_text
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.replay import inputs_of, replay
+from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
-
-
-def check_evidence(entry: LogEntry, swarm_id: str, voters: Voters) -> None:
-    """Refuse an entry whose signatures do not say what it says. (Averages are not signed.)
-
-    ``voters`` are those of the state before; who of them was not there is not known afterwards.
-
-    Raises:
-        ValueError: says why.
-    """
-    {"share": _check_shared, "reduce": _check_reduced}[entry.exchange](entry, swarm_id)
-    voted = {_check_vote(each, entry, swarm_id) for each in entry.votes}
-    there = [peer for peer in entry.members if peer in voters] or entry.members
-    if 2 * len(voted.intersection(there)) <= len(there):
-        raise ValueError("not more than half of the voters have signed for the state that follows")
-
-
-def _check_reduced(entry: LogEntry, swarm_id: str) -> None:
-    del swarm_id
-    if len(entry.inputs) != 1 or entry.inputs[0].maker:
-        raise ValueError("a round that was reduced has one average")
-
-
-def _check_shared(entry: LogEntry, swarm_id: str) -> None:
-    for each in entry.inputs:
-        _check_statement(each, entry, swarm_id)
-    if len({each.maker for each in entry.inputs}) != len(entry.inputs):
-        raise ValueError("a member contributed twice")
-
-
-def _check_vote(text: str, entry: LogEntry, swarm_id: str) -> str:
-    """Who has voted."""
-    vote = Vote.read(from_text(text))
-    subject = vote.subject
-    if (subject.swarm_id, subject.round, subject.before, vote.digest) != (
-        swarm_id,
-        entry.round - 1,
-        entry.before,
-        entry.after,
-    ):
-        raise ValueError("a vote is for another state")
-    if vote.maker not in entry.members:
-        raise ValueError("a vote of nobody in the group")
-    return vote.maker
-
-
-def _check_statement(each: Input, entry: LogEntry, swarm_id: str) -> None:
-    statement = Statement.read(from_text(each.statement), swarm_id)
-    claim = Claim(entry.round - 1, entry.before, each.tokens, each.maker)
-    if (statement.claim, statement.digest) != (claim, each.digest) or each.maker not in entry.members:
-        raise ValueError("a contribution is not the one that its maker has signed for")
 
 
 async def audit(connection: Connection, host: Host, order: Audit) -> tuple[AuditedRound, ...]:
@@ -88,8 +36,9 @@ async def audit(connection: Connection, host: Host, order: Audit) -> tuple[Audit
         newest = view.agreed.record.state_digest if view.agreed else connection.handshake.state_digest
         chain = auditor.chain_to(newest)
         if not chain:
-            raise NodeError("no peer keeps a log of rounds that leads to the swarm's state; try again later")
-        return await auditor.walk(chain, order.rounds or len(chain))
+            raise NodeError("no peer keeps links that lead to the swarm's state; try again later")
+        last = view.agreed.record.round if view.agreed else len(chain)
+        return await auditor.walk(chain, order.rounds or len(chain), last)
 
 
 @dataclass(frozen=True)
@@ -100,70 +49,106 @@ class Auditor:
         connection: to the swarm.
         store: fetches states.
         peers: ids of those who are asked for blobs.
-        entries: by the digest of the state that follows; of several, the one that most peers keep.
+        links: with verified signatures, by the digest of the state that follows: all that were told.
         holders: who says to give which state, by its digest.
     """
 
     connection: Connection
     store: StateStore
     peers: list[str]
-    entries: dict[str, LogEntry]
+    links: dict[str, list[Link]]
     holders: dict[str, list[str]]
 
     @classmethod
     async def begin(cls, connection: Connection, host: Host) -> Auditor:
-        """Ask everybody for the log of rounds, and which states they hold."""
+        """Ask everybody which states they hold, and some, initial peers first, for the links."""
         held = await states_held(connection)
         known = [peer.peer_id for peer in connection.membership.view.peers]
         peers = list(dict.fromkeys([*connection.handshake.peer_ids, *known]))[:ASKED_MAX]
-        logs = await asyncio.gather(*(_log_of(connection, peer) for peer in peers))
-        told = {entry: _without_votes(entry) for log in logs for entry in log}
-        common = Counter(_without_votes(entry) for log in logs for entry in log)
-        entries = {entry.after: entry for entry in sorted(told, key=lambda entry: common[told[entry]])}
+        words = Words(connection.manifest.swarm_id)
+        telling = peers[:TELLERS_MAX]  # a chain may be as large as a model
+        chains = await asyncio.gather(*(_links_of(connection, peer, words) for peer in telling))
+        links: dict[str, list[Link]] = {}
+        for link in (link for chain in chains for link in chain):
+            links.setdefault(link.after, []).append(link)
         store = StateStore(connection.manifest, connection.exchange, host.tell)
-        return cls(connection, store, peers, entries, {digest: who for (_, digest), who in held.items()})
+        return cls(connection, store, peers, links, {digest: who for (_, digest), who in held.items()})
 
-    def chain_to(self, digest: str) -> list[LogEntry]:
-        """The rounds that lead to the state ``digest``, in order, as far back as the logs reach."""
-        chain: list[LogEntry] = []
-        while digest in self.entries and (not chain or chain[0].round == self.entries[digest].round + 1):
-            chain.insert(0, self.entries[digest])
-            digest = chain[0].before
-        return chain
+    def chain_to(self, digest: str) -> list[Link]:
+        """The links that lead to the state ``digest``, in order, as far back as they are known."""
+        chain: list[Link] = []
+        while digest in self.links and len(chain) <= len(self.links):
+            told = Counter(self.links[digest])
+            chain.append(max(told, key=lambda link: (not link.choice.weak, told[link])))
+            digest = chain[-1].state
+        return chain[::-1]
 
-    async def walk(self, chain: list[LogEntry], rounds: int) -> tuple[AuditedRound, ...]:
-        """Judge the last ``rounds``, from the last state before them that somebody still holds."""
+    async def walk(self, chain: list[Link], rounds: int, last: int) -> tuple[AuditedRound, ...]:
+        """Judge the last ``rounds``, from the last state before them that somebody still holds.
+
+        ``last`` is the number of the last round of the chain.
+        """
         asked = max(0, len(chain) - rounds)
-        held = [number for number in range(asked + 1) if chain[number].before in self.holders]
+        held = [number for number in range(asked + 1) if chain[number].state in self.holders]
         judged: list[AuditedRound] = []
         state: ReplicaState | None = None
-        for entry in chain[max(held, default=asked) :]:
+        first = max(held, default=asked)
+        electorate = Electorate() if len(chain) == last else None  # of the state before; None: not known
+        for link in chain[:first]:
+            electorate = electorate and link.electorate(electorate)
+        for round, link in enumerate(chain[first:], last + 1 - len(chain) + first):
             if state is None:
-                state = await self._fetch(entry.before)
-            verdict, reason, state = await self._judge(state, entry)
-            judged.append(AuditedRound(entry.round, entry.after, verdict, reason, len(entry.inputs)))
+                state = await self._fetch(link.state)
+            if state is not None:
+                electorate = state.electorate
+                verdict, reason, state = await self._judge(state, link)
+            else:
+                verdict, reason = self._judge_link(electorate, link)
+            electorate = electorate and link.electorate(electorate)
+            inputs = len(inputs_of(self.connection.manifest, link, round - 1))
+            judged.append(AuditedRound(round, link.after, verdict, reason, inputs))
         return tuple(judged[-rounds:])
 
-    async def _judge(
-        self, state: ReplicaState | None, entry: LogEntry
-    ) -> tuple[Verdict, str, ReplicaState | None]:
+    def _judge_link(self, electorate: Electorate | None, link: Link) -> tuple[Verdict, str]:
+        """What is to be said of a round whose state before nobody holds, and why."""
+        if electorate is None:
+            return "no longer held", "nobody holds the state before it"
+        try:
+            self._check(link, electorate)
+        except ValueError as error:
+            return "differs", str(error)
+        return "no longer held", "nobody holds the state before it, but those who decided have signed"
+
+    async def _judge(self, state: ReplicaState, link: Link) -> tuple[Verdict, str, ReplicaState | None]:
         """What is to be said of a round, why, and the state that follows if it is what was claimed."""
-        if state is None:
-            return "no longer held", "nobody holds the state before it", None
         manifest = self.connection.manifest
         try:
-            check_evidence(entry, manifest.swarm_id, state.voters)
-            blobs = await fetch_inputs(
-                manifest, self.connection.exchange, entry, state.anchor.numel(), self._donors
-            )
-            after = await asyncio.to_thread(replay, manifest, state, entry, blobs)
+            self._check(link, state.electorate)
+            blobs = await fetch_inputs(manifest, self.connection.exchange, link, state, self._donors)
+            after = await asyncio.to_thread(replay, manifest, state, link, blobs)
         except NodeError as error:
             return "no longer held", str(error), None
         except (ValueError, OverflowError) as error:
             return "differs", str(error), None
-        if after.digest != entry.after:
+        if after.digest != link.after:
             return "differs", f"it leads to the state {after.digest[:12]}", None
         return "equal", "", after
+
+    def _check(self, link: Link, electorate: Electorate) -> None:
+        """Whether the link leaves the state of this electorate, or one with the same outcome that was told.
+
+        Raises:
+            ValueError: none does; says why.
+        """
+        problem = ValueError("nobody tells a link that leaves the state")
+        for each in sorted(self.links[link.after], key=lambda each: each != link):
+            try:
+                each.check(electorate)
+                if (each.state, each.choice) == (link.state, link.choice):
+                    return
+            except ValueError as error:
+                problem = error
+        raise problem
 
     async def _fetch(self, digest: str) -> ReplicaState | None:
         async def donors() -> list[str]:
@@ -180,14 +165,15 @@ class Auditor:
         return self.peers
 
 
-def _without_votes(entry: LogEntry) -> LogEntry:
-    """What is the same for all who keep the entry."""
-    return entry.model_copy(update={"votes": ()})
+def _read(records: Sequence[LinkRecord], words: Words) -> list[Link]:
+    return [record.link(words) for record in records]
 
 
-async def _log_of(connection: Connection, peer: str) -> tuple[LogEntry, ...]:
-    """What a peer tells of past rounds; nothing if it does not answer."""
-    try:
-        return await connection.exchange.log_of(peer)
-    except CallError:
-        return ()
+async def _links_of(connection: Connection, peer: str, words: Words) -> list[Link]:
+    """The links that a peer tells, from its first one on; nothing if it does not answer, or nonsense."""
+    found: list[Link] = []
+    with suppress(CallError, ValueError):
+        async with aclosing(connection.exchange.links_of(peer, [])) as pages:
+            async for page in pages:
+                found += await asyncio.to_thread(_read, page.links, words)
+    return found

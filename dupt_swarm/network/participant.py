@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,6 @@ from pathlib import Path
 
 from hivemind.utils import get_dht_time
 
-from dupt_swarm.network.averaging.exchange import RoundContext
-from dupt_swarm.network.averaging.offences import Accusing, Offences
-from dupt_swarm.network.averaging.polls import Judgement
-from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager, accept
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
@@ -24,18 +21,34 @@ from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
+from dupt_swarm.network.rounds.deciding import Context, Deciding
+from dupt_swarm.network.rounds.exchange import RoundExchange
+from dupt_swarm.network.rounds.follow import Following
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.judgement import Judgement
+from dupt_swarm.network.rounds.offences import Accusing, Offences
+from dupt_swarm.network.rounds.origins import Origins
+from dupt_swarm.network.rounds.past import Past
+from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.reduce import Reduce
+from dupt_swarm.network.rounds.round import Roll
+from dupt_swarm.network.rounds.session import Ended, Session
+from dupt_swarm.network.rounds.share import Share
+from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
-from dupt_swarm.network.states.sync import StateSync
-from dupt_swarm.node.addresses import Address, keep_ports
+from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, Lost, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import counted_in
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
@@ -55,9 +68,12 @@ class Participant:
         tokenizer: served to those who join.
         store: of the replica state.
         memory: shared with the trainer; the states are there.
-        rounds: ends them.
-        log: of the last rounds.
-        sync: fetches newer states.
+        deciding: leaves one state after another with the others.
+        judgement: asks the trainer what to accept.
+        tally: counts rounds.
+        log: what the last rounds are computed from again.
+        following: gets to where the others are.
+        origins: anchors from which less than a quorum went on.
         neighbours: keeps us connected.
         beginning: on whose word our first state was that one.
     """
@@ -67,13 +83,18 @@ class Participant:
     tokenizer: Blob
     store: StateStore
     memory: SharedMemory
-    rounds: Rounds
+    deciding: Deciding
     judgement: Judgement
+    tally: Tally
     log: RoundLog
-    sync: StateSync
+    following: Following
+    origins: Origins
     neighbours: Neighbours
     beginning: str
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
+    _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
+    _given_up: asyncio.Event = field(default_factory=asyncio.Event)
+    _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -91,54 +112,148 @@ class Participant:
         )
 
     async def end_round(self, order: EndRound) -> RoundResult:
-        """Average the contribution in the shared memory, and take the outer step; see `EndRound`."""
-        self.rounds.begin()
+        """Bring the contribution in the shared memory, and wait until the state is left; see `EndRound`."""
+        began = time.monotonic()
+        self._given_up.clear()
         reason = await self._reason_to_wait(order.state)
-        if reason:
-            return RoundResult(None, reason, 0, (), 0.0)
+        if reason or self._given_up.is_set():
+            return RoundResult(None, reason or Failure.CANCELLED, 0, (), 0.0)
+        if not order.size:
+            self.tally.failed(Failure.NOT_FINITE)
+            return RoundResult(None, Failure.NOT_FINITE, 0, (), 0.0)
         self._release(order.state)
         self.store.forget_previous()
         self.serve()
         self.announce(RecordUpdate(state="averaging", round_tokens=order.tokens))
-        after, outcome, seconds = await self.rounds.end(
-            self.memory.contribution[: order.size],
-            order.tokens,
-            order.companions,
-            self.judgement.accepts if order.judged else accept,
-        )
-        if after is not None and not outcome.included:
-            return self._leave_behind(after, seconds)
-        if after is not None:
-            self._replace(after, together=bool(outcome.mates))
-            logger.info(
-                "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
-                *(after.round, len(outcome.mates), seconds, outcome.tokens, self.store.name.digest),
-            )
-        else:
-            logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, outcome.reason)
-        left = 0 if after is not None else order.tokens
-        self.announce(RecordUpdate(state="training", round_tokens=left) | self.rounds.told)
-        name = self._tell_state() if after is not None else None
-        return RoundResult(name, outcome.reason, outcome.tokens, outcome.mates, seconds)
+        self.judgement.asked = order.judged
+        ended, reason = await self._end(order)
+        self.judgement.asked = False
+        seconds = time.monotonic() - began
+        if ended is None:
+            assert reason is not None
+            return self._failed(order, reason, seconds)
+        return self._ended(ended, order, seconds)
 
-    def _leave_behind(self, state: ReplicaState, seconds: float) -> RoundResult:
-        """The round ended without our contribution: the trainer adopts its state, and keeps its progress."""
-        self.store.newer = state
-        name = name_of(state)
-        logger.info("round %d ended without our contribution: state %.8s", name.round, name.digest)
-        self.announce(RecordUpdate(state="training") | self.rounds.told)
-        self.host.tell(CatchingUp(fetching=False, newer=name))
-        return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
+    async def _end(self, order: EndRound) -> tuple[Ended | None, Failure | None]:
+        """How the state was left; or why that is not known."""
+        manifest, before = self.connection.manifest, self.store.current
+        weight = max(1, int(min(order.tokens, manifest.weight_limit(before.round))))
+        ending = asyncio.create_task(self.deciding.end(self.memory.contribution[: order.size], weight))
+        self._ending.append(ending)
+        try:
+            async with asyncio.timeout(manifest.rounds.ending_seconds):
+                ended = await ending
+                if ended is not None:
+                    return ended, None
+                session = self.deciding.present
+                overflows = session is not None and session.overflows
+                return None, Failure.OUTER_OVERFLOW if overflows else Failure.REJECTED
+        except TimeoutError:
+            return None, Failure.TIMEOUT
+        except asyncio.CancelledError:
+            if not ending.cancelled():
+                raise
+            return None, Failure.CANCELLED if self.store.newer is None else Failure.TIMEOUT
+        except Exception:
+            # libp2p's daemon, hivemind, a full disk: whatever failed, training goes on.
+            logger.exception("the round failed")
+            return None, Failure.NETWORK
+        finally:
+            self._ending.clear()
+
+    def cancel_round(self) -> None:
+        """Wait no longer for the round that is being ended, if there is one."""
+        self._given_up.set()
+        for ending in self._ending:
+            ending.cancel()
+
+    def _ended(self, ended: Ended, order: EndRound, seconds: float) -> RoundResult:
+        link, me = ended.link, str(self.connection.p2p.peer_id)
+        mates = tuple(peer for peer in link.counted if peer != me)
+        if ended.computed is None or self.store.newer is None or self.store.newer.digest != link.after:
+            return self._failed(order, Failure.PEER_LOST, seconds, link, mates)
+        tokens = ended.computed.averaged.tokens
+        if me not in link.counted:
+            logger.info("round %d ended without our contribution", self.store.newer.round)
+            self._announce_failure(Failure.LEFT_OUT)
+            self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
+            return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
+        self._replace(self.store.newer)
+        self.tally.succeeded(1 + len(mates), seconds)
+        name = self.store.name
+        logger.info(
+            "round %d averaged with %d others in %.1f s, %d tokens: state %.8s",
+            *(name.round, len(mates), seconds, tokens, name.digest),
+        )
+        self.announce(RecordUpdate(state="training", round_tokens=0) | self.tally.told)
+        own = counted_in([link])[me]
+        return RoundResult(self._tell_state(), None, tokens, mates, seconds, own)
+
+    def _failed(
+        self,
+        order: EndRound,
+        reason: Failure,
+        seconds: float,
+        link: Link | None = None,
+        mates: tuple[str, ...] = (),
+    ) -> RoundResult:
+        logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, reason)
+        self._announce_failure(reason, order.tokens)
+        tokens = order.tokens if link is None else sum(each.tokens for each in link.choice.brought)
+        return RoundResult(None, reason, tokens, mates, seconds)
+
+    def _announce_failure(self, reason: Failure, left: int = 0) -> None:
+        self.tally.failed(reason)
+        self.announce(RecordUpdate(state="training", round_tokens=left) | self.tally.told)
+
+    def on_roll(self, roll: Roll) -> None:
+        """It is known with whom the round is ended."""
+        me = str(self.connection.p2p.peer_id)
+        mates = tuple(each.maker for each in roll.brought if each.maker != me)
+        self.host.tell(GroupFormed(sum(each.tokens for each in roll.brought), mates))
+
+    def on_left(self, session: Session, ended: Ended) -> None:
+        """A state was left in which we took part, with our contribution or without it."""
+        link, computed = ended.link, ended.computed
+        attendance = self.connection.membership.attendance
+        me = str(self.connection.p2p.peer_id)
+        attendance.ended(session.companions, frozenset(link.choice.makers) - {me})
+        if computed is None or self.following.history.chain.head != link.state:
+            return  # `Following` gets there
+        averaged = computed.averaged
+        self.tally.reject(averaged.rejected)
+        average = next(iter(averaged.blobs)) if self._reduces else ""
+        self.following.history.follow([replace(link, average=average)])
+        self.log.add(link.after, averaged.blobs, session.before)
+        self.store.newer = computed.after
+        # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
+        if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
+            self.origins.keep(session.before)
+        if not self._ending:
+            self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
+
+    @property
+    def _reduces(self) -> bool:
+        return self.connection.manifest.rounds.exchange == "reduce"
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
         self._release(state)
         self._move_on()
-        return Adopted(self._tell_state(), self.log.makers(state.digest, self.store.name.digest))
+        history, me = self.following.history, str(self.connection.p2p.peer_id)
+        left = history.left_up_to(state.digest)
+        parted = left[0].state if left else state.digest
+        counted = history.chain.counted(parted, self.store.name.digest)
+        lost = Lost(counted_in(left).get(me, 0), self.origins.find(parted)) if left else None
+        return Adopted(self._tell_state(), counted, lost)
 
     def voters(self) -> tuple[StateName, tuple[str, ...]]:
         """The current state, and who votes on the next one; see `ReadVoters`."""
-        return self.store.name, tuple(sorted(self.store.current.voters))
+        return self.store.name, tuple(sorted(self.store.current.electorate.members))
+
+    async def leave(self) -> None:
+        """Say to the others that nobody need wait for us."""
+        await self.deciding.leave()
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
@@ -173,18 +288,35 @@ class Participant:
         )
         self.connection.membership.update(standing | update, now=True)
 
+    def publish(self, update: RecordUpdate, *, now: bool) -> None:
+        """Change what our record says; whether we are at work is a part of it."""
+        self.connection.membership.update(update, now=now)
+        self._take_part()
+
     def on_view(self, view: View) -> None:
         """Draw the conclusions from a new view, and tell the trainer."""
         self.neighbours.note(view)
-        self.sync.hear()
-        if not self.rounds.under_way:
-            self.sync.follow(self._on_newer_state)
-        elif self.sync.ahead is not None:
-            self.rounds.overtaken()
+        self.following.look(self._on_newer_state)
+        self._take_part()
         self.host.tell(view)
         self.host.tell(self.connection.p2p.counts)
 
+    def _take_part(self) -> None:
+        """In leaving the present state, while we are at work; else say that we leave."""
+        at_work = self.connection.membership.is_at_work and self.store.newer is None
+        if at_work:
+            self.deciding.reach(self.store.current)
+        elif self.deciding.present is not None and self.store.newer is None and not self._leaving:
+            self._leaving.append(asyncio.create_task(self._leave()))
+
+    async def _leave(self) -> None:
+        try:
+            await self.deciding.leave()
+        finally:
+            self._leaving.clear()
+
     async def _on_newer_state(self) -> None:
+        self.deciding.rest()
         # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
             self._move_on()
@@ -194,18 +326,17 @@ class Participant:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
+            self.host.tell(CatchingUp(fetching=False, newer=None))
             self.announce(RecordUpdate())
 
-    def _replace(self, state: ReplicaState, *, together: bool = False) -> None:
-        """Make ``state`` the current one; the trainer is at the one before until it is told.
-
-        ``together``: others have ended a round with us.
-        """
+    def _replace(self, state: ReplicaState) -> None:
+        """Make ``state`` the current one; the trainer is at the one before until it is told."""
+        self.deciding.rest()
         self.store.replace(state)
         self.memory.name(state)
-        self.connection.membership.reach(state.voters)
-        self.sync.reached(together=together)
+        self.connection.membership.reach(state.electorate)
         self.serve()
+        self._take_part()
 
     def _tell_state(self) -> StateName:
         """The current state, for the trainer: its memory stays as it is until the trainer has left it."""
@@ -236,7 +367,14 @@ class Participant:
         if get_dht_time() - membership.view.time > VIEW_SECONDS:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             self.on_view(await membership.refresh())
-        return None if self.sync.ahead is None else Failure.BEHIND
+        if self.store.newer is not None:
+            self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
+            return Failure.BEHIND
+        if self.deciding.present is None:
+            self._take_part()  # after a round that failed it is begun again
+        if self.deciding.present is None:
+            return Failure.BEHIND
+        return None
 
 
 async def take_part(connection: Connection, order: Join, host: Host, stack: AsyncExitStack) -> Participant:
@@ -263,10 +401,28 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
         p2p.bandwidth.check(manifest, numel, others)
-    averager = await _open_averager(connection, host, numel, offences)
-    log = _open_log(connection, store)
+    log = RoundLog(settings.log_rounds, settings.log_bytes)
+    connection.exchange.serve_from(log)
+    words = Words(manifest.swarm_id)
+    history = await asyncio.to_thread(History, store.current, words, settings.chain)
+    connection.exchange.tell_links(
+        lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain)
+    )
+    past = Past(history, membership, connection.exchange, manifest)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
-    initial = [Address.of_peer(address).peer_id for address in settings.initial_peers]
+    deciding = await _open_deciding(connection, numel, store, offences, history)
+    following = Following(
+        history,
+        store,
+        membership,
+        connection.exchange,
+        replaying,
+        words,
+        patience=2 * manifest.rounds.searching_seconds,
+        decides=lambda: deciding.is_in_ballots,
+        tell=host.tell,
+        expose=offences.expose_by,
+    )
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(
@@ -275,18 +431,24 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
         store=store,
         memory=memory,
+        deciding=deciding,
         judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
-        rounds=Rounds(manifest, store, membership, averager, log, lambda: p2p.counts),
+        tally=Tally(lambda: p2p.counts),
         log=log,
-        sync=StateSync(store, membership, replaying, host.tell, initial),
+        following=following,
+        origins=Origins(settings.origins),
         neighbours=neighbours,
         beginning=beginning,
     )
+    deciding.accepts, deciding.on_left = node.judgement.accepts, node.on_left
+    deciding.on_roll = node.on_roll
+    stack.push_async_callback(node.leave)
     node.serve()
     assert settings.role != "observer"
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
-    for work in (*_endless(node), ask_regularly(membership.gossip.partners, accusing.ask)):
+    asking = ask_regularly(membership.gossip.partners, accusing.ask)
+    for work in (*_endless(node), asking, past.learn()):
         await stack.enter_async_context(background(work))
     return node
 
@@ -302,7 +464,7 @@ async def _begin(connection: Connection, order: Join, store: StateStore) -> tupl
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
-    membership.reach(store.current.voters)
+    membership.reach(store.current.electorate)
     return memory, word
 
 
@@ -319,28 +481,28 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     )
 
 
-async def _open_averager(connection: Connection, host: Host, numel: int, offences: Offences) -> SwarmAverager:
-    assert connection.settings.identity_path is not None
-    membership = connection.membership
-    context = RoundContext(
-        manifest=connection.manifest,
-        p2p=connection.p2p,
-        key=load_identity(connection.settings.identity_path),
-        numel=numel,
-        blobs=connection.exchange,
-        callable=connection.started.reach != "client",
+async def _open_deciding(
+    connection: Connection, numel: int, store: StateStore, offences: Offences, history: History
+) -> Deciding:
+    settings, manifest, p2p = connection.settings, connection.manifest, connection.p2p
+    assert settings.identity_path is not None
+    callable = connection.started.reach != "client"
+    exchange: RoundExchange = Share(manifest, numel, connection.exchange)
+    if manifest.rounds.exchange == "reduce":
+        exchange = Reduce(manifest, numel, p2p, callable=callable)
+    context = Context(
+        manifest,
+        p2p,
+        load_identity(settings.identity_path),
+        connection.membership,
+        exchange,
+        Pledges(settings.pledges),
+        callable,
     )
-    averager = SwarmAverager(context, membership, host.tell, offences.expose)
-    await averager.open()
-    return averager
 
-
-def _open_log(connection: Connection, store: StateStore) -> RoundLog:
-    """The log of rounds, from now on for others to read."""
-    log = RoundLog(connection.settings.log_rounds, connection.settings.log_bytes)
-    connection.exchange.serve_from(log)
-    connection.exchange.tell_log(lambda since: log.since(since, store.name.digest))
-    return log
+    deciding = Deciding(context, store.following, history.from_state, offences.expose_by)
+    await deciding.open()
+    return deciding
 
 
 async def _keep_reachable(connection: Connection, host: Host) -> None:

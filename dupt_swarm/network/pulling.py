@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 from hivemind.p2p import P2P
 
-from dupt_swarm.errors import NodeError
+from dupt_swarm.errors import CheckpointError, FileError, NodeError
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import find_state
 from dupt_swarm.network.joining.handshake import get_tokenizer
 from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.past import by_trust, chain_of
+from dupt_swarm.network.states.download import reason_of
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.commands import Pull
 from dupt_swarm.node.messages import Pulled
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 
 # Of the peers of a large swarm: as many can give chunks at once, and more need not be asked what they hold.
 DIALLED_MAX = 16
 ASKED_MAX = 64
+TELLERS_MAX = 8  # of a chain
+
+logger = logging.getLogger(__name__)
 
 
 async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
-    """Fetch the state that ``order`` names, checked by its digest, and write it to disk.
+    """Fetch the state that ``order`` names, checked by its digest, and its chain, and write both to disk.
 
     Raises:
         NodeError: nobody could give it.
@@ -44,7 +55,10 @@ async def pull(connection: Connection, host: Host, order: Pull) -> Pulled:
             state, _ = await find_state(store, membership, connection.handshake)
         else:
             state = await _state_after(order.round, store, connection)
+        chain = await _chain_to(state, connection)
     await asyncio.to_thread(save_state, state, order.path)
+    if chain is not None:
+        await asyncio.to_thread(_save_chain, chain, connection.manifest, order.chain)
     return Pulled(tokenizer, name_of(state), membership.view)
 
 
@@ -81,6 +95,35 @@ async def _state_after(round: int, store: StateStore, connection: Connection) ->
         f"now of rounds: {rounds}",
         setting="round",
     )
+
+
+async def _chain_to(state: ReplicaState, connection: Connection) -> Chain | None:
+    """The links that lead to ``state``: from round 0 on if anybody tells them, else as many as are told."""
+    view = await connection.membership.refresh()
+    known = [peer.peer_id for peer in by_trust(view.peers, state.electorate)]
+    holders = frozenset(view.holders(state.digest))
+    asked = dict.fromkeys([*known, *connection.handshake.peer_ids])
+    found: Chain | None = None
+    for peer_id in sorted(asked, key=lambda each: each not in holders)[:TELLERS_MAX]:
+        try:
+            chain = await chain_of(
+                connection.exchange, peer_id, connection.manifest, state.digest, state.electorate
+            )
+        except (CallError, ValueError, TimeoutError) as error:
+            logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
+            continue
+        if found is None or chain.electorate_at(0).round < found.electorate_at(0).round:
+            found = chain
+        if not found.electorate_at(0).round:
+            break
+    return found
+
+
+def _save_chain(chain: Chain, manifest: Manifest, path: Path) -> None:
+    try:
+        ChainFile(path, Words(manifest.swarm_id)).write(chain)
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
 
 
 async def states_held(connection: Connection) -> dict[tuple[int, str], list[str]]:

@@ -75,7 +75,7 @@ class NodeService:
             case Audit():
                 return command.reply(await audit(self._observer, self._host, command))
             case Publish(update, now):
-                self._participant.connection.membership.update(update, now=now)
+                self._participant.publish(update, now=now)
                 return command.reply(None)
             case EndRound():
                 return command.reply(await self._participant.end_round(command))
@@ -83,7 +83,7 @@ class NodeService:
                 self._participant.judgement.hear(digest, accepted=accepted)
                 return command.reply(None)
             case CancelRound():
-                self._participant.rounds.cancel()
+                self._participant.cancel_round()
                 return command.reply(None)
             case Adopt(state):
                 return command.reply(await self._participant.adopt(state))

@@ -104,14 +104,12 @@ class EndRound(Command[RoundResult]):
         state: the one that the contribution started from.
         size: bytes of it; 0: it was not finite, and there is nothing to be sent.
         tokens: what it stands for.
-        companions: ids of the other live oracles of this round; none: this one steps by itself.
         judged: whether the trainer judges the state that a group comes to, before this peer votes for it.
     """
 
     state: StateName
     size: int
     tokens: int
-    companions: tuple[str, ...]
     judged: bool = False
 
 
@@ -160,15 +158,17 @@ class Save(Command[StateName]):
 
 @dataclass(frozen=True)
 class Pull(Command[Pulled]):
-    """Fetch a replica state without taking part, and write it to ``path``; for observers.
+    """Fetch a replica state and the chain that leads to it, without taking part; for observers.
 
     Attributes:
-        path: of the file.
+        path: of the file for the state.
+        chain: of the file for the links; there will be none if nobody tells them.
         round: the state after so many rounds; None: the newest that the swarm agrees on.
     """
 
     seconds = DOWNLOAD_SECONDS
     path: Path
+    chain: Path
     round: int | None
 
 

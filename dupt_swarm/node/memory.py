@@ -18,9 +18,8 @@ from torch import Tensor
 from dupt_swarm.node.vectors import SharedVectors
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.state import Layout, ReplicaState, count_values
-from dupt_swarm.replica.voters import STANDINGS_MAX, Voters
 
-_NAME_BYTES = 4096 + 128 * (STANDINGS_MAX + ROWS_MAX)
+_NAME_BYTES = 4096 + 128 * ROWS_MAX
 # Beyond 4 bytes per value, fp32's: what a codec puts before a few values, and the rest of their block.
 _SPARE_BYTES = 4096
 
@@ -58,8 +57,8 @@ class SharedMemory:
     def name(self, state: ReplicaState) -> None:
         """From now on ``state`` is the one that is here; its tensors are of `vectors`."""
         numbers = [self.vectors.number(tensor) for tensor in state.tensors]
-        tables = [state.voters.to_json(), state.electorate.to_json()]
-        name = json.dumps([state.round, state.swarm_tokens, state.digest, *tables, numbers]).encode()
+        electorate = state.electorate.to_json()
+        name = json.dumps([state.round, state.swarm_tokens, state.digest, electorate, numbers]).encode()
         self._memory[:_NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
 
     def load(self) -> ReplicaState | None:
@@ -67,25 +66,24 @@ class SharedMemory:
         named = self._named()
         if named is None:
             return None
-        round, swarm_tokens, digest, voters, electorate, numbers = named
+        round, swarm_tokens, digest, electorate, numbers = named
 
         def state_in(tensors: Iterable[Tensor]) -> ReplicaState:
             anchor, *buffers = tensors
             by_name = dict(zip(self._buffer_names, buffers, strict=True))
-            return ReplicaState(round, swarm_tokens, self._layout, anchor, by_name, voters, electorate)
+            return ReplicaState(round, swarm_tokens, self._layout, anchor, by_name, electorate)
 
         seen = state_in(map(self.vectors.at, numbers))
         if seen.digest != digest:
             return None
         return state_in(map(self.vectors.keep, numbers)).hashed(seen.blob.index.chunk_sha256)
 
-    def _named(self) -> tuple[int, int, str, Voters, Electorate, list[int]] | None:
+    def _named(self) -> tuple[int, int, str, Electorate, list[int]] | None:
         """What the first bytes say; None: nothing, or a process died while it wrote there."""
         try:
             named = json.loads(self._memory[:_NAME_BYTES].rstrip(b"\0"))
-            round, swarm_tokens, digest, voters, rows, numbers = named
-            electorate = Electorate.parse(round, rows)
-            return round, swarm_tokens, digest, Voters.parse(voters), electorate, numbers
+            round, swarm_tokens, digest, electorate, numbers = named
+            return round, swarm_tokens, digest, Electorate.parse(round, electorate), numbers
         except ValueError:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from dupt_swarm.node.reasons import Failure, Fate
@@ -56,17 +57,32 @@ class StateName:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """What a branch has learnt that is left for another one.
+
+    Attributes:
+        tokens: those that the contributions of this peer stand for in it.
+        origin: a file with the anchor where the two part; None: it was not kept.
+    """
+
+    tokens: int
+    origin: Path | None
+
+
+@dataclass(frozen=True)
 class Adopted:
     """A newer state is the node's current one, if there was one.
 
     Attributes:
         state: the current one.
-        makers: ids of the peers whose contributions led to it from the trainer's state, as the blobs say that
-            it was computed from; None: that is not known, as the state came whole.
+        counted: tokens of the contributions that led to it from the trainer's state, by maker, or if that is
+            of another branch, from where the two part; None: that is not known.
+        lost: what the trainer's state has and the current one has not, if that is of another branch.
     """
 
     state: StateName
-    makers: frozenset[str] | None = None
+    counted: Mapping[str, int] | None = None
+    lost: Lost | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +158,7 @@ class RoundResult:
         tokens: tokens that went into the average, or that should have if the round failed.
         mates: ids of the peers that averaged with this one.
         seconds: how long matchmaking, all-reduce and outer step took.
+        own: tokens that the own contribution stands for in it, if it is in it.
     """
 
     state: StateName | None
@@ -149,6 +166,7 @@ class RoundResult:
     tokens: int
     mates: tuple[str, ...]
     seconds: float
+    own: int = 0
 
     @property
     def tried(self) -> bool:

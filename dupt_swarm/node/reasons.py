@@ -36,7 +36,6 @@ class Failure(StrEnum):
         return member
 
     OTHER = "other"  # for a reason that this version does not know
-    NO_GROUP = "no_group"  # no group was found in time
     TIMEOUT = "timeout"  # the exchange took too long
     PEER_LOST = "peer_lost"  # a share of the average did not arrive
     NETWORK = "network"  # libp2p or the daemon failed
@@ -45,7 +44,6 @@ class Failure(StrEnum):
     CANCELLED = "cancelled"  # the peer was told to stop
     NODE_LOST = "node_lost"  # the node process ended in it
     LEFT_OUT = "left_out"  # it ended without the own contribution, which counts in the next one
-    NO_QUORUM = "no_quorum"  # no more than half of the voters who are there signed for the state that follows
     # For too many voters the state that follows is worse on text that they hold out. They have signed that
     # they stay at the state before, so the contribution is in none.
     REJECTED = "rejected", Fate.MADE_ANEW
@@ -62,7 +60,6 @@ REJECTIONS = (
     "not_finite",
     "norm",  # far larger than the others'
     "zeros",  # nothing but zeros
-    "probation",  # of a newcomer, where there are more of them than voters
 )
 REFUSALS = (
     "signature",  # of the record; missing, wrong or not the owner's

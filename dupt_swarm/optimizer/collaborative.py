@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
-from dupt_swarm.errors import ManifestError
+from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.strategies import Strategy, build_strategy
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
-from dupt_swarm.node.messages import RoundResult
+from dupt_swarm.node.messages import Lost, RoundResult
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.record import SPEED_MAX, RecordUpdate
 from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
@@ -23,6 +24,7 @@ from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.storage import load_anchor
 from dupt_swarm.speed import Speed
 from dupt_swarm.swarm import Averaging, Swarm
 
@@ -164,7 +166,13 @@ class CollaborativeOptimizer(optim.Optimizer):
         before = self._swarm.state
         with self._costs.waiting():
             adopted = self._swarm.adopt()
-        self._obey(self._contribution.meet(before, adopted, self._swarm.peer_id))
+            lost, origin = _read(adopted.lost)
+        most = int(self._manifest.weight_limit(adopted.state.round))
+        if lost is not None:
+            found = "" if origin is None else ", and are brought again"
+            logger.warning("the swarm left the branch that had %d tokens of ours%s", lost.tokens, found)
+        met = self._contribution.meet(before, replace(adopted, lost=lost), self._swarm.peer_id, most)
+        self._obey(met, lost, origin)
         if adopted.state != before:
             self._begin_round()
         return True
@@ -240,18 +248,23 @@ class CollaborativeOptimizer(optim.Optimizer):
             swarm.judge(candidate[0], accepted=self._judge(self._contribution.sent_tokens, before, candidate))
 
     def _end_round(self) -> None:
-        companions = tuple(peer.peer_id for peer in self._due.companions(self._contribution))
+        alone = not self._due.companions(self._contribution)
         sending = self._contribution.send()
         self._obey(sending)
         tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
-        self._ending.begin(tokens, companions, anew=anew)
+        self._ending.begin(tokens, anew=anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
-        if not companions or not self._manifest.rounds.overlap:
+        if alone or not self._manifest.rounds.overlap:
             self.settle()
 
-    def _obey(self, outcome: tuple[Contribution, Order]) -> None:
-        """Do with the parameters, and with what was lost, what has become of the contribution."""
-        self._contribution, order = outcome
+    def _obey(
+        self, outcome: tuple[Contribution, Order], lost: Lost | None = None, origin: Tensor | None = None
+    ) -> None:
+        """Do with the parameters, and with what encoding has lost, what has become of the contribution.
+
+        ``lost`` is what was lost with a branch that began at the anchor ``origin``.
+        """
+        before, (self._contribution, order) = self._contribution, outcome
         with self._costs.holding_up():
             match order:
                 case Order.CONTRIBUTE:
@@ -262,6 +275,11 @@ class CollaborativeOptimizer(optim.Optimizer):
                 case Order.REBASE:
                     self._feedback.drop()
                     self._strategy.rebase(self._swarm.anchor)
+                case Order.BRING_BACK:
+                    assert lost is not None and origin is not None
+                    self._feedback.drop()
+                    part = (self._contribution.tokens - before.tokens) / lost.tokens
+                    self._strategy.bring_back(self._swarm.anchor, origin, part)
                 case Order.DISCARD:
                     self._feedback.forget()
                     self._strategy.discard()
@@ -285,6 +303,17 @@ class CollaborativeOptimizer(optim.Optimizer):
             failed_rounds=self.failed_rounds,
         )
         self._swarm.publish(progress | self._costs.update(), now=now)
+
+
+def _read(lost: Lost | None) -> tuple[Lost | None, Tensor | None]:
+    """The same, and the anchor where the branch began, if it can be read."""
+    if lost is None or lost.origin is None:
+        return lost, None
+    try:
+        return lost, load_anchor(lost.origin)
+    except CheckpointError as error:
+        logger.warning("what a branch has learnt that was left is lost: %s", error)
+        return replace(lost, origin=None), None
 
 
 class Ending:
@@ -317,10 +346,10 @@ class Ending:
         """Whether `result` need not wait."""
         return self._under_way is not None and self._under_way.done()
 
-    def begin(self, tokens: int, companions: tuple[str, ...], *, anew: bool) -> None:
+    def begin(self, tokens: int, *, anew: bool) -> None:
         """End a round with what was marked; if not ``anew``, with the same as before."""
         self._interrupted.clear()
-        self._under_way = self._beside.submit(self._send, tokens, companions, anew)
+        self._under_way = self._beside.submit(self._send, tokens, anew)
 
     def result(self, meanwhile: Callable[[], None]) -> RoundResult:
         """How it went; calls ``meanwhile`` again and again until that is known."""
@@ -335,12 +364,12 @@ class Ending:
         self._interrupted.set()
         self._swarm.cancel_average()
 
-    def _send(self, tokens: int, companions: tuple[str, ...], anew: bool) -> Averaging:
+    def _send(self, tokens: int, anew: bool) -> Averaging:
         if anew:
             contribution = self._feedback.encode(self._strategy.contribute())
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
-        averaging = self._swarm.average(self._sent_bytes, tokens, companions, judged=self._judged)
+        averaging = self._swarm.average(self._sent_bytes, tokens, judged=self._judged)
         if self._interrupted.is_set():  # while it was encoded
             self._swarm.cancel_average()
         averaging.wait()

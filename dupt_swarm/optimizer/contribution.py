@@ -14,7 +14,8 @@ contribution that follows and what the training strategy has to do about it::
       └────────────────┘ meet: the swarm went on without it; our progress is kept
 
 An average that is not finite, and a doubtful contribution (see `restored`) that meets a newer state,
-are given up.
+are given up. What a branch has learnt that is left for another one is brought again, by each of its oracles
+once and for no more tokens than a contribution may stand for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from dupt_swarm.node.messages import Adopted, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, Lost, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure, Fate
 
 # Give the others' records time to show whether the round succeeded without us.
@@ -47,6 +48,7 @@ class Order(Enum):
     CONTRIBUTE = "what is done so far is the contribution"
     ACCEPT = "go on from the anchor; what was sent is in it"
     REBASE = "go on from the anchor; nothing of ours is in it"
+    BRING_BACK = "the same, and what was lost with the state before is to be contributed again"
     DISCARD = "go on from the anchor and give up all progress"
 
 
@@ -70,12 +72,12 @@ class Contribution:
     Attributes:
         stage: where it stands.
         tokens: all that were trained on since the last contribution, what was sent included.
-        sent_tokens: those that the contribution last sent stands for; of no meaning while it is fresh.
+        sent_tokens: those that what was last sent was trained on; of no meaning while it is fresh.
         attempts: the failed rounds that it may be in all the same.
         doubtful: whether it may be in a newer state for reasons that nobody remembers.
         retry_at: no round is ended before; the clock is the caller's.
         mates: ids of the peers whose contributions went into the present state with ours.
-        contributed_tokens: tokens of this oracle that went into the swarm's state, ever.
+        contributed_tokens: those that its contributions stand for in the swarm's state, ever.
         failed_rounds: how many rounds did not succeed for this oracle, ever.
     """
 
@@ -134,7 +136,7 @@ class Contribution:
         """
         assert self.stage is Stage.SENT
         if result.state is not None:
-            return self._accepted(result.mates)
+            return self._accepted(result.mates, result.own)
         fate = (result.reason or Failure.OTHER).fate
         back = replace(self, stage=Stage.UNCERTAIN if self.attempts else Stage.FRESH)
         if fate is Fate.NOT_TRIED:
@@ -150,35 +152,58 @@ class Contribution:
         attempts = (*self.attempts, Attempt(result.tokens, result.mates))
         return replace(failed, stage=Stage.UNCERTAIN, attempts=attempts), Order.NOTHING
 
-    def meet(self, before: StateName, adopted: Adopted, me: str) -> tuple[Contribution, Order]:
-        """The swarm has gone on from state ``before``, and not in a round of ours; ``me`` is our peer id."""
+    def meet(self, before: StateName, adopted: Adopted, me: str, most: int) -> tuple[Contribution, Order]:
+        """The swarm has gone on from state ``before``, and not in a round of ours.
+
+        Args:
+            before: the state that we are at.
+            adopted: what it has gone on to.
+            me: our peer id.
+            most: for so many tokens may a contribution stand.
+        """
         assert self.stage is not Stage.SENT
-        after, makers = adopted.state, adopted.makers
+        after, counted = adopted.state, adopted.counted
         if after == before:
             return self, Order.NOTHING
-        if makers is not None and me not in makers:
+        if adopted.lost is not None:
+            return self._parted(adopted.lost, (counted or {}).get(me, 0), most)
+        if counted is not None and me not in counted:
             return replace(self, mates=())._fresh(), Order.REBASE
-        if makers is None or self.doubtful:
+        if counted is None or self.doubtful:
             return self._guess(before, after)
-        mates = tuple(sorted(makers - {me}))
-        return self._accepted(mates) if self.attempts else replace(self, mates=mates)._given_up()
+        mates = tuple(sorted(counted.keys() - {me}))
+        if self.attempts:
+            return self._accepted(mates, counted[me])
+        contributed = self.contributed_tokens + counted[me]
+        return replace(self, mates=mates, contributed_tokens=contributed)._given_up()
+
+    def _parted(self, lost: Lost, kept: int, most: int) -> tuple[Contribution, Order]:
+        """What we had contributed is in a branch that was left, but for so many tokens."""
+        contributed = max(0, self.contributed_tokens - lost.tokens) + kept
+        after = replace(self, mates=(), contributed_tokens=contributed)._fresh()
+        if kept:
+            return after, Order.REBASE  # nobody can tell what of ours is in both
+        again = min(lost.tokens, max(0, most - self.tokens))
+        if lost.origin is None or not again:
+            return after, Order.REBASE
+        return replace(after, tokens=self.tokens + again), Order.BRING_BACK
 
     def _guess(self, before: StateName, after: StateName) -> tuple[Contribution, Order]:
         """Nobody says whether ours is in the state ``after``; the number of tokens may."""
         for attempt in self.attempts:
             if after == StateName(before.round + 1, before.swarm_tokens + attempt.tokens, after.digest):
                 # The average that did not reach us whole reached others, with all contributions in it.
-                return self._accepted(attempt.mates)
+                return self._accepted(attempt.mates, self.sent_tokens)
         alone = replace(self, mates=())
         if self.doubtful:
             return alone._given_up()
         return alone._fresh(), Order.REBASE
 
-    def _accepted(self, mates: tuple[str, ...]) -> tuple[Contribution, Order]:
+    def _accepted(self, mates: tuple[str, ...], own: int) -> tuple[Contribution, Order]:
         rest = replace(
             self,
             tokens=self.tokens - self.sent_tokens,
-            contributed_tokens=self.contributed_tokens + self.sent_tokens,
+            contributed_tokens=self.contributed_tokens + own,
             mates=mates,
         )
         return rest._fresh(), Order.ACCEPT

@@ -8,16 +8,15 @@ outer           outer optimizers: state and average contribution to the next sta
 next_state      the state that follows, computed part by part
 pool            memory for its vectors, used again and again
 contribution    what goes into a round, as a blob
-log_entry       what is kept of a round, so that it can be computed again
-replay          a round as a pure function: state, log entry and blobs to the next state
+replay          a round as a pure function: state, link and blobs to the next state
 signed          messages that a peer signs, so that others may pass them on and anybody may check them
 plain           reads JSON of any depth, and msgpack without extension types
 draw            an order of peers that nobody chooses
-voters          whose word on the next state counts: a part of the state
-electorate      who decides which state follows, whoever comes and goes; takes the place of `voters`
+electorate      who decides which state follows, whoever comes and goes: a part of the state
 link            the words that decide which state follows, and the link that they make
 signed_words    the same words as they are signed, and links as they travel and are kept
 proof           that a peer has signed what contradicts itself
+chain_file      the chain on disk
 chain           all links since a state that is trusted, and which branch to follow where two part
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded

@@ -6,10 +6,16 @@ know, and verifies each by the electorate of the state before it. Signatures are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
+
+# What is older is final: who decided then, and is not there any more, decides nothing again.
+FINAL_ROUNDS = 1024
+# Where nobody decides yet, anybody can begin a branch; swarms that began at once meet by then.
+FINAL_FIRST_ROUNDS = 8
 
 
 class Chain:
@@ -39,6 +45,40 @@ class Chain:
     def __contains__(self, state: object) -> bool:
         return state in self._places
 
+    def electorate_at(self, place: int) -> Electorate:
+        """That of the state after so many links."""
+        return self._electorates[place]
+
+    def copied_from(self, state: str) -> Chain:
+        """The part of it that begins with ``state``, to be changed by itself."""
+        place = self._places[state]
+        found = Chain(state, self._electorates[place])
+        found.links, found._electorates = self.links[place:], self._electorates[place:]
+        found._places = {each: number for number, each in enumerate(found._states)}
+        return found
+
+    def cut(self, state: str) -> None:
+        """Forget what comes after ``state``, which is a part of it."""
+        place = self._places[state]
+        for link in self.links[place:]:
+            del self._places[link.after]
+        del self.links[place:], self._electorates[place + 1 :]
+
+    def from_state(self, state: str) -> Link | None:
+        """The link that leaves ``state``; None: it is the last one, or none of ours."""
+        place = self._places.get(state, len(self.links))
+        return self.links[place] if place < len(self.links) else None
+
+    def counted(self, before: str, after: str) -> dict[str, int] | None:
+        """Tokens of the contributions that led from one state to the other; see `counted_in`.
+
+        None: that is not known.
+        """
+        places = self._places.get(before), self._places.get(after)
+        if places[0] is None or places[1] is None or places[0] > places[1]:
+            return None
+        return counted_in(self.links[places[0] : places[1]])
+
     def known(self) -> list[str]:
         """Digests by which another finds the last state that both know: the last ones, then ever fewer."""
         states = self._states
@@ -52,9 +92,14 @@ class Chain:
     def _states(self) -> list[str]:
         return [self.first, *(each.after for each in self.links)]
 
+    def _state_at(self, place: int) -> str:
+        return self.links[place - 1].after if place else self.first
+
     def since(self, known: Sequence[str]) -> list[Link]:
-        """The links after the last state that is among ``known``; none if none is."""
+        """The links after the last state that is among ``known``; all, if nothing is known."""
         places = [self._places[each] for each in known if each in self._places]
+        if not known:
+            return self.links
         return self.links[max(places) :] if places else []
 
     def follow(self, links: Sequence[Link]) -> list[Link]:
@@ -79,15 +124,16 @@ class Chain:
             if links[first].state != self.links[place].state:
                 raise ValueError("links that do not follow from one another")
             if links[first].choice.weak and links[first].choice == self.links[place].choice:
-                self.links[place] = self.links[place].joined(links[first])
+                self.links[place] = self.links[place].joined(links[first], electorate.members)
             place, first = place + 1, first + 1
             electorate = self._electorates[place]
         theirs = links[first:]
-        electorates = _verified(theirs, self._states[place], electorate)
+        electorates = _verified(theirs, self._state_at(place), electorate)
         if not theirs:
             return []
         lost = self.links[place:]
-        if lost and theirs[0].worth(electorate) <= lost[0].worth(electorate):
+        is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)
+        if lost and (is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate)):
             return []
         for each in lost:
             del self._places[each.after]
@@ -96,6 +142,14 @@ class Chain:
         for number, each in enumerate(theirs, place + 1):
             self._places[each.after] = number
         return lost
+
+
+def counted_in(links: Iterable[Link]) -> dict[str, int]:
+    """Tokens of the contributions that counted in these rounds, by maker."""
+    found: Counter[str] = Counter()
+    for link in links:
+        found.update({each.maker: each.tokens for each in link.choice.brought if each.maker in link.counted})
+    return dict(found)
 
 
 def _verified(links: Sequence[Link], state: str, electorate: Electorate) -> list[Electorate]:

@@ -202,9 +202,11 @@ class Link:
         """Ids of those who have left, as counted for the quorum."""
         return frozenset(each.maker for each in self.leaves)
 
-    def joined(self, other: Link) -> Link:
-        """This one with what else was signed for the same weak link."""
-        more = [each for each in other.acceptances if each.maker not in self.makers]
+    def joined(self, other: Link, members: Collection[str]) -> Link:
+        """This one with what else these members have signed for the same weak link."""
+        if (other.after, other.dropped) != (self.after, self.dropped):
+            return self
+        more = [each for each in other.acceptances if each.maker in members and each.maker not in self.makers]
         acceptances = tuple(sorted((*self.acceptances, *more), key=lambda each: each.maker))
         return replace(self, acceptances=acceptances)
 
@@ -328,8 +330,9 @@ def _check_one(proposal: Proposal, electorate: Electorate) -> None:
 def contradict(one: Word, other: Word) -> bool:
     """Whether no honest peer would have signed both: a proof against their maker.
 
-    A coordinator proposes once in a ballot. A member accepts once in a ballot, denies in no promise what it
-    has accepted before, accepts nothing that it has refused, and says nothing once it has left.
+    A coordinator proposes once in a ballot, and accepts nothing else in it. A member accepts once in a
+    ballot, denies in no promise what it has accepted before, accepts nothing that it has refused, and says
+    nothing once it has left.
     """
     if (one.maker, one.state) != (other.maker, other.state):
         return False
@@ -341,6 +344,8 @@ def _contradicts(one: Word, other: Word) -> bool:
         case Proposal(), Proposal():
             strong = not (one.choice.weak or other.choice.weak)
             return strong and one.ballot == other.ballot and one.choice != other.choice
+        case Proposal(), Acceptance(weak=False):
+            return not one.choice.weak and one.ballot == other.ballot and one.choice.id != other.choice
         case Acceptance(weak=False), Acceptance(weak=False):
             return one.ballot == other.ballot and one.accepted != other.accepted
         case Promise(), Acceptance(weak=False):

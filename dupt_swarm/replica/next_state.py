@@ -82,6 +82,5 @@ class NextState:
         return replace(
             self._after,
             swarm_tokens=before.swarm_tokens + tokens,
-            voters=before.voters.after(self._after.round, members, before.digest),
             electorate=before.electorate.after(members, left, weak=weak),
         ).hashed(hashes)

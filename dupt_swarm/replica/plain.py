@@ -28,16 +28,16 @@ def load(data: str | bytes) -> Any:
 BYTES_MAX = 1 << 18
 
 
-def unpack(data: bytes) -> object:
-    """The value that ``data`` stands for.
+def unpack(data: bytes, length_max: int = BYTES_MAX) -> object:
+    """The value that ``data`` stands for, in which no list has more than ``length_max`` elements.
 
     Raises:
-        ValueError: not msgpack, an extension type, nested deeper than msgpack reads, or longer than whatever
-            is read here may be.
+        ValueError: not msgpack, an extension type, a longer list, nested deeper than msgpack reads, or longer
+            than whatever is read here may be.
     """
     if len(data) > BYTES_MAX:
         raise ValueError(f"msgpack of {len(data):,} bytes")
-    return msgpack.unpackb(data, ext_hook=_refuse)
+    return msgpack.unpackb(data, ext_hook=_refuse, max_array_len=length_max)
 
 
 def _refuse(code: int, data: bytes) -> object:

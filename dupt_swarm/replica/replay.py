@@ -1,4 +1,4 @@
-"""A round as a pure function: previous state, log entry and blobs give the next state, on any machine.
+"""A round as a pure function: previous state, link and blobs give the next state, on any machine.
 
 The round itself, whoever catches up, and whoever audits compute it by what is here.
 """
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms, standings
-from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.aggregation import FULL, Bounded, Standing, build_rule, keep_norms, standings
+from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
-from dupt_swarm.replica.log_entry import LogEntry
+from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -37,7 +37,7 @@ class Measured:
     blob: Blob
     tokens: int
     measure: Measure
-    standing: float = 1.0
+    standing: Standing = FULL
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ def average_form(manifest: Manifest, numel: int) -> Form:
 def with_standings(
     contributions: Sequence[tuple[Blob, int, Measure]],
     makers: Sequence[str],
-    voters: Container[str],
+    electorate: Container[str],
     state: str,
 ) -> list[Measured]:
     """Contributions with the tokens that each stands for, and with how much it counts; see `standings`."""
-    counts = standings(makers, voters, state)
+    counts = standings(makers, electorate, state)
     return [Measured(*each, count) for each, count in zip(contributions, counts, strict=True)]
 
 
@@ -110,10 +110,10 @@ def bounded_of_shared(
     usable = [each for each in contributions if not each.measure.reason]
     if not usable:
         raise ValueError("no contribution of the round is sound")
-    admitted = [each for each in usable if each.standing] or usable
-    moving = [each for each in admitted if each.measure.norm] or admitted
+    moving = [each for each in usable if each.measure.norm] or usable
     norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
-    keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio)
+    judges = [place for place, each in enumerate(moving) if each.standing.judges]
+    keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio, judges=judges)
     sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
 
     def parts() -> Iterator[list[Tensor]]:
@@ -127,75 +127,92 @@ def bounded_of_shared(
     )
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
     rejected += Counter(
-        probation=len(usable) - len(admitted),
-        zeros=len(admitted) - len(moving),
+        zeros=len(usable) - len(moving),
         norm=keep.count(False),
     )
     places = tuple(place for place, each in enumerate(contributions) if any(each is one for one in sound))
     return bounded, Counted(sum(each.tokens for each in sound), places, rejected)
 
 
-def form_of_inputs(manifest: Manifest, exchange: str, numel: int) -> Form:
-    """The form of what goes into a round of ``exchange``."""
-    return {"share": contribution_form, "reduce": average_form}[exchange](manifest, numel)
+def form_of_inputs(manifest: Manifest, numel: int) -> Form:
+    """The form of what a round is computed from again."""
+    return {"share": contribution_form, "reduce": average_form}[manifest.rounds.exchange](manifest, numel)
 
 
-def claims_of(entry: LogEntry) -> dict[str, Claim]:
-    """What the blobs of a round are said to be, by digest."""
-    return {
-        each.digest: Claim(entry.round - 1, entry.before, each.tokens, each.maker) for each in entry.inputs
-    }
+def inputs_of(manifest: Manifest, link: Link, round: int) -> dict[str, Claim | None]:
+    """What the round that ``link`` has left is computed from again, by digest, and what each is said to be.
+
+    None: an average, of which nobody has signed anything. ``round`` is that of the state before.
+    """
+    if manifest.rounds.exchange == "reduce":
+        return {link.average: None} if link.average else {}
+    return {each.digest: Claim(round, link.state, each.tokens, each.maker) for each in link.choice.brought}
+
+
+def check_input(form: Form, index: Index, claim: Claim | None, round: int, state: str) -> None:
+    """Refuse, before any chunk is fetched, an index of something else than was said; see `inputs_of`.
+
+    Raises:
+        ValueError: it has another header or another size.
+    """
+    if claim is None:
+        tokens = index.header.get("tokens")
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens < 1 << 62:
+            raise ValueError("the average has an impossible number of tokens")
+        claim = Claim(round, state, tokens)
+    form.check(index, claim)
 
 
 def replay(
     manifest: Manifest,
     state: ReplicaState,
-    entry: LogEntry,
+    link: Link,
     blobs: Mapping[str, Blob],
     empty: Callable[[int], Tensor] = torch.empty,
 ) -> ReplicaState:
-    """The state that follows from ``state`` by the round of ``entry``, whatever the entry claims that it is.
+    """The state that follows from ``state`` by the round of ``link``, whatever the link claims that it is.
 
     Args:
         manifest: of the swarm.
         state: the one before.
-        entry: of the log of rounds.
-        blobs: what it names, by digest.
+        link: what went into the round.
+        blobs: what it is computed from, by digest; see `inputs_of`.
         empty: gives memory for so many values.
 
     Raises:
-        ValueError: the entry does not belong to that state, or the blobs are not what they should be.
+        ValueError: the link belongs to another state, or the blobs are not what they should be.
         OverflowError: the state would not be finite.
     """
-    if (entry.before, entry.round) != (state.digest, state.round + 1):
-        raise ValueError("the entry of the log belongs to another state")
-    form = form_of_inputs(manifest, entry.exchange, state.anchor.numel())
-    for digest, claim in claims_of(entry).items():
-        form.check(blobs[digest].index, claim)
+    if link.state != state.digest:
+        raise ValueError("the link leaves another state")
+    form = form_of_inputs(manifest, state.anchor.numel())
+    for digest, claim in inputs_of(manifest, link, state.round).items():
+        check_input(form, blobs[digest].index, claim, state.round, state.digest)
     after = NextState(build_outer(manifest), state, empty)
-    give = {"share": _average_of_contributions, "reduce": _whole_average}[entry.exchange]
-    return after.finish(*give(manifest, state, entry, blobs, after.take))
+    give = {"share": _average_of_contributions, "reduce": _whole_average}[manifest.rounds.exchange]
+    tokens, counted = give(manifest, state, link, blobs, after.take)
+    return after.finish(tokens, counted, link.choice.left, weak=link.choice.weak)
 
 
 def _average_of_contributions(
-    manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
+    manifest: Manifest, state: ReplicaState, link: Link, blobs: Mapping[str, Blob], take: Take
 ) -> tuple[int, Sequence[str]]:
     """Tokens of the average, and whose contributions are in it."""
     form = contribution_form(manifest, state.anchor.numel())
-    inputs = [(blobs[each.digest], each.tokens) for each in entry.inputs]
+    inputs = [(blobs[each.digest], each.tokens) for each in link.choice.brought]
     contributions = [(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
-    makers = [each.maker for each in entry.inputs]
-    measured = with_standings(contributions, makers, state.voters, state.digest)
+    makers = link.choice.makers
+    measured = with_standings(contributions, makers, state.electorate, state.digest)
     counted = average_of_shared(manifest, measured, form, take)
     return counted.tokens, [makers[place] for place in counted.places]
 
 
 def _whole_average(
-    manifest: Manifest, state: ReplicaState, entry: LogEntry, blobs: Mapping[str, Blob], take: Take
+    manifest: Manifest, state: ReplicaState, link: Link, blobs: Mapping[str, Blob], take: Take
 ) -> tuple[int, Sequence[str]]:
     """The same of an average that was kept whole: all members' are."""
     form = average_form(manifest, state.anchor.numel())
-    [each] = entry.inputs
-    for number, part in enumerate(form.parts(blobs[each.digest])):
+    blob = blobs[link.average]
+    for number, part in enumerate(form.parts(blob)):
         take(number, part)
-    return each.tokens, entry.members
+    return blob.index.header["tokens"], link.choice.makers

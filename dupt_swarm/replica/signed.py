@@ -71,10 +71,12 @@ def read_signed(data: bytes, kind: str) -> tuple[str, dict[str, Any]]:
             raise ValueError("it is of another kind")
     except Exception as error:
         # cryptography has errors of its own, and JSON may be nested too deep.
-        raise ValueError(f"a signed message is malformed: {error!r}") from error
+        reason = error if isinstance(error, ValueError) else repr(error)
+        raise ValueError(f"a signed message is malformed: {reason}") from error
     return peer_id_of_key(public), content
 
 
+@functools.lru_cache(maxsize=IDS_KEPT_MAX)
 def public_key(openssh: bytes) -> RSAPublicKey:
     """An RSA key of 2048 bits in OpenSSH's format: a longer one, or one with another exponent, takes longer.
 

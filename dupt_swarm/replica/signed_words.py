@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dupt_swarm.fields import Count, Digest, PeerId
-from dupt_swarm.replica.electorate import ROWS_MAX
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.link import (
     BROUGHT_MAX,
     Acceptance,
@@ -195,7 +196,7 @@ class Words:
             except ValidationError as error:
                 raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
             if content.swarm != self._swarm_id:
-                raise ValueError(f"a {kind} of another swarm")
+                raise ValueError(f"{kind} of another swarm")
             word = content.word(maker, data)
             self._read[data] = word
             if len(self._read) > REMEMBERED_MAX:
@@ -210,7 +211,13 @@ class Words:
 
     def read_all(self, texts: Iterable[str], type: type[W]) -> tuple[W, ...]:
         """The same for several, each as `as_text` writes it."""
-        return tuple(self.read(from_text(each), type) for each in texts)
+        found = []
+        for number, text in enumerate(texts, 1):
+            try:
+                found.append(self.read(from_text(text), type))
+            except ValueError as error:
+                raise ValueError(f"{KINDS[type][0]} {number}: {error}") from error
+        return tuple(found)
 
 
 class LinkRecord(Plain):
@@ -268,3 +275,42 @@ class LinkRecord(Plain):
     def to_bytes(self) -> bytes:
         """As it is kept: one line of JSON."""
         return self.model_dump_json(exclude_defaults=True).encode()
+
+
+class BeginningRecord(Plain):
+    """Where a chain begins, as it travels and is kept: nothing in it is signed."""
+
+    round: Count
+    first: Digest
+    electorate: Annotated[list[list[str | int]], Field(max_length=ROWS_MAX)]
+
+    @classmethod
+    def of(cls, chain: Chain) -> BeginningRecord:
+        """That of ``chain``."""
+        first = chain.electorate_at(0)
+        return cls(round=first.round, first=chain.first, electorate=first.to_json())
+
+    @property
+    def chain(self) -> Chain:
+        """A chain that begins there, without a link.
+
+        Raises:
+            ValueError: the electorate is none.
+        """
+        return Chain(self.first, Electorate.parse(self.round, self.electorate))
+
+    @classmethod
+    def parse(cls, data: bytes) -> BeginningRecord:
+        """Read one that is kept.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise ValueError(f"not the first line of a chain: {error.error_count()} problems") from None
+
+    def to_bytes(self) -> bytes:
+        """As it is kept: one line of JSON."""
+        return self.model_dump_json().encode()

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.voters import Voters
 
 KIND = "replica-state-3"
 Layout = tuple[tuple[int, ...], ...]
@@ -21,7 +20,7 @@ Layout = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """Anchor, outer buffers, round, tokens and voters; never modified in place, so a reference is a snapshot.
+    """Anchor, outer buffers, round, tokens, electorate; never modified in place: a reference is a snapshot.
 
     Attributes:
         round: rounds completed; the next round ends in state ``round + 1``.
@@ -29,8 +28,7 @@ class ReplicaState:
         layout: the shape of each parameter, in the order of ``model.parameters()``.
         anchor: the agreed parameters, flat, fp32 on the CPU, ``[numel]``.
         buffers: the outer optimizer's buffers by name, each like ``anchor``.
-        voters: whose word counts on the state that follows.
-        electorate: who decides what follows, by the rules that take the place of those of the voters.
+        electorate: who decides what follows.
     """
 
     round: int
@@ -38,7 +36,6 @@ class ReplicaState:
     layout: Layout
     anchor: Tensor
     buffers: dict[str, Tensor]
-    voters: Voters = field(default_factory=Voters)
     electorate: Electorate = field(default_factory=Electorate)
 
     @classmethod
@@ -84,7 +81,6 @@ class ReplicaState:
             "tokens_total": self.swarm_tokens,
             "layout": self.layout,
             "buffers": sorted(self.buffers),
-            "voters": self.voters.to_json(),
             "electorate": self.electorate.to_json(),
         }
 
@@ -109,9 +105,8 @@ class ReplicaState:
         header = blob.index.header
         anchor, *buffers = (torch.frombuffer(section, dtype=torch.float32) for section in blob.sections)
         named = dict(zip(sorted(buffer_names), buffers, strict=True))
-        voters = Voters.parse(header["voters"])
         electorate = Electorate.parse(header["round"], header["electorate"])
-        state = cls(header["round"], header["tokens_total"], layout, anchor, named, voters, electorate)
+        state = cls(header["round"], header["tokens_total"], layout, anchor, named, electorate)
         state.__dict__["blob"] = blob  # already hashed while it arrived
         if not state.finite:
             raise ValueError("the replica state holds values that are not finite")
@@ -154,5 +149,4 @@ def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> N
         value = header.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
             raise ValueError(f"the replica state has an impossible {key}")
-    Voters.parse(header.get("voters"))
     Electorate.parse(header["round"], header.get("electorate"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 
 _ANCHOR, _BUFFER = "anchor", "buffer."
 
@@ -27,13 +27,14 @@ def save_state(state: ReplicaState, path: Path) -> None:
         "round": state.round,
         "tokens_total": state.swarm_tokens,
         "layout": state.layout,
-        "voters": state.voters.to_json(),
         "electorate": state.electorate.to_json(),
         "digest": state.digest,
     }
     tensors = {_ANCHOR: state.anchor} | {_BUFFER + name: buffer for name, buffer in state.buffers.items()}
-    metadata = {"replica_state": json.dumps(header)}
+    _save(tensors, {"replica_state": json.dumps(header)}, path)
 
+
+def _save(tensors: dict[str, Tensor], metadata: dict[str, str], path: Path) -> None:
     def write(temporary: Path) -> None:
         try:
             save_file(tensors, temporary, metadata)
@@ -44,6 +45,29 @@ def save_state(state: ReplicaState, path: Path) -> None:
         write_atomically(path, write, durable=False)
     except FileError as error:
         raise CheckpointError(str(error)) from error
+
+
+def save_anchor(anchor: Tensor, path: Path) -> None:
+    """Write ``anchor`` (fp32 ``[numel]``) alone to ``path`` atomically.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    _save({_ANCHOR: anchor}, {}, path)
+
+
+def load_anchor(path: Path) -> Tensor:
+    """Read the anchor at ``path``.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            anchor: Tensor = file.get_tensor(_ANCHOR)
+            return anchor
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: not a valid anchor ({error})") from error
 
 
 def load_state(path: Path) -> ReplicaState:
@@ -58,10 +82,9 @@ def load_state(path: Path) -> ReplicaState:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         layout = tuple(tuple(shape) for shape in header["layout"])
         buffers = {name.removeprefix(_BUFFER): tensor for name, tensor in tensors.items() if name != _ANCHOR}
-        voters = Voters.parse(header["voters"])
         electorate = Electorate.parse(header["round"], header["electorate"])
         state = ReplicaState(
-            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, voters, electorate
+            header["round"], header["tokens_total"], layout, tensors[_ANCHOR], buffers, electorate
         )
         if state.digest != header["digest"]:
             raise ValueError("the content does not match the digest saved with it")

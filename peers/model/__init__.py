@@ -3,6 +3,7 @@
 cli        the program
 pull       the newest model of a swarm
 inspect    what a folder or manifest is
+verify     whether its swarm's rounds lead to it
 eval       bits per byte of a text
 generate   continue a text
 export     in Hugging Face format

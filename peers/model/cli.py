@@ -10,6 +10,7 @@ from peers.lazy_group import LazyGroup
 COMMANDS = {
     "pull": "Take the newest model of a swarm, without training.",
     "inspect": "Say what a model folder or a manifest is.",
+    "verify": "Check a model by the chain of its swarm's rounds, offline.",
     "eval": "Measure a model on a text: bits per byte, perplexity.",
     "generate": "Continue a text.",
     "export": "Write a model in Hugging Face's format.",

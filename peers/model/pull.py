@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.replica.chain_file import beginning_in
 from dupt_swarm.settings import NodeSettings
 from peers import options
 from peers.interruption import Interruption
 from peers.screen.progress import show_download
+
+if TYPE_CHECKING:
+    from dupt_swarm.models.saved_model import SavedModel
 
 
 @click.command("pull")
@@ -33,8 +37,8 @@ def command(
 ) -> None:
     """Fetch the newest model that a swarm agrees on into DIR, checked by its digest.
 
-    It comes from all peers that hold it at once. Nothing is published and no port is needed; DIR must be
-    empty or not there yet.
+    It comes from all peers that hold it at once, and with it the chain of rounds for `dupt-model verify`.
+    Nothing is published and no port is needed; DIR must be empty or not there yet.
     """
     with Interruption() as interruption:
         from dupt_swarm.models.pulling import pull
@@ -44,6 +48,7 @@ def command(
             model = pull(initial_peers, folder, round, settings, show)
     interruption.exit_if_received()
     assert model.origin is not None
+    _tell_what_is_missing(model)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **model.origin.to_json()}))
         return
@@ -54,3 +59,12 @@ def command(
     )
     for found in origin.evaluations:
         click.echo(one_line(f"  {found}"))
+
+
+def _tell_what_is_missing(model: SavedModel) -> None:
+    if model.chain is None:
+        click.echo(
+            "note: no peer told the chain of rounds; `dupt-model verify` has nothing to check", err=True
+        )
+    elif begins := beginning_in(model.chain).round:
+        click.echo(f"note: no peer told the chain of rounds before round {begins}; it begins there", err=True)

@@ -19,7 +19,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
         yield swarm
 
 
-@pytest.mark.system  # for its length; network/averaging/test_allreduce.py shows the parts
+@pytest.mark.system  # for its length; network/rounds/test_deciding.py shows the parts
 @pytest.mark.parametrize("stage", ["sending", "reducing"])
 def test_an_oracle_dies_at_a_stage_of_an_allreduce(swarm: ChaosSwarm, stage: str) -> None:
     """A power cut in the middle of it: the others end that round or the next, with equal states."""

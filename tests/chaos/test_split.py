@@ -2,17 +2,22 @@
 
 import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.swarm import PeerProcess, end
+from dupt_swarm.replica.chain import Chain, counted_in
+from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.signed_words import Words
+from tests.support.chaos.swarm import MANIFEST, PeerProcess, end
 from tests.support.namespaces import Host, Net
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 LISTEN = "/ip4/0.0.0.0/tcp/31330"
-# Voters are remembered for 32 rounds: a split must not last so long, however fast the machine is.
+# The others need the processor too: seven peers train here.
 STEP_SECONDS = 0.5
 
 
@@ -92,6 +97,37 @@ def voters_of(first: PeerProcess) -> int:
     return int(saved[-1]["voters"]) if saved else 0
 
 
+def chain_of(peer: PeerProcess) -> Chain:
+    """As it keeps it."""
+    [path] = peer.folder.glob("state/*/chain.jsonl")
+    return ChainFile(path, Words(MANIFEST.swarm_id)).load()
+
+
+def is_at_least(number: Callable[[], int], least: int) -> bool:
+    """Now."""
+    return number() >= least
+
+
+def digests(states: set[tuple[int, str]]) -> set[str]:
+    """Of these states."""
+    return {digest for _, digest in states}
+
+
+def most_brought(peer: PeerProcess, maker: str, round: int) -> int:
+    """The most tokens of a contribution of the maker after that round, as a peer's chain says."""
+    chain = chain_of(peer)
+    later = chain.links[max(0, round - chain.electorate_at(0).round) :]
+    brought = [each.tokens for link in later for each in link.choice.brought if each.maker == maker]
+    return max(brought, default=0)
+
+
+def has_contributed_as_the_chain_says(peer: PeerProcess) -> bool:
+    """Whether the tokens are the same, where both are up to date."""
+    told, chain = peer.events("state")[-1], chain_of(peer)
+    counted = counted_in(chain.links[: told["round"] - chain.electorate_at(0).round])
+    return chain.head == told["digest"] and counted.get(peer.joined()["peer_id"], 0) == told["contributed"]
+
+
 def address_of(first: PeerProcess) -> str:
     """At which others call it."""
     addresses: list[str] = first.joined()["addresses"]
@@ -100,7 +136,11 @@ def address_of(first: PeerProcess) -> str:
 
 def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
     """Of seven voters five and two are cut off from one another: both train on, and then all are at the
-    state of the five, of whom none has ever been at one of the two's."""
+    state of the five, of whom none has ever been at one of the two's.
+
+    What the two have learnt meanwhile they bring again, for no more tokens than a contribution may stand for;
+    what each oracle has contributed is what the chain says.
+    """
     five, two, whole = (Half(tmp_path, net) for _ in range(3))
     try:
         first = five.start("first", "bootstrap")
@@ -117,10 +157,19 @@ def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> No
         wait_until(lambda: five.reaches(start + 3) and two.reaches(start + 3), "both train on", 180)
         apart = two.states - five.states - before
         assert apart, "the cut did not cut"
+        lost = counted_in(link for link in chain_of(two.peers[0]).links if (link.after in digests(apart)))
+        start, there = whole.round, five.round
         net.heal()
-        start = whole.round
         wait_until(lambda: whole.reaches(start + 2), "all seven are at one state", 240)
         assert five.states.isdisjoint(apart)
+        most = int(MANIFEST.weight_limit(there))
+        for peer in two.peers:
+            peer_id = peer.joined()["peer_id"]
+            heard = partial(most_brought, five.peers[1], peer_id, there)
+            wait_until(partial(is_at_least, heard, min(lost[peer_id], most)), "it is brought again", 120)
+        for peer in whole.oracles:
+            said = partial(has_contributed_as_the_chain_says, peer)
+            wait_until(said, f"{peer.folder.name}: as the chain says")
     finally:
         end(whole.peers or [*five.peers, *two.peers])
 

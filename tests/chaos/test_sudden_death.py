@@ -20,9 +20,9 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
         yield swarm
 
 
-@pytest.mark.parametrize("stage", ["matchmaking", "group"])
+@pytest.mark.parametrize("stage", ["bringing", "promising"])
 def test_an_oracle_dies_before_a_round(swarm: ChaosSwarm, stage: str) -> None:
-    """A power cut while a group forms: the others end that round or the next, with equal states."""
+    """A power cut as it is about to take part: the others end that round or the next, with equal states."""
     assert_others_go_on(swarm, stage)
 
 

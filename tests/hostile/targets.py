@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
 import json
+import tempfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -27,25 +30,23 @@ from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.admission import Guests, Presented
-from dupt_swarm.network.auditing import check_evidence
-from dupt_swarm.network.averaging.group import SharingGroup
-from dupt_swarm.network.averaging.offences import ProofsMessage
-from dupt_swarm.network.averaging.pledge import Accepting, Proof, Subject, Vote
-from dupt_swarm.network.averaging.polls import VoteMessage, VotesMessage
-from dupt_swarm.network.averaging.reports import Acceptance, AnswerMessage, Decision, Report, ReportMessage
-from dupt_swarm.network.averaging.reports import Answer as AgreementAnswer
-from dupt_swarm.network.averaging.roll import Roll, Statement
-from dupt_swarm.network.averaging.roll_call import CoordinatorMessage, JoinMessage, RollMessage, StateMessage
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
 from dupt_swarm.network.p2p.frames import FrameReader
 from dupt_swarm.network.p2p.limits import OPEN
-from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Refusal
+from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Message, Refusal
 from dupt_swarm.network.reach.dialback import Answer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
-from dupt_swarm.network.states.exchange import ChunksMessage, Exchange, Log
+from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.offences import ProofsMessage
+from dupt_swarm.network.rounds.reports import Answer as RoundAnswer
+from dupt_swarm.network.rounds.reports import Pace, Report
+from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.voice import Voice
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange, KnownMessage, LinksMessage
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.record import PeerRecord
@@ -54,18 +55,35 @@ from dupt_swarm.organiser.invitation import ID_BYTES, Token, id_in, read_credent
 from dupt_swarm.organiser.signed import SIGNATURE_BYTES
 from dupt_swarm.organiser.signed import sign as sign_content
 from dupt_swarm.replica.blob import Blob, Index
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.codec import build_codec
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import (
+    Acceptance,
+    Accepted,
+    Brought,
+    Choice,
+    Link,
+    Promise,
+    Proposal,
+    Word,
+    coordinator_of,
+)
 from dupt_swarm.replica.plain import load, unpack
+from dupt_swarm.replica.proof import Proof
 from dupt_swarm.replica.signed import read_signed, sign
+from dupt_swarm.replica.signed_words import KINDS, BeginningRecord, LinkRecord, W, Words
 from dupt_swarm.replica.state import check_header
-from dupt_swarm.replica.voters import Voters
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
-from tests.support.sharing_groups import STATE, SWARM, group_of, member_keys
+from tests.support.lies import keys_by_id, said
 from tests.support.tiny import tiny_manifest
 
+SWARM, STATE, AFTER = "test-0", "a" * 64, "b" * 64
 SENDER = b"\x12\x20" + bytes(range(32))
 NUMEL = 5000
+PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)
 CODECS = ("fp32", "scaled_fp16", "int8", "int4", "two_bit", "top_k")
 RECORD = {
     **{"role": "evaluator", "state": "training", "time": 1.0e9, "round": 3, "state_digest": "ab" * 32},
@@ -100,7 +118,7 @@ class Target:
 
 @functools.cache
 def _keys() -> dict[str, RSAPrivateKey]:
-    return member_keys(3)
+    return keys_by_id(3)
 
 
 def _key() -> RSAPrivateKey:
@@ -167,84 +185,95 @@ def _take(data: bytes) -> None:
 
 
 def _signed_contents() -> st.SearchStrategy[bytes]:
-    content = {"swarm": SWARM, "round": 3, "state": STATE, "contribution": "0" * 64, "tokens": 10}
-    content["callable"] = True
-    honest = sign(_key(), "contribution", content)
+    content = {"swarm": SWARM, "state": STATE, "ballot": 3, "refused": ["c" * 64], "leaves": True}
+    content |= {
+        "brought": {"digest": "0" * 64, "tokens": 10},
+        "accepted": {"ballot": 1, "choice": "d" * 64, "after": AFTER},
+    }
+    honest = sign(_key(), "promise", content)
     trees = changed_tree(content, st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=5)))
     return st.one_of(
-        trees.filter(lambda tree: isinstance(tree, dict)).map(
-            lambda tree: sign(_key(), "contribution", tree)
-        ),
+        trees.filter(lambda tree: isinstance(tree, dict)).map(lambda tree: sign(_key(), "promise", tree)),
         changed_bytes([honest]),
         msgpack_of(msgpack.unpackb(honest)),
     )
 
 
 @functools.cache
-def _group() -> SharingGroup:
-    return group_of(_keys())
-
-
-def _acceptance(place: int, *choice: int) -> bytes:
-    peer = _group().members[place]
-    return _group().sign(peer, _keys()[peer], Acceptance(1, choice))
+def _brought() -> tuple[Brought, ...]:
+    return tuple(Brought(peer, f"{place}" * 64, 10 + place) for place, peer in enumerate(_keys()))
 
 
 @functools.cache
-def _decision() -> Decision:
-    return Decision(1, (0, 1), (0, 2), (_acceptance(0, 0, 1), _acceptance(2, 0, 1)))
+def _electorate() -> Electorate:
+    """Of the first two; the third brings something."""
+    return Electorate().after(list(_keys())[:2], weak=True)
 
 
-def _joins() -> st.SearchStrategy[bytes]:
-    return json_of(JoinMessage(statement="abcd").model_dump())
+def _said(word: W) -> W:
+    """With its signature."""
+    return said(SWARM, _keys()[word.maker], word)  # type: ignore[return-value]
 
 
-def _rolls() -> st.SearchStrategy[bytes]:
-    return st.one_of(
-        json_of(RollMessage.of(group_of(_keys()).roll).model_dump()),
-        changed_bytes([group_of(_keys()).roll.data]),
+def _choice() -> Choice:
+    return Choice(_brought())
+
+
+@functools.cache
+def _promises(ballot: int = 1) -> tuple[Promise, ...]:
+    """Of all; those who decide have accepted what the ballot before proposed."""
+    accepted = Accepted(ballot - 1, _choice().id, AFTER) if ballot else None
+    return tuple(
+        _said(Promise(each.maker, STATE, ballot, each, accepted if each.maker in _electorate() else None))
+        for each in _brought()
     )
 
 
-def _read_roll(data: bytes) -> None:
-    statements = group_of(_keys()).roll.statements
-    try:
-        message = RollMessage.read(data)
-    except ValueError:
-        Roll.read(data, statements)
-    else:
-        Roll.read(
-            base64.b64decode(message.roll),
-            [Statement.read(base64.b64decode(each), SWARM) for each in message.statements],
-        )
-
-
-def _vote(after: str = "b" * 64) -> Vote:
-    peer, key = next(iter(_keys().items()))
-    return Vote.sign(Subject(SWARM, "ab" * 20, 3, STATE), after, peer, key)
+@functools.cache
+def _leave() -> Promise:
+    return _said(replace(_promises()[1], brought=None, refused=("c" * 64,), leaves=True))
 
 
 @functools.cache
-def _proof() -> bytes:
-    return Proof.of(_vote(), _vote("c" * 64)).data
+def _proposal(ballot: int = 1) -> Proposal:
+    """One that is bound by another, but for the first."""
+    basis = _proposal(ballot - 1) if ballot else None
+    maker = coordinator_of(_electorate(), STATE, ballot)
+    return _said(Proposal(maker, STATE, ballot, _choice(), _promises(ballot), basis))
 
 
 @functools.cache
-def _proof_of_acceptances() -> bytes:
-    return Proof.of(*(Accepting.read(_acceptance(0, 0, *choice)) for choice in ((1,), (1, 2)))).data
+def _acceptance(place: int, after: str = AFTER) -> Acceptance:
+    return _said(Acceptance(list(_keys())[place], STATE, 1, _choice().id, after, (_brought()[2].maker,)))
+
+
+@functools.cache
+def _links() -> tuple[Link, ...]:
+    """Two that follow from one another: a strong one, and a weak one."""
+    strong = Link(STATE, 1, _choice(), AFTER, (_leave(),), (_acceptance(0), _acceptance(2)), "e" * 64)
+    choice = Choice(_brought()[:1], weak=True)
+    word = Acceptance(next(iter(_keys())), AFTER, 0, choice.id, "c" * 64, weak=True)
+    return strong, Link(AFTER, 0, choice, "c" * 64, (), (_said(word),))
+
+
+@functools.cache
+def _proofs_made() -> tuple[bytes, ...]:
+    """Of two acceptances, and of a promise that denies one."""
+    one, other = _acceptance(0), _acceptance(0, "c" * 64)
+    promise = _said(Promise(one.maker, STATE, 2))
+    return Proof.of(one, other).data, Proof.of(promise, one).data
 
 
 def _proofs() -> st.SearchStrategy[bytes]:
-    """Also of votes and acceptances each of which is valid."""
-    signed = [_vote(digit * 64).data for digit in "bcd"]
-    signed += [_acceptance(0, 0, 1), _acceptance(0, 0, 1, 2)]
-    kinds = st.sampled_from(["vote", "acceptance", "statement", "", None])
+    """Also of words each of which is valid."""
+    signed = [_acceptance(0).signed, _acceptance(1).signed, _acceptance(0, "c" * 64).signed]
+    signed += [_proposal().signed, *(each.signed for each in (*_promises(), _leave()))]
+    kinds = st.lists(st.sampled_from([*(kind for kind, _ in KINDS.values()), "", None]), max_size=3)
     mixed = st.tuples(kinds, st.lists(st.sampled_from(signed), max_size=3))
     return st.one_of(
-        changed_bytes([_proof(), _proof_of_acceptances()]),
-        msgpack_of(msgpack.unpackb(_proof())),
-        msgpack_of(msgpack.unpackb(_proof_of_acceptances())),
-        mixed.map(lambda some: bytes(msgpack.packb([some[0], *some[1]]))),
+        changed_bytes(_proofs_made()),
+        *(msgpack_of(msgpack.unpackb(each)) for each in _proofs_made()),
+        mixed.map(lambda some: bytes(msgpack.packb([*some[0], *some[1]]))),
     )
 
 
@@ -255,51 +284,216 @@ def _read_message(data: bytes) -> None:
         Proof.read(each, SWARM)
 
 
-def _polled() -> VoteMessage:
-    return VoteMessage(roll="ab" * 20, vote="abcd", known=("c" * 64,))
+def _resigned(word: Word) -> st.SearchStrategy[bytes]:
+    """What its maker may sign instead of it, and what others may make of it."""
+    kind, _ = KINDS[type(word)]
+    _, content = read_signed(word.signed, kind)
+    trees = changed_tree(content, JSON_VALUES).filter(lambda tree: isinstance(tree, dict))
+    signed = trees.map(lambda tree: sign(_keys()[word.maker], kind, tree))
+    return st.one_of(signed, changed_bytes([word.signed]), msgpack_of(msgpack.unpackb(word.signed)))
 
 
-def _read_votes(data: bytes) -> None:
-    for each in VotesMessage.read(data).votes:
-        Vote.read(base64.b64decode(each))
+def _words() -> st.SearchStrategy[tuple[type[Word], bytes]]:
+    """Each with the type as which it is read: its own, or another."""
+    some: tuple[Word, ...] = (_promises()[0], _leave(), _proposal(), _acceptance(0))
+    data = st.one_of(*(st.tuples(st.just(type(each)), _resigned(each)) for each in some))
+    return st.one_of(data, st.tuples(st.sampled_from(list(KINDS)), data.map(lambda pair: pair[1])))
 
 
-def _read_report(data: bytes) -> None:
-    report = ReportMessage.read(data).report(3)
-    if report.accepted is not None:
-        _group().check_acceptance(0, report.accepted)
+def _read_word(case: tuple[type[Word], bytes]) -> None:
+    kind, data = case
+    words = Words(SWARM)
+    word = words.read(data, kind)
+    assert type(word) is kind and word.signed == data
+    assert words.read(words.sign(_key(), word), kind).ballot == word.ballot
 
 
-def _read_answer(data: bytes) -> None:
-    answer = AnswerMessage.read(data).answer(3)
-    if answer.decision is not None:
-        _group().check_decision(answer.decision)
+@contextmanager
+def _nothing_raised() -> Iterator[None]:
+    """What has been read is harmless: no error in the block is one that is expected."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError("what was read has done harm") from error
 
 
-def _answers() -> st.SearchStrategy[bytes]:
-    answer = AgreementAnswer(1, (0, 1), _decision(), (frozenset({0}), frozenset({1}), frozenset({2})))
-    return json_of(AnswerMessage.of(answer).model_dump())
+BALLOTS = st.sampled_from([0, 1, 2, 7, 1 << 31, (1 << 62) - 1])
+
+
+def _some_promises(place: int) -> st.SearchStrategy[Promise]:
+    """Whatever a peer may sign, be it true or not."""
+    mine = _brought()[place]
+    words = st.builds(
+        Promise,
+        *(st.just(mine.maker), st.just(STATE), BALLOTS),
+        st.sampled_from([None, mine, replace(mine, tokens=(1 << 62) - 1), replace(mine, digest="c" * 64)]),
+        st.sampled_from([None, Accepted(0, _choice().id, AFTER), Accepted((1 << 62) - 1, "c" * 64, AFTER)]),
+        st.sampled_from([(), (_choice().id,)]),
+        leaves=st.booleans(),
+        callable=st.booleans(),
+    )
+    return words.map(_said)
+
+
+def _some_proposals() -> st.SearchStrategy[Proposal | None]:
+    """Of what there is to propose, with evidence or without."""
+    late = replace(_proposal(), ballot=(1 << 62) - 1)
+    alone = replace(_proposal(0), choice=Choice(_brought()[:1]))
+    unproven = replace(_proposal(), promises=(), basis=None)
+    return st.sampled_from([None, _proposal(0), _proposal(), *map(_said, (late, alone, unproven))])
+
+
+def _some_leaves() -> st.SearchStrategy[tuple[Report, ...]]:
+    reports = st.builds(Report, st.integers(0, 2).flatmap(_some_promises), _some_proposals())
+    return st.lists(reports, max_size=2).map(tuple)
 
 
 def _reports() -> st.SearchStrategy[bytes]:
-    report = Report(1, frozenset({0, 1}), Acceptance(1, (0, 1), (0, (0,)), _acceptance(0, 0, 1)))
-    return json_of(ReportMessage.of("ab" * 20, report).model_dump())
+    promise, basis = _said(Promise(next(iter(_keys())), STATE, 2, _brought()[0])), _proposal()
+    held = frozenset(each.digest for each in _brought())
+    report = Report(promise, basis, held, _acceptance(0), True, (Report(_leave(), basis),))
+    some = st.builds(
+        Report,
+        _some_promises(0),
+        _some_proposals(),
+        st.frozensets(st.sampled_from([*held, "c" * 64])),
+        st.sampled_from([None, _acceptance(0), _acceptance(0, "c" * 64)]),
+        st.booleans(),
+        _some_leaves(),
+    )
+    return st.one_of(
+        json_of(_tree(ReportMessage.of(report))), some.map(lambda each: ReportMessage.of(each).pack())
+    )
 
 
-def _log() -> list[dict[str, Any]]:
-    entry = {
-        **{"round": 4, "before": "a" * 64, "after": "b" * 64, "exchange": "share", "members": list(_keys())},
-        "inputs": [{"digest": "0" * 64, "tokens": 5, "maker": next(iter(_keys())), "statement": "abcd"}],
-        "votes": ["abcd"],
-    }
-    return [entry, {**entry, "round": 5, "before": "b" * 64, "after": "c" * 64, "exchange": "reduce"}]
+def _read_report(data: bytes) -> None:
+    message = ReportMessage.read(data)
+    report = message.report(Words(SWARM), next(iter(_keys())))
+    assert {each.state for each in said_in(report)} == {message.state}
+    again = ReportMessage.read(ReportMessage.of(report).pack())
+    assert again.report(Words(SWARM), next(iter(_keys()))) == report
+    with _nothing_raised():
+        for peer in _keys():
+            round = _round_of(peer)
+            if message.state == STATE:
+                round.note(report, 0.0)
+            _go_on(round)
 
 
-def _read_log(data: bytes) -> None:
-    log = Log.read(data)
-    assert Log.read(log.pack()) == log
-    for entry in log.entries:
-        check_evidence(entry, SWARM, Voters())
+def _answers() -> st.SearchStrategy[bytes]:
+    held = frozenset(each.digest for each in _brought())
+    leaves = (Report(_leave(), _proposal()),)
+    answer = RoundAnswer(1, True, _promises(), True, held, _proposal(), _links()[0], leaves)
+    some = st.builds(
+        RoundAnswer,
+        *(BALLOTS, st.booleans()),
+        st.lists(st.integers(0, 2).flatmap(_some_promises), max_size=3).map(tuple),
+        st.booleans(),
+        st.frozensets(st.sampled_from([*held, "c" * 64])),
+        _some_proposals(),
+        st.sampled_from([None, _links()[0]]),
+        _some_leaves(),
+    )
+    return st.one_of(
+        json_of(_tree(AnswerMessage.of(answer))), some.map(lambda each: AnswerMessage.of(each).pack())
+    )
+
+
+def _read_answer(data: bytes) -> None:
+    answer = AnswerMessage.read(data).answer(Words(SWARM), STATE)
+    assert all(each.state == STATE for each in said_in(answer))
+    again = AnswerMessage.read(AnswerMessage.of(answer).pack())
+    assert again.answer(Words(SWARM), STATE) == answer
+    if answer.link is not None:
+        answer.link.check(_electorate())
+    with _nothing_raised():
+        for peer in _keys():
+            round = _round_of(peer)
+            for other in set(_keys()) - {peer}:
+                round.hear(other, answer, 0.0)
+            _go_on(round)
+
+
+def _round_of(peer: str) -> Round:
+    """Its part in leaving the state, to which it brings something."""
+    voice = Voice(peer, partial(Words(SWARM).sign, _keys()[peer]), lambda _: None)
+    found = Round(Ballots(voice, STATE, _electorate(), PACE, 0.0))
+    found.bring(next(each for each in _brought() if each.maker == peer), 0.0)
+    return found
+
+
+def _go_on(round: Round) -> None:
+    """It does what is due, now and after a while; what it says can be told and read."""
+    everybody = set(_keys())
+    for now in (1.0, 100.0, 200.0):
+        round.consider(now, everybody - {round.ballots.me})
+        for each in round.to_fetch:
+            round.hold(each.digest)
+        if round.to_judge is not None:
+            round.judge(round.to_judge, AFTER)
+        round.consider(now, everybody - {round.ballots.me})
+        ReportMessage.read(ReportMessage.of(round.report()).pack()).report(Words(SWARM), round.ballots.me)
+        AnswerMessage.read(AnswerMessage.of(round.part.answer()).pack()).answer(Words(SWARM), STATE)
+
+
+def _tree(message: Message) -> Any:
+    return json.loads(message.pack())
+
+
+def _read_link(data: bytes) -> None:
+    _follow([LinkRecord.parse(data)])
+
+
+def _read_links(data: bytes) -> None:
+    """As whoever follows them does."""
+    message = LinksMessage.read(data)
+    assert LinksMessage.read(message.pack()) == message
+    if message.begins is not None:
+        assert BeginningRecord.of(message.begins.chain) == message.begins
+    _follow(message.links)
+
+
+def _follow(records: Sequence[LinkRecord]) -> None:
+    words = Words(SWARM)
+    links = [each.link(words) for each in records]
+    assert [LinkRecord.of(each) for each in links] == list(records)
+    chain = Chain(STATE, _electorate())
+    chain.follow(links)
+    _check_chain(chain)
+
+
+def _check_chain(chain: Chain) -> None:
+    """It leads from each of its states to the next, and each has an electorate that others read."""
+    assert chain.head in chain
+    assert [*chain.since([chain.first])] == chain.links
+    for place, link in enumerate(chain.links, 1):
+        electorate = chain.electorate_at(place)
+        assert chain.from_state(link.state) is link
+        assert Electorate.parse(electorate.round, electorate.to_json()) == electorate
+
+
+def _chain_files() -> st.SearchStrategy[bytes]:
+    first = _electorate()
+    head = {"round": first.round, "first": STATE, "electorate": first.to_json()}
+    lines = [json.dumps(head).encode(), *(LinkRecord.of(each).to_bytes() for each in _links())]
+    changed = [st.one_of(st.just(line), json_of(json.loads(line))) for line in lines]
+    whole = st.tuples(*changed).map(lambda some: b"\n".join([*some, b""]))
+    return st.one_of(whole, changed_bytes([b"\n".join([*lines, b""])]))
+
+
+def _load_chain(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain"
+        path.write_bytes(data)
+        _check_chain(ChainFile(path, Words(SWARM)).load())
+
+
+def _read_electorate(data: bytes) -> None:
+    electorate = Electorate.parse(3, load(data))
+    assert Electorate.parse(3, electorate.to_json()) == electorate
+    assert electorate.members <= electorate.former
+    assert electorate.is_quorum(electorate.members) or not electorate.members
+    Electorate.parse(4, electorate.after(["a", "b"], ["c"]).to_json())
 
 
 def _decode(case: tuple[str, int, bytes]) -> None:
@@ -478,30 +672,24 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "requests for records": lambda: Target(msgpack_of([b"x" * 700, b"y" * 32]), gossip.Request.read),
     "answers with records": lambda: Target(msgpack_of([[b"x" * 700], False]), gossip.Answer.read),
     "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
-    "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "contribution")),
-    "statements": lambda: Target(_signed_contents(), lambda data: Statement.read(data, SWARM)),
-    "acceptances": lambda: Target(changed_bytes([_acceptance(0, 0, 1)]), Accepting.read),
-    "who comes to end a round": lambda: Target(_joins(), JoinMessage.read),
-    "rolls": lambda: Target(_rolls(), _read_roll),
-    "who looks for the others": lambda: Target(
-        json_of(StateMessage(round=3, state=STATE).model_dump()), StateMessage.read
-    ),
-    "whom the others ask": lambda: Target(
-        json_of(CoordinatorMessage(coordinator="QmSome").model_dump()), CoordinatorMessage.read
-    ),
-    "votes": lambda: Target(changed_bytes([_vote().data]), Vote.read),
+    "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "promise")),
+    "words": lambda: Target(_words(), _read_word),
     "proofs": lambda: Target(_proofs(), lambda data: Proof.read(data, SWARM)),
     "messages about proofs": lambda: Target(
-        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], [_proof(), _proof_of_acceptances()]]), _read_message
+        msgpack_of([[b"x" * 8] * 3, [b"x" * 8], list(_proofs_made())]), _read_message
     ),
-    "who votes": lambda: Target(json_of(_polled().model_dump()), VoteMessage.read),
-    "votes told": lambda: Target(json_of(VotesMessage(votes=("abcd",)).model_dump()), _read_votes),
-    "tables of voters": lambda: Target(
-        json_of([["a", 4, 3], ["b", 1, 2]]), lambda data: Voters.parse(load(data))
-    ),
+    "electorates": lambda: Target(json_of([["a", 4, 1, 3], ["b", 1, 2, 0]]), _read_electorate),
     "reports": lambda: Target(_reports(), _read_report),
     "answers to reports": lambda: Target(_answers(), _read_answer),
-    "logs": lambda: Target(json_of(_log()), _read_log),
+    "states that others know": lambda: Target(
+        json_of({"states": [STATE, AFTER, "c" * 64]}), KnownMessage.read
+    ),
+    "links": lambda: Target(json_of(json.loads(LinkRecord.of(_links()[0]).to_bytes())), _read_link),
+    "links that are told": lambda: Target(
+        json_of(_tree(LinksMessage.of(_links(), BeginningRecord.of(Chain(STATE, _electorate()))))),
+        _read_links,
+    ),
+    "chains on disk": lambda: Target(_chain_files(), _load_chain),
     "encoded values": lambda: Target(_encoded(), _decode),
     "indices": lambda: Target(json_of(json.loads(_index().data)), _read_index),
     "hellos": lambda: Target(json_of(_hello()), _read_hello, (ValueError, DuptError)),

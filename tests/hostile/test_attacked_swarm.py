@@ -68,9 +68,7 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
         wait_until(partial(sees, oracle, expected))
     sizes = [put(each.contribution, torch.randn_like(each.anchor) * 1e-3, each.manifest) for each in oracles]
     began = time.monotonic()
-    averaging = [
-        oracle.average(size, 640, companions_of(oracle)) for oracle, size in zip(oracles, sizes, strict=True)
-    ]
+    averaging = [oracle.average(size, 640) for oracle, size in zip(oracles, sizes, strict=True)]
     results = [one.result() for one in averaging]
     assert [result.reason for result in results] == [None] * len(oracles)
     assert len({result.state for result in results}) == 1

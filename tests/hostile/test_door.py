@@ -13,9 +13,9 @@ from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.proto import averaging_pb2, dht_pb2
 
 from dupt_swarm.network.p2p.rpc import ANSWERED, CallError, Raw, Refusal, rpc_stream
+from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.replica.blob import Blob
-from tests.support.averages import open_averaging
 from tests.support.stranger import (
     answer_finds,
     nested_extensions,
@@ -156,7 +156,7 @@ def test_a_stream_that_nobody_reads_to_its_end(stations, make_manifest) -> None:
 
     async def scenario() -> None:
         async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
-            await open_averaging(manifest, peer, NUMEL)
+            await Reduce(manifest, NUMEL, peer.p2p).open()
             _, reader, writer = await p2p.call_binary_stream_handler(
                 peer_id_in(peer.address), f"{manifest.swarm_id}::Reducers.rpc_aggregate_part"
             )

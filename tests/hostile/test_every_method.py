@@ -17,12 +17,11 @@ import torch
 from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
-from dupt_swarm.network.averaging.polls import Polls
-from dupt_swarm.network.averaging.roll import LastGroups
-from dupt_swarm.network.averaging.share import Agreements
 from dupt_swarm.network.host import Host
+from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.bandwidth import BURST_SECONDS
 from dupt_swarm.network.p2p.rpc import ANSWERED, BOUNDS, METHODS, Bounds, Callers, Method, Refusal
+from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.commands import Join
@@ -41,12 +40,7 @@ TOKENIZER = b"{}"
 STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
 OF_OTHER_SWARMS = {"ByInvitation.rpc_present"}
 # Tests of this process may have declared others.
-# No node serves those of `network.rounds` yet; tests/hostile/test_reports.py calls them.
-OURS = {
-    name: each
-    for name, each in METHODS.items()
-    if each.handler.__module__.startswith("dupt_swarm.") and "network.rounds." not in each.handler.__module__
-}
+OURS = {name: each for name, each in METHODS.items() if each.handler.__module__.startswith("dupt_swarm.")}
 HIVEMINDS = {name for name in BOUNDS if name.startswith(("DHTProtocol.", "Reducers."))}
 
 
@@ -71,7 +65,8 @@ def worst_shapes(size: int) -> Iterator[bytes]:
     yield b"[" * size
     yield filled(b'{"round":', b"9", b"}", size)
     yield filled(b'{"round":"', b"\\u0000", b'"}', size)
-    yield filled(b'{"roll":"', b"0", b'"}', size)
+    yield filled(b'{"promise":"', b"0", b'"}', size)
+    yield filled(b'{"states":["%s"' % (b"0" * 64), b',"%s"' % (b"0" * 64), b"]}", size)
     keys = b",".join(b'"%x":1' % number for number in range(size // 12))
     yield b"{" + keys[: max(0, size - 2)] + b"}"
     empty, nested = msgpack.packb([]), msgpack.packb([[[]]])
@@ -129,7 +124,7 @@ def manifest(make_manifest):
 @pytest.fixture
 def everybody_is_a_member(monkeypatch) -> None:
     """What is for members of a round is answered to anybody, so that what they could send comes through."""
-    monkeypatch.setattr(LastGroups, "has_member", lambda *_: True)
+    monkeypatch.setattr(Membership, "admits", lambda *_: True)
 
 
 def run(scenario) -> None:
@@ -218,15 +213,15 @@ def test_what_is_too_long(manifest, tmp_path, identities) -> None:
 
 
 def test_what_is_for_members(manifest, tmp_path, identities) -> None:
-    """A stranger is told so before its bytes are looked at."""
+    """Who has contradicted itself is told so before its bytes are looked at."""
 
     async def scenario() -> None:
         async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
-            for method in (Polls.rpc_vote, Agreements.rpc_agree):
-                assert method.bounds.callers is Callers.MEMBERS
-                answer = await answer_of(p2p, address, method.name, b"nonsense")
-                assert answer[0] == Refusal.NOT_ALLOWED
-            assert connection.p2p.refused == {}
+            assert Deciding.rpc_report.bounds.callers is Callers.MEMBERS
+            connection.membership.expose(str(p2p.peer_id))
+            answer = await answer_of(p2p, address, Deciding.rpc_report.name, b"nonsense")
+            assert answer[0] == Refusal.NOT_ALLOWED
+            assert connection.p2p.refused == {"contradiction": 1}
 
     run(scenario)
 

@@ -1,6 +1,8 @@
 """Strangers who want a swarm at a state of their own: real nodes, and no trainers."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
@@ -28,24 +33,45 @@ STATE_OF_SECONDS = 6.0  # in 0.2 every peer had adopted it within four
 
 
 class Liars(Publishing):
-    """Many keys that claim one state, which one of them serves.
+    """Many keys that claim one state, which one of them serves, and to which it tells links if it has any.
 
     Attributes:
         ids: their peer ids.
-        state: what they claim: noise, in which they are the voters.
+        state: what they claim: noise, in which they are the electorate.
     """
 
     def __init__(
-        self, manifest: Manifest, addresses: tuple[str, ...], identity: Path, claimed: int, served: int
+        self,
+        manifest: Manifest,
+        addresses: tuple[str, ...],
+        identity: Path,
+        claimed: int,
+        served: int,
+        *,
+        linked: bool,
     ) -> None:
-        """They claim so many tokens in their records, and serve a state of so many."""
+        """They claim so many tokens, serve a state of so many, and tell links to it if ``linked``."""
         keys = [load_identity(identity), *many_keys(KEYS - 1)]
         super().__init__(manifest, addresses, keys)
         self._identity = identity
         self.ids = {id_of(key) for key in self.keys}
-        noise, buffers = torch.randn(100), {"velocity": torch.zeros(100)}
-        self.state = ReplicaState(LATER, served, ((20, 5),), noise, buffers, Voters().after(1, self.ids))
-        self._claimed = claimed
+        noise = torch.randn(100)
+        buffers = {name: torch.zeros(100) for name in sorted(build_outer(manifest).buffer_names)}
+        electorate = Electorate(LATER - 1).after(self.ids, weak=True)
+        self.state = ReplicaState(LATER, served, ((20, 5),), noise, buffers, electorate=electorate)
+        self._claimed, self._linked = claimed, linked
+
+    def links(self, known: Sequence[str]) -> list[Link]:
+        """From where whoever asks is to their state, in one weak link, which they alone have made."""
+        if not known or known[0] == self.state.digest:
+            return []
+        brought = tuple(Brought(peer, "0" * 64, 10) for peer in sorted(self.ids))
+        choice, words = Choice(brought, weak=True), Words(self.manifest.swarm_id)
+        accepted = []
+        for key in self.keys:
+            word = Acceptance(id_of(key), known[0], 0, choice.id, self.state.digest, weak=True)
+            accepted.append(replace(word, signed=words.sign(key, word)))
+        return [Link(known[0], 0, choice, self.state.digest, (), tuple(accepted))]
 
     async def attack(self) -> None:
         async with stranger_beside(*self.addresses, identity=self._identity, kind=GuardedP2P) as p2p:
@@ -53,6 +79,8 @@ class Liars(Publishing):
             exchange.publish(
                 Hello("0", self.manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
             )
+            if self._linked:
+                exchange.tell_links(self.links)
             await exchange.start()
             fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": self._claimed}
             while await self.publish(p2p, **fields):
@@ -61,25 +89,33 @@ class Liars(Publishing):
 
 @pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("linked", [False, True], ids=["no links", "weak links"])
 @pytest.mark.parametrize(("claimed", "served"), [(LATER, LATER), (LATEST, LATEST), (LATER, 5)])
-def test_many_strangers_claim_a_state_that_they_serve(tmp_path: Path, claimed: int, served: int) -> None:
+def test_many_strangers_claim_a_state_that_they_serve(
+    tmp_path: Path, claimed: int, served: int, linked: bool
+) -> None:
     """They are three times as many as the oracles: no peer fetches it, nor who joins then, no round fails or
     waits, and all end in one state, which is finite."""
     tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    rounds = {"matchmaking_seconds": 2}  # soon it may seem that nobody ends a round: the others only train
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=rounds)
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
         cluster.end_round()
         peers = (cluster.first, *cluster.oracles)
         addresses = tuple(peer.addresses[0] for peer in peers)
-        liars = Liars(manifest, addresses, tmp_path / "liar", claimed, served)
+        liars = Liars(manifest, addresses, tmp_path / "liar", claimed, served, linked=linked)
         with liars.at_work():
             for peer in peers:
                 wait_until(lambda peer=peer: {each.peer_id for each in peer.view.oracles} >= liars.ids)  # type: ignore[misc]
-            time.sleep(STATE_OF_SECONDS)
+            time.sleep(STATE_OF_SECONDS + 2 * manifest.rounds.searching_seconds)
+            holders = {*cluster.oracles[0].view.holders(liars.state.digest)}
+            assert holders <= liars.ids
             for _ in range(ROUNDS):
                 cluster.end_round()
+            wait_until(
+                lambda: not any(peer.catching_up.fetching for peer in peers), "nobody goes on fetching"
+            )
             assert {peer.catching_up.newer for peer in peers} == {None}
-            assert not any(peer.catching_up.fetching for peer in peers)
             assert cluster.oracles[0].state.round == 1 + ROUNDS
             cluster.add("newcomer")
             cluster.meet()

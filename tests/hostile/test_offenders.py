@@ -1,4 +1,4 @@
-"""A voter of a running swarm signs votes for two states, and somebody who has both goes to one peer."""
+"""A voter of a running swarm denies what it has accepted; somebody who has both words goes to one peer."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ import torch
 
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.offences import ProofsMessage
-from dupt_swarm.network.averaging.pledge import Proof, Subject, Vote
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.rpc import ANSWERED
+from dupt_swarm.network.rounds.offences import ProofsMessage
 from tests.support.driven_swarm import Cluster
+from tests.support.lies import denied
 from tests.support.saved_models import small_tokenizer
 from tests.support.stranger import call_raw, stranger_beside
 from tests.support.tiny import tiny_manifest
@@ -24,10 +24,7 @@ from tests.support.waiting import wait_until
 
 def proof_against(liar: Swarm, manifest: Manifest) -> bytes:
     """What its owner can make of the identity in its folder."""
-    key = load_identity(liar.folder.identity)
-    subject = Subject(manifest.swarm_id, "ab" * 20, 1, "a" * 64)
-    votes = [Vote.sign(subject, digit * 64, liar.peer_id, key) for digit in "12"]
-    return Proof.of(*votes).data
+    return denied(manifest.swarm_id, load_identity(liar.folder.identity)).data
 
 
 def has_exposed_one(peer: Swarm) -> bool:

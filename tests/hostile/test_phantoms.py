@@ -1,8 +1,9 @@
 """Oracles that never come to a round, or come and bring nothing."""
 
 import asyncio
+import hashlib
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -11,162 +12,180 @@ from hivemind.p2p import P2P
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.exchange import RoundContext
-from dupt_swarm.network.averaging.roll import Statement
-from dupt_swarm.network.averaging.roll_call import RollCall
-from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members.attendance import TOLERATED
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.deciding import COLLECTING_RATIO, Context, Deciding
+from dupt_swarm.network.rounds.messages import ReportMessage
+from dupt_swarm.network.rounds.pledges import Pledges
+from dupt_swarm.network.rounds.reports import Report
+from dupt_swarm.network.rounds.session import Ended, Session
+from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.replaying import RoundLog
-from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.record import RecordUpdate
-from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Brought, Promise
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.averages import Anybody
 from tests.support.contributions import encoded
+from tests.support.deciders import first_state
+from tests.support.lies import said
 from tests.support.signed_records import fresh_key, id_of, tell_record
 from tests.support.stranger import stranger_beside
 
 NUMEL, ROUNDS = 10, 6
-PATIENCE = 4.0
+PATIENCE, EXCHANGE = 4.0, 6.0
 
 
 class Oracle:
-    """What a node has for its rounds."""
+    """What a node has for its rounds.
 
-    def __init__(self, manifest: Manifest, peer: Any) -> None:
-        self.manifest, self.peer = manifest, peer
+    Attributes:
+        state: at which it is.
+    """
+
+    def __init__(self, manifest: Manifest, peer: Any, state: ReplicaState) -> None:
+        self.manifest, self.peer, self.state = manifest, peer, state
         self.member = Membership(manifest, peer.p2p, peer.key)
-        self.store, self.blobs = StateStore(manifest, None), Exchange(peer.p2p)  # type: ignore[arg-type]
-        anchor = torch.ones(NUMEL)
-        self.store.replace(ReplicaState(1, 100, ((NUMEL,),), anchor, {"velocity": torch.zeros(NUMEL)}))
-        self.averager = SwarmAverager(
-            RoundContext(manifest, peer.p2p, peer.key, NUMEL, self.blobs), self.member
-        )
+        self.blobs = Exchange(peer.p2p)
+        exchange = Share(manifest, NUMEL, self.blobs)
+        context = Context(manifest, peer.p2p, peer.key, self.member, exchange, Pledges())
+        self.deciding = Deciding(context, lambda before: NextState(build_outer(manifest), before))
+        self.deciding.on_left = self._on_left
+
+    def _on_left(self, session: Session, ended: Ended) -> None:
+        """As a node does."""
+        came = frozenset(ended.link.choice.makers) - {self.peer.peer_id}
+        self.member.attendance.ended(session.companions, came)
 
     async def open(self) -> None:
         await self.member.gossip.start()
         await self.blobs.start()
-        await self.averager.open()
-        log, p2p = RoundLog(1, 0), self.peer.p2p
-        self.rounds = Rounds(self.manifest, self.store, self.member, self.averager, log, lambda: p2p.counts)
+        await self.deciding.open()
 
     async def publish(self) -> None:
-        name = self.store.name
+        """Where it is, and take part there."""
+        state = self.state
+        self.member.reach(state.electorate)
         self.member.update(
             RecordUpdate(
                 role="oracle",
                 state="training",
-                round=name.round,
-                swarm_tokens=name.swarm_tokens,
-                state_digest=name.digest,
+                round=state.round,
+                swarm_tokens=state.swarm_tokens,
+                state_digest=state.digest,
             )
         )
         await self.member.publish()
 
-    async def companions(self) -> tuple[str, ...]:
+    async def companions(self) -> None:
         """All three others, as soon as they are seen."""
         while True:
             view = await self.member.refresh()
-            found = view.companions(self.store.name.digest, self.member.peer_id)
-            if len(found) == 3:
-                return tuple(peer.peer_id for peer in found)
+            if len(view.companions(self.state.digest, self.member.peer_id)) == 3:
+                return
             await asyncio.sleep(0.05)
 
-    async def end_round(self, companions: tuple[str, ...]) -> str:
-        """End one; who averaged with us, or why it failed."""
-        contribution = encoded(torch.ones(NUMEL), self.manifest)
-        state, average, _ = await self.rounds.end(contribution, 10, companions)
-        if state is None:
-            return str(average.reason)
-        self.store.replace(state)
-        return " ".join(average.mates)
+    async def end_round(self) -> frozenset[str]:
+        """End one; whose contributions were in it."""
+        self.deciding.reach(self.state)
+        ended = await self.deciding.end(encoded(torch.ones(NUMEL), self.manifest), 10)
+        assert ended is not None and ended.computed is not None and not ended.link.choice.weak
+        self.state = ended.computed.after
+        return frozenset(ended.link.choice.makers)
 
 
-async def end_round(oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]) -> tuple[float, set[str]]:
-    """A round of two oracles, which see one another and two phantoms; its seconds, and what came of it."""
-    digest, [one, two] = oracles[0].store.name.digest, oracles
+async def end_round(
+    oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]
+) -> tuple[float, set[frozenset[str]]]:
+    """A round of two oracles, which see one another and two phantoms; its seconds, and who was in it."""
+    digest, [one, two] = oracles[0].state.digest, oracles
+    assert two.state.digest == digest
     for oracle in oracles:
         await oracle.publish()
     for key in keys:
         await tell_record(p2p, one.peer.address, one.manifest, key, state_digest=digest)
-    seen = [await oracle.companions() for oracle in oracles]
+    for oracle in oracles:
+        await oracle.companions()
     began = time.monotonic()
-    ended = await asyncio.gather(one.end_round(seen[0]), two.end_round(seen[1]))
-    seconds = time.monotonic() - began
-    behind, ahead = sorted(oracles, key=lambda oracle: oracle.store.current.round)
-    if behind.store.name != ahead.store.name:  # it follows, as nodes do
-        behind.store.replace(ahead.store.current)
-    return seconds, set(ended)
+    ended = await asyncio.gather(one.end_round(), two.end_round())
+    return time.monotonic() - began, set(ended)
 
 
 def manifest_of(make_manifest: Any) -> Manifest:
-    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": 6}
+    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 2, "allreduce_seconds": EXCHANGE}
     return make_manifest(
         outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},
         rounds=times,
     )
 
 
+async def open_oracles(manifest: Manifest, peers: list[Any]) -> list[Oracle]:
+    """At one state, whose electorate they are."""
+    electorate = Electorate().after([peer.peer_id for peer in peers], weak=True)
+    state = first_state(manifest, NUMEL, electorate)
+    oracles = [Oracle(manifest, peer, state) for peer in peers]
+    for oracle in oracles:
+        await oracle.open()
+    return oracles
+
+
 def test_phantom_companions(stations, make_manifest) -> None:
-    """Two phantoms with fresh records cost two oracles three rounds' matchmaking, and no more than that."""
+    """Two phantoms with fresh records cost two oracles three rounds' patience, and no more than that."""
     manifest, keys = manifest_of(make_manifest), [fresh_key() for _ in range(2)]
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
-            oracles = [Oracle(manifest, peer) for peer in peers]
-            for oracle in oracles:
-                await oracle.open()
+            oracles = await open_oracles(manifest, peers)
             rounds = [await end_round(oracles, p2p, keys) for _ in range(ROUNDS)]
-            assert all(ended == {peer.peer_id for peer in peers} for _, ended in rounds)
+            assert all(ended == {frozenset(peer.peer_id for peer in peers)} for _, ended in rounds)
             seconds = [each for each, _ in rounds]
             assert {id_of(key) for key in keys} <= {peer.peer_id for peer in oracles[0].member.view.peers}
             assert all(each >= PATIENCE for each in seconds[:TOLERATED])
             assert all(each < PATIENCE for each in seconds[TOLERATED:])
-            assert peers[0].p2p.refused["absent"] == 2 * (ROUNDS - TOLERATED)
+            for each in peers:
+                assert each.p2p.refused["absent"] == 2 * (ROUNDS - TOLERATED)
 
     asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
 @pytest.mark.system
 def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
-    """They come with statements, and give contributions to nobody: that costs three rounds, and no more."""
+    """They come with promises, and give contributions to nobody: three rounds take longer, and no more."""
     manifest = manifest_of(make_manifest)
     keys = [load_identity(path) for path in identities[2:]]
 
-    async def come(rolls: RollCall, key: RSAPrivateKey, oracles: list[Oracle]) -> None:
+    async def come(p2p: GuardedP2P, key: RSAPrivateKey, oracles: list[Oracle]) -> None:
         """To every round, for ever."""
+        me = id_of(key)
         while True:
-            name = oracles[0].store.name
-            claim = Claim(name.round, name.digest, 10, id_of(key))
-            statement = Statement.make(manifest.swarm_id, claim, "0" * 64, key, callable=False)
-            await rolls.assemble(statement, {oracle.peer.peer_id for oracle in oracles})
+            state = oracles[0].state.digest
+            brought = Brought(me, hashlib.sha256(f"{me} {state}".encode()).hexdigest(), 10)
+            promise = said(manifest.swarm_id, key, Promise(me, state, 0, brought, callable=False))
+            report = ReportMessage.of(Report(promise))  # type: ignore[arg-type]
+            for oracle in oracles:
+                with suppress(CallError):
+                    await p2p.call(oracle.peer.peer_id, Deciding.rpc_report, report)
             await asyncio.sleep(0.05)
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             peers = await stack.enter_async_context(stations(2, manifest))
             addresses = [peer.address for peer in peers]
-            oracles = [Oracle(manifest, peer) for peer in peers]
-            for oracle in oracles:
-                await oracle.open()
+            oracles = await open_oracles(manifest, peers)
             for path, key in zip(identities[2:], keys, strict=True):
                 one_of_ours = stranger_beside(*addresses, identity=path, kind=GuardedP2P)
-                p2p = await stack.enter_async_context(one_of_ours)
-                rolls = RollCall(RoundContext(manifest, p2p, key, NUMEL, callable=False), Anybody())
-                await stack.enter_async_context(background(come(rolls, key, oracles)))
+                p2p: Any = await stack.enter_async_context(one_of_ours)
+                await stack.enter_async_context(background(come(p2p, key, oracles)))
             rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
-            honest = {peer.peer_id for peer in peers}
-            # Half of four are not more than half: no round ends with both in it. (One may be late for one,
-            # and of two that are not equally late one may end the round and the other be without its vote.)
-            failed = [ended for _, ended in rounds if ended != honest]
-            assert 1 <= len(failed) <= TOLERATED
-            assert all(ended - honest <= {"timeout", "peer_lost", "no_quorum"} for ended in failed)
-            assert [ended for _, ended in rounds[-2:]] == [honest] * 2
-            assert all(seconds < PATIENCE for seconds, _ in rounds[-2:])
+            honest = frozenset(peer.peer_id for peer in peers)
+            assert all(ended == {honest} for _, ended in rounds)
+            patient = [seconds for seconds, _ in rounds if seconds >= COLLECTING_RATIO * EXCHANGE]
+            assert 1 <= len(patient) <= TOLERATED
+            assert all(seconds < COLLECTING_RATIO * EXCHANGE for seconds, _ in rounds[-2:])
 
     asyncio.run(asyncio.wait_for(scenario(), 180))

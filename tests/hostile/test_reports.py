@@ -53,7 +53,7 @@ LATEST = (1 << 62) - 1
 
 @pytest.fixture
 def manifest(make_manifest):
-    return make_manifest(rounds={"matchmaking_seconds": 1, "chunk_seconds": 0.5, "allreduce_seconds": 8})
+    return make_manifest(rounds={"matchmaking_seconds": 1, "chunk_seconds": 1, "allreduce_seconds": 8})
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

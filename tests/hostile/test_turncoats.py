@@ -1,130 +1,323 @@
-"""Four honest oracles, and a fifth that has become a voter as they have and then turns against them.
+"""One of four that decide, or two of five, turns against the others.
 
-They are real nodes, and the hostile one runs the real code with one thing changed. What it does to the
-others is shown by what these do: each ends its rounds as an oracle would, trying again where one failed.
+It runs the real code on the real wire with one thing changed. Whatever it does, the others leave state after
+state, all by the same links to the same bits; who contradicts itself is found out, and nobody else. The last
+tests have real nodes.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.leftovers import nothing_new
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.replica.state import ReplicaState
+from tests.support.deciders import Decider
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
-from tests.support.turncoats.cluster import Betrayed
-from tests.support.turncoats.coordinating import EACH_WITH_ME, ERRORS, NOT_YET, PAIRS, WITHOUT_ONE
-from tests.support.turncoats.voting import BOTH_VOTES, NO_VOTE, TWO_VOTES, VOTE_FOR_NOTHING
+from tests.support.turncoats import coordinating, prepare, telling
+from tests.support.turncoats.camp import TIMES, Camps, Stations, camps_of, ids, run, until
+from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
+from tests.support.turncoats.orders import SpokenOrders
 from tests.support.waiting import wait_until
 
-# How long a group waits for its last members.
-PATIENCE = 10.0
-VALUES = 700_000  # three chunks
+
+@pytest.fixture(scope="session")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five private keys."""
+    folder = tmp_path_factory.mktemp("keys")
+    paths = [folder / str(number) for number in range(5)]
+    for path in paths:
+        load_identity(path)
+    return paths
+
+
+@pytest.fixture
+def camps(
+    stations: Stations, make_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> Camps:
+    """``async with camps(4) as camp``: so many peers that decide."""
+    orders = SpokenOrders()
+    prepare(orders, monkeypatch.setattr)
+    return camps_of(stations, make_manifest(rounds=TIMES), orders)
+
+
+def ballots_of(peer: Decider) -> Ballots:
+    """Its part in the present ones."""
+    session = peer.deciding.present
+    assert session is not None
+    return session.round.ballots
+
+
+@pytest.mark.parametrize("how", [telling.ANOTHER_STATE, telling.ACCEPTS_NOTHING, telling.REFUSES])
+def test_a_member_whose_word_is_missing(camps: Camps, how: str) -> None:
+    """It accepts nothing, or a state that nobody has computed, or refuses all: the others are enough, in the
+    first ballot, with everybody's contribution."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            liar = camp.coordinator(1)
+            camp.order(how, liar)
+            camp.judge_late(lambda: camp.orders.done)
+            link = await camp.battle()
+            assert camp.orders.done
+            assert (link.ballot, link.choice.weak) == (0, False)
+            assert set(link.counted) == ids(*camp.peers) and liar.peer_id not in link.makers
+            assert not camp.exposed
+
+    run(scenario())
+
+
+def test_a_member_that_invents_what_binds(camps: Camps) -> None:
+    """After a ballot that came to nothing it says that it has accepted something in it which nobody had
+    proposed: that binds nobody, and the others decide without its word."""
+
+    async def scenario() -> None:
+        async with camps(5) as camp:
+            first, liar = camp.coordinator(), camp.coordinator(2)
+            camp.order(telling.INVENTS, liar)
+            camp.orders.attacks[first.peer_id] = coordinating.SILENT
+            link = await camp.battle()
+            assert camp.orders.done > 1
+            assert link.ballot > 0 and not link.choice.weak
+            assert set(link.counted) >= ids(*camp.honest)
+            assert not camp.exposed
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("how", [telling.TWO_STATES, telling.LEAVES_AND_STAYS, telling.LATER_BALLOTS])
+def test_a_member_that_contradicts_itself(camps: Camps, how: str) -> None:
+    """It accepts twice, goes on after its last word, or promises for a far ballot and accepts in the first:
+    no round is lost, and it is found out, and nobody else."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            liar = camp.coordinator(1)
+            camp.order(how, liar)
+            camp.judge_late(lambda: camp.exposed)
+            for _ in range(2):
+                link = await camp.battle()
+                assert (link.ballot, link.choice.weak) == (0, False)
+                assert set(link.counted) >= ids(*camp.honest)
+            assert camp.exposed == ids(liar)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        coordinating.SILENT,
+        coordinating.NOT_YET,
+        coordinating.OWN_CHOICE,
+        coordinating.FALSE_LINK,
+        coordinating.WEAK_LINK,
+    ],
+)
+def test_a_coordinator_that_leads_nowhere(camps: Camps, how: str) -> None:
+    """It is silent, stalls, proposes its own contribution alone or shows a link that it alone has made, a
+    weak one too: the round ends all the same, with what all the others bring, and so does the next one."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            liar = camp.coordinator()
+            camp.order(how, liar)
+            link = await camp.battle()
+            assert camp.orders.done
+            assert not link.choice.weak
+            assert set(link.counted) >= ids(*camp.honest)
+            camp.order("", liar)
+            link = await camp.battle()
+            assert set(link.counted) >= ids(*camp.honest)
+            assert not camp.exposed
+
+    run(scenario())
+
+
+def test_a_coordinator_that_leaves_one_out(camps: Camps) -> None:
+    """What one honest peer brings is in no proposal of it: that one computes the state too, and is in the
+    next."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            liar = camp.coordinator()
+            camp.order(coordinating.WITHOUT_ONE, liar)
+            link = await camp.battle()
+            assert camp.orders.done
+            assert (link.ballot, len(link.counted)) == (0, 3)
+            camp.order("")
+            link = await camp.battle()
+            assert set(link.counted) == ids(*camp.peers)
+            assert not camp.exposed
+
+    run(scenario())
+
+
+def test_a_coordinator_of_two_choices(camps: Camps) -> None:
+    """It proposes one choice to some and another to others, so that neither is decided: the next ballot has
+    one of both, and who coordinates that has the proof."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            liar = camp.coordinator()
+            camp.order(coordinating.TWO_CHOICES, liar)
+            link = await camp.battle()
+            assert camp.orders.done
+            assert link.ballot > 0 and not link.choice.weak
+            assert camp.exposed == ids(liar)
+
+    run(scenario())
+
+
+def test_a_coordinator_that_ignores_what_binds_it(camps: Camps) -> None:
+    """The first coordinator is cut off when it alone knows the decision, and the second one proposes
+    something else: nobody accepts that, and the others come to the same decision."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            first, liar = camp.coordinator(), camp.coordinator(1)
+            camp.order(coordinating.IGNORES, liar)
+            camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
+            decided = first.deciding.present
+            assert decided is not None
+            link = await camp.battle()
+            assert camp.orders.done > 1
+            assert link.ballot > 1 and not link.choice.weak
+            assert decided.ended.result().link.after == link.after
+            assert camp.exposed == ids(liar)
+
+    run(scenario())
+
+
+def test_a_member_that_denies_what_it_has_accepted(camps: Camps) -> None:
+    """The first coordinator is cut off when it alone knows the decision, and one of those who have accepted
+    denies it: the others come to the same decision, since they have accepted it too."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            first, liar = camp.coordinator(), camp.coordinator(2)
+            camp.order(telling.DENIES, liar)
+            camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
+            decided = first.deciding.present
+            assert decided is not None
+            link = await camp.battle()
+            assert link.ballot > 0 and not link.choice.weak
+            assert decided.ended.result().link.after == link.after
+            assert not camp.exposed - ids(liar)
+
+    run(scenario())
+
+
+def test_who_denies_what_another_has_seen(camps: Camps) -> None:
+    """The first coordinator has its acceptance and is cut off before anything is decided; in the next ballot
+    it denies that. As soon as the first one hears that, it has the proof."""
+
+    async def scenario() -> None:
+        async with camps(4) as camp:
+            first, liar = camp.coordinator(), camp.coordinator(2)
+            camp.order(telling.DENIES, liar)
+            others = [each for each in camp.honest if each is not first]
+            apart = asyncio.Event()
+
+            async def accepts(_: ReplicaState) -> bool:
+                await apart.wait()
+                return True
+
+            for each in others:
+                each.deciding.accepts = accepts
+            battle = asyncio.create_task(camp.battle())
+            await until(lambda: liar.peer_id in ballots_of(first)._here.acceptances)
+            camp.orders.attacks[first.peer_id] = coordinating.SILENT
+            await until(lambda: all(ballots_of(each).ballot for each in others))
+            del camp.orders.attacks[first.peer_id]
+            apart.set()
+            link = await battle
+            assert link.ballot > 0 and not link.choice.weak
+            assert [one.maker for one, _ in first.proofs] == [liar.peer_id]
+            assert camp.exposed == ids(liar)
+
+    run(scenario())
+
+
+def test_a_minority_with_one_false_state(camps: Camps) -> None:
+    """Two of five accept the same state that nobody has computed: the three others are a quorum."""
+
+    async def scenario() -> None:
+        async with camps(5) as camp:
+            liars = camp.coordinator(), camp.coordinator(1)
+            camp.order(telling.ANOTHER_STATE, *liars)
+            for _ in range(2):
+                link = await camp.battle()
+                assert link.makers <= ids(*camp.honest) and not link.choice.weak
+                assert set(link.counted) >= ids(*camp.honest)
+            assert not camp.exposed
+
+    run(scenario())
+
+
+def test_a_newcomer_that_lies(camps: Camps) -> None:
+    """Whose word does not count may say what it likes: no ballot is lost."""
+
+    async def scenario() -> None:
+        async with camps(4, electing=3) as camp:
+            newcomer = camp.peers[3]
+            for how in (telling.LATER_BALLOTS, telling.TWO_STATES, telling.REFUSES, telling.LEAVES_AND_STAYS):
+                camp.order(how, newcomer)
+                link = await camp.battle()
+                assert (link.ballot, link.choice.weak) == (0, False)
+                assert set(link.counted) >= ids(*camp.honest)
+            assert not camp.exposed - ids(newcomer)
+
+    run(scenario())
 
 
 def betrayed(folder: Path) -> Betrayed:
-    """The five, after the round that made voters of them."""
+    """Four honest oracles, and a fifth that turns against them."""
     tokenizer = small_tokenizer()
-    times = {"matchmaking_seconds": PATIENCE, "chunk_seconds": 5, "allreduce_seconds": 12}
+    times = {"matchmaking_seconds": 5, "chunk_seconds": 3, "allreduce_seconds": 16}
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
-    return Betrayed(folder, manifest, [torch.randn(VALUES // 10, 10)])
-
-
-@pytest.fixture(scope="module")
-def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Betrayed]:
-    """Where it does one thing after another."""
-    with nothing_new(), betrayed(tmp_path_factory.mktemp("swarm")) as swarm:
-        yield swarm
-
-
-@pytest.fixture(autouse=True)
-def well_behaved(swarm: Betrayed) -> Iterator[None]:
-    """What it does in one test it does no longer in the next."""
-    yield
-    swarm.attack("")
-
-
-@pytest.mark.parametrize("how", [NO_VOTE, VOTE_FOR_NOTHING])
-def test_a_voter_whose_vote_is_missing(swarm: Betrayed, how: str) -> None:
-    """It never votes, or for a state that nobody has computed: the others are enough, at no cost."""
-    swarm.attack(how)
-    for _ in range(2):
-        battle = swarm.battle()
-        assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-        assert battle.seconds < PATIENCE
-
-
-@pytest.mark.system
-def test_a_voter_that_comes_no_longer(swarm: Betrayed) -> None:
-    """It says that it is at work, and never comes: each round waits for it as long as it may, and ends."""
-    for _ in range(2):
-        battle = swarm.battle(absent=True)
-        assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-        assert battle.seconds >= PATIENCE
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("how", [PAIRS, EACH_WITH_ME])
-def test_a_coordinator_that_splits_the_group(swarm: Betrayed, how: str) -> None:
-    """It signs another roll for each member: one attempt is lost and the next one, which another coordinates,
-    ends the round; who took somebody for gone that was on no roll of its own waits for it in the next."""
-    swarm.until_its_turn()
-    swarm.attack(how)
-    battle = swarm.battle()
-    assert battle.failures == 1, battle.attempts
-    swarm.attack("")
-    battle = swarm.battle()
-    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-
-
-@pytest.mark.system
-def test_a_coordinator_that_refuses(swarm: Betrayed) -> None:
-    """It answers with errors: the next one coordinates, in the same attempt."""
-    swarm.until_its_turn()
-    swarm.attack(ERRORS)
-    battle = swarm.battle()
-    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-
-
-@pytest.mark.system
-def test_a_coordinator_that_stalls(swarm: Betrayed) -> None:
-    """It says "not yet" for ever: the next one coordinates, in the same attempt."""
-    swarm.until_its_turn()
-    swarm.attack(NOT_YET)
-    battle = swarm.battle()
-    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-
-
-@pytest.mark.system
-def test_a_coordinator_that_leaves_one_out(swarm: Betrayed) -> None:
-    """One honest member is on no roll: the round ends all the same, and it is in the next one."""
-    swarm.until_its_turn()
-    swarm.attack(WITHOUT_ONE)
-    assert swarm.battle().failures <= 1
-    swarm.attack("")
-    battle = swarm.battle()
-    assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-
-
-def test_who_has_seen_both_votes_goes_on_without_it(swarm: Betrayed) -> None:
-    """Nobody counts it or waits for it from then on, although it comes to each round and behaves."""
-    swarm.attack(BOTH_VOTES)
-    assert swarm.battle().failures == 0
-    wait_until(lambda: all(swarm.exposed_by), "all have seen both")
-    swarm.attack("")
-    for _ in range(3):
-        battle = swarm.battle()
-        assert (battle.failures, battle.with_all) == (0, True), battle.attempts
-        assert swarm.turncoat.peer_id not in battle.mates
-        assert battle.seconds < PATIENCE
+    return Betrayed(folder, manifest, [torch.randn(100, 10)], ("ada", "bea", "cleo", "dora"))
 
 
 @pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
-def test_a_voter_that_tells_each_collector_another_vote(tmp_path: Path) -> None:
-    """There is one state, and no round is lost, whoever of the others has seen both votes by then."""
+def test_nodes_go_on_without_who_accepts_twice(tmp_path: Path) -> None:
+    """No round is lost, all have the proof soon, and it is in no round from then on, although it comes to
+    each and behaves."""
     with betrayed(tmp_path) as swarm:
-        swarm.attack(TWO_VOTES)
-        for _ in range(6):
-            assert swarm.battle().failures == 0
+        swarm.attack(telling.TWO_STATES)
+        for _ in range(ROUNDS_MAX):
+            battle = swarm.battle()
+            assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+            if any(swarm.exposed_by):
+                break
+        wait_until(lambda: all(swarm.exposed_by), "all have the proof")
+        swarm.attack("")
+        for _ in range(3):
+            battle = swarm.battle()
+            assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+            assert swarm.turncoat.peer_id not in battle.mates
+        assert swarm.exposed == {swarm.turncoat.peer_id}
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("nothing_left")
+def test_nodes_whom_a_coordinator_leads_to_two_states(tmp_path: Path) -> None:
+    """Two links leave the state, each accepted by two honest ones and by who has proposed two choices: all
+    are on one branch soon, and leave it out, as they compare what it has signed."""
+    with betrayed(tmp_path) as swarm:
+        swarm.until_its_turn()
+        swarm.attack(coordinating.TWO_LINKS)
+        swarm.battle()
+        assert swarm.has_attacked
+        wait_until(lambda: all(swarm.exposed_by), "all have the proof")
+        swarm.attack("")
+        battle = swarm.battle()
+        assert (battle.failures, battle.with_all) == (0, True), battle.attempts
+        assert swarm.turncoat.peer_id not in battle.mates
+        assert swarm.exposed == {swarm.turncoat.peer_id}

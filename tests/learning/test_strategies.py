@@ -133,6 +133,24 @@ def test_diloco_rebase_keeps_all_progress(optimizer: str) -> None:
     torch.testing.assert_close(oracle.contribute(), -progress, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("part", [0.25, 1.0])
+def test_diloco_brings_back_what_a_branch_has_learnt(part: float) -> None:
+    """From the old anchor to the new one of another branch: own progress, and a part of the branch's."""
+    oracle = Oracle("sgd", vector(0))
+    oracle.strategy.rebase(vector(3))  # where the branch began
+    oracle.step(vector(1))
+    oracle.contribute()
+    oracle.strategy.accept(vector(4))  # where it had come to
+    oracle.step(vector(2))
+    progress = oracle.values - vector(4)
+    oracle.strategy.bring_back(vector(9), vector(3), part)
+    learnt = part * (vector(4) - vector(3))
+    torch.testing.assert_close(oracle.values, vector(9) + progress + learnt, rtol=0, atol=1e-6)
+    torch.testing.assert_close(oracle.contribute(), -progress - learnt, rtol=0, atol=2e-6)
+    oracle.strategy.accept(vector(5))
+    assert torch.equal(oracle.values, vector(5))
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_diloco_failed_round_keeps_the_contribution(optimizer: str) -> None:
     """After a failed round the next contribution has the old progress and the new."""
@@ -190,7 +208,7 @@ def test_gradient_accept_without_progress_leaves_nothing() -> None:
     assert torch.equal(oracle.contribute(), vector(2))
 
 
-@pytest.mark.parametrize("event", ["failed round", "rebase"])
+@pytest.mark.parametrize("event", ["failed round", "rebase", "branch"])
 def test_gradient_keeps_what_was_not_taken(event: str) -> None:
     """After a failed or a missed round the next contribution has the old gradients and the new."""
     oracle = Oracle("none", vector(0))
@@ -198,6 +216,9 @@ def test_gradient_keeps_what_was_not_taken(event: str) -> None:
     oracle.contribute()
     if event == "rebase":
         oracle.strategy.rebase(vector(9))
+        assert torch.equal(oracle.values, vector(9))
+    if event == "branch":
+        oracle.strategy.bring_back(vector(9), vector(3), 1.0)
         assert torch.equal(oracle.values, vector(9))
     oracle.step(vector(2), tokens=30)
     torch.testing.assert_close(oracle.contribute(), (vector(1) * 10 + vector(2) * 30) / 40)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dupt_swarm import GPT, SavedModel, pull
+from dupt_swarm import GPT, SavedModel, pull, verify
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.settings import NodeSettings
@@ -30,7 +31,7 @@ def small() -> tuple[Manifest, list[Tensor]]:
     """The manifest of a very small model, and its first parameters."""
     tokenizer = small_tokenizer()
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
-    return manifest, list(GPT(manifest.model).parameters())
+    return manifest, list(first_model(manifest).parameters())
 
 
 @pytest.fixture
@@ -58,11 +59,16 @@ def test_the_newest_state_and_the_one_before(swarm: Cluster, tmp_path: Path) -> 
         two.swarm_tokens,
         tuple(sorted(("ada", SHOWN))),
     )
-    names = {"manifest.json", "tokenizer.json", "replica.safetensors", "origin.json"}
+    names = {"manifest.json", "tokenizer.json", "replica.safetensors", "origin.json", "chain.jsonl"}
     assert {path.name for path in (tmp_path / "model").iterdir()} == names
     assert {peer.peer_id for peer in swarm.first.view.peers} == peers, "nobody noticed"
 
+    found = verify(tmp_path / "model")
+    assert (found.state_digest, found.begins, found.links, found.unchecked) == (two.digest, 0, 2, ())
+    assert {each.peer_id for each in found.contributors} == {each.peer_id for each in swarm.oracles}
+
     assert pull(swarm.first.addresses, tmp_path / "before", round=1).state.digest == one.digest
+    assert verify(tmp_path / "before").state_digest == one.digest
     # The first one too, as the oracles have just asked for it.
     with pytest.raises(NodeError, match=r"state of round 9 is not to be had .*now of rounds: 0, 1, 2$"):
         pull(swarm.first.addresses, tmp_path / "future", round=9)
@@ -75,6 +81,9 @@ def test_the_newest_state_and_the_one_before(swarm: Cluster, tmp_path: Path) -> 
     found = json.loads(told.stdout)
     assert (found["state_digest"], found["folder"]) == (two.digest, str(tmp_path / "by-hand"))
     assert "fetching the state: 100 %" in told.stderr
+    assert "chain" not in told.stderr
+    told = dupt_model("verify", str(tmp_path / "by-hand"))
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 def test_a_donor_dies_in_the_middle(tmp_path: Path) -> None:

@@ -36,12 +36,12 @@ def test_increases_are_summed_over_peers() -> None:
             2.0,
             (
                 peer("a", averaged_rounds=52, failures=failures(timeout=10)),
-                peer("b", averaged_rounds=1, failures=failures(timeout=1, no_group=2)),
+                peer("b", averaged_rounds=1, failures=failures(timeout=1, peer_lost=2)),
             ),
         )
     )
     assert tally.totals.averaged == 3
-    assert tally.totals.failed == dict.fromkeys(FAILURES, 0) | {"timeout": 2, "no_group": 2}
+    assert tally.totals.failed == dict.fromkeys(FAILURES, 0) | {"timeout": 2, "peer_lost": 2}
 
 
 def test_churn() -> None:

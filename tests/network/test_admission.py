@@ -129,7 +129,7 @@ def test_strangers_hear_hello_and_nothing_else(stations) -> None:
             await connect(stranger.p2p, [peer.address])
             assert (await exchange.hello(str(peer.p2p.peer_id))).swarm_id == MANIFEST.swarm_id
             with pytest.raises(CallError, match="no credential was shown") as caught:
-                await exchange.log_of(str(peer.p2p.peer_id))
+                await anext(exchange.links_of(str(peer.p2p.peer_id), []))
             assert caught.value.refusal is Refusal.NOT_INVITED
             assert peer.p2p.refused == {"invitation": 1}
 
@@ -144,11 +144,11 @@ def test_nobody_calls_on_who_is_not_invited(stations) -> None:
             mine, theirs = await invited(me), await serves(impostor)
             await connect(me.p2p, [impostor.address])
             with pytest.raises(CallError, match=r"protocol|handler|supported"):
-                await mine.log_of(str(impostor.p2p.peer_id))
+                await anext(mine.links_of(str(impostor.p2p.peer_id), []))
             impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
             await impostor.p2p.admission.start()
             with pytest.raises(CallError, match="is no peer of this swarm"):
-                await mine.log_of(str(impostor.p2p.peer_id))
+                await anext(mine.links_of(str(impostor.p2p.peer_id), []))
             assert me.p2p.refused == {"invitation": 1}
             del theirs
 

@@ -1,36 +1,40 @@
-"""What an audit, and a peer that is behind, make of logs that are honest, forged or incomplete."""
+"""What an audit, and a peer that is behind, make of links that are honest, forged or incomplete."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from dupt_swarm.network import auditing
 from dupt_swarm.network.auditing import Auditor
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states import exchange
+from dupt_swarm.network.states.exchange import Exchange, LinksMessage
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.log_entry import LogEntry
-from tests.support.kept_rounds import KeptRounds
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.link import Choice, Link
+from dupt_swarm.replica.signed_words import LinkRecord, Words
+from tests.support.kept_rounds import NUMEL, KeptRounds
 
 
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
-    """Three honest rounds."""
+    """Three honest rounds of one who decides alone."""
     manifest = make_manifest(
         encoding={"contribution": "fp32"},
         outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
     )
-    rounds = KeptRounds(manifest, load_identity(identities[0]))
+    rounds = KeptRounds(manifest, [load_identity(path) for path in identities[:2]], electing=1)
     for number in range(3):
-        rounds.end_round(torch.full((1000,), 0.1 * (number + 1)))
+        rounds.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
     return rounds
 
 
@@ -53,16 +57,24 @@ def keeper(stations, kept) -> Callable[..., Any]:
     """``async with keeper() as (exchange, donor)``: one peer keeps these rounds, another asks it."""
 
     @asynccontextmanager
-    async def start() -> AsyncIterator[tuple[Exchange, str]]:
+    async def start(
+        tell: Callable[[Sequence[str]], Sequence[Link]] | None = None,
+    ) -> AsyncIterator[tuple[Exchange, str]]:
+        chain = Chain(kept.states[0].digest, kept.states[0].electorate)
+        chain.follow(kept.links)
         async with stations(2) as [donor, asking]:
             await connect(asking.p2p, [donor.address])
             given = Exchange(donor.p2p)
             given.serve_from(Kept(kept.blobs | {state.digest: state.blob for state in kept.states}))
-            given.tell_log(lambda _: kept.entries)
+            given.tell_links(tell or chain.since)
             await given.start()
             yield Exchange(asking.p2p), str(donor.p2p.peer_id)
 
     return start
+
+
+def run(scenario) -> Any:
+    return asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def flipped(values: torch.Tensor) -> torch.Tensor:
@@ -72,60 +84,147 @@ def flipped(values: torch.Tensor) -> torch.Tensor:
     return bits.view(torch.float32)
 
 
-def verdicts(kept: KeptRounds, keeper, chain: list[LogEntry]) -> list[tuple[str, str]]:
-    """What an audit says of the rounds in ``chain``."""
+def connection_of(kept: KeptRounds, exchange: Exchange) -> Any:
+    """What an auditor sees of a swarm."""
+    return SimpleNamespace(manifest=kept.manifest, exchange=exchange)
+
+
+def verdicts(
+    kept: KeptRounds, keeper, chain: list[Link], holding: slice = slice(None), last: int = 4
+) -> list[tuple[str, str]]:
+    """What an audit says of the rounds in ``chain``, where somebody holds these states."""
 
     async def scenario() -> list[tuple[str, str]]:
         async with keeper() as (exchange, donor):
-            connection: Any = SimpleNamespace(manifest=kept.manifest, exchange=exchange)
             auditor = Auditor(
-                connection=connection,
+                connection=connection_of(kept, exchange),
                 store=StateStore(kept.manifest, exchange),
                 peers=[donor],
-                entries={entry.after: entry for entry in chain},
-                holders={state.digest: [donor] for state in kept.states},
+                links={link.after: [link] for link in chain},
+                holders={state.digest: [donor] for state in kept.states[holding]},
             )
             found = auditor.chain_to(chain[-1].after)
             assert found == chain
-            return [(each.verdict, each.reason) for each in await auditor.walk(found, len(found))]
+            judged = await auditor.walk(found, len(found), last)
+            assert [each.round for each in judged] == [last - 2, last - 1, last]
+            assert [each.contributions for each in judged] == [len(link.choice.brought) for link in chain]
+            return [(each.verdict, each.reason) for each in judged]
 
-    return asyncio.run(asyncio.wait_for(scenario(), 60))
+    return run(scenario)
 
 
 def test_honest_rounds_are_equal(kept, keeper) -> None:
-    """Each leads to the state that its entry names."""
-    assert verdicts(kept, keeper, kept.entries) == [("equal", "")] * 3
+    """Each leads to the state that its link names."""
+    assert verdicts(kept, keeper, kept.links) == [("equal", "")] * 3
+
+
+def test_one_state_is_enough(kept, keeper) -> None:
+    """From the oldest one all others are computed."""
+    assert verdicts(kept, keeper, kept.links, slice(1)) == [("equal", "")] * 3
 
 
 def test_a_flipped_bit_is_found(kept, keeper) -> None:
-    """A contribution that differs in one bit, signed by its own maker, leads elsewhere; the rest is equal."""
+    """A contribution that differs in one bit, of its own maker, leads elsewhere; the rest is equal."""
+    last = kept.links.pop()
     kept.states.pop()
-    entry, blob = kept.contribute(flipped(torch.full((1000,), 0.1 * 3)))
-    kept.blobs[blob.digest] = blob
-    forged = kept.voted(entry, kept.entries[-1].after)
-    *equal, (verdict, reason) = verdicts(kept, keeper, [*kept.entries[:2], forged])
+    forged = kept.link(kept.choice(flipped(torch.full((NUMEL,), 0.1 * 3)), [0]), last.after, [0])
+    *equal, (verdict, reason) = verdicts(kept, keeper, [*kept.links, forged])
     assert equal == [("equal", "")] * 2
     assert (verdict, reason[:22]) == ("differs", "it leads to the state ")
 
 
-def test_a_forged_entry_is_found(kept, keeper) -> None:
-    """What nobody has signed differs, and the next round is judged from the state that was claimed."""
-    more = kept.entries[1].inputs[0].model_copy(update={"tokens": 1000})
-    forged = kept.entries[1].model_copy(update={"inputs": (more,)})
-    first, second, third = verdicts(kept, keeper, [kept.entries[0], forged, kept.entries[2]])
+def more_tokens(kept: KeptRounds, link: Link, by: int | None) -> Link:
+    """A link like that one, with more tokens than were contributed; ``by`` signs it, or nobody does."""
+    [brought] = link.choice.brought
+    choice = Choice((replace(brought, tokens=1000),))
+    if by is None:
+        return replace(link, choice=choice)
+    return kept.branch(1).link(choice, link.after, [by])
+
+
+@pytest.mark.parametrize(
+    ("by", "problem"),
+    [
+        (None, "acceptances of something else"),
+        (0, "not what its digest was given for"),
+        (1, "less than a quorum"),
+    ],
+)
+def test_a_forged_link_is_found(kept, keeper, by: int | None, problem: str) -> None:
+    """Whoever has signed it; and the next round is judged from the state that was claimed."""
+    forged = more_tokens(kept, kept.links[1], by)
+    first, second, third = verdicts(kept, keeper, [kept.links[0], forged, kept.links[2]])
     assert (first[0], second[0], third[0]) == ("equal", "differs", "equal")
-    assert "not the one that its maker has signed for" in second[1]
+    assert problem in second[1]
 
 
 def test_what_is_gone_is_no_longer_held(kept, keeper) -> None:
     """A round without its contributions cannot be judged; a damaged one is not given for the real one."""
-    digest = kept.entries[1].digests[0]
-    damaged = bytearray(kept.blobs[digest].sections[0])
+    [brought] = kept.links[1].choice.brought
+    damaged = bytearray(kept.blobs[brought.digest].sections[0])
     damaged[5] ^= 1
-    kept.blobs[digest] = Blob(kept.blobs[digest].index, (memoryview(damaged),))
-    first, second, third = verdicts(kept, keeper, kept.entries)
+    kept.blobs[brought.digest] = Blob(kept.blobs[brought.digest].index, (memoryview(damaged),))
+    first, second, third = verdicts(kept, keeper, kept.links)
     assert (first[0], second[0], third[0]) == ("equal", "no longer held", "equal")
     assert "does not have the hash" in second[1]
+
+
+def test_what_follows_a_state_that_nobody_holds(kept, keeper) -> None:
+    """Rounds are judged from the first state on that somebody still has."""
+    first, second, third = verdicts(kept, keeper, kept.links, slice(2, 3))
+    assert first == second == ("no longer held", "nobody holds the state before it")
+    assert third == ("equal", "")
+
+
+def test_whether_what_is_gone_was_signed(kept, keeper, identities) -> None:
+    """Where all links since round 0 are told, those of whoever decided are checked without any state."""
+    keys = [load_identity(path) for path in identities[:2]]
+    begun = KeptRounds.from_round_0(kept.manifest, keys)
+    for number in range(2):
+        begun.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
+    gone = ("no longer held", "nobody holds the state before it, but those who decided have signed")
+    assert verdicts(begun, keeper, begun.links, slice(0), last=3) == [gone] * 3
+    few = replace(begun.links[1], acceptances=begun.links[1].acceptances[:1])
+    first, second, third = verdicts(begun, keeper, [begun.links[0], few, begun.links[2]], slice(0), last=3)
+    assert first == third == gone
+    assert (second[0], "less than a quorum" in second[1]) == ("differs", True)
+
+
+def links_of(kept: KeptRounds, keeper, tell: Callable[[Sequence[str]], Sequence[Link]] | None) -> list[Link]:
+    """What an auditor takes of what a peer tells."""
+
+    async def scenario() -> list[Link]:
+        async with keeper(tell) as (exchange, donor):
+            words = Words(kept.manifest.swarm_id)
+            return await auditing._links_of(connection_of(kept, exchange), donor, words)
+
+    return run(scenario)
+
+
+def test_links_longer_than_one_answer(kept, keeper, monkeypatch) -> None:
+    """They are asked for again from where the last answer ended."""
+    longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
+    monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
+    assert len(LinksMessage.of(kept.links).links) == 1
+    assert links_of(kept, keeper, None) == kept.links
+
+
+def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) -> None:
+    """The same again and again: it is not asked for ever."""
+    monkeypatch.setattr(exchange, "PAGES_MAX", 4)
+    assert links_of(kept, keeper, lambda _: kept.links[:1]) == kept.links[:1] * 4
+
+
+def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
+    """Of a peer that passes one on nothing is taken from there on."""
+    [accepted] = kept.links[1].acceptances
+    signed = accepted.signed[:-9] + bytes([accepted.signed[-9] ^ 1]) + accepted.signed[-8:]
+    forged = replace(kept.links[1], acceptances=(replace(accepted, signed=signed),))
+
+    def tell(known: Sequence[str]) -> Sequence[Link]:
+        return kept.links[:1] if not known else [forged]
+
+    assert links_of(kept, keeper, tell) == kept.links[:1]
 
 
 def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
@@ -140,34 +239,39 @@ def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
             log = RoundLog(10, 1 << 20)
             replaying = Replaying(kept.manifest, exchange, log, torch.empty, always=True)
             wanted = kept.states[-1].digest
-            state = await replaying.replay(kept.states[0], wanted, donors)
+            state = await replaying.replay(kept.states[0], kept.links, donors)
             fetched = await StateStore(kept.manifest, exchange).fetch(wanted, donors)
             assert state is not None
             assert state.digest == fetched.digest == wanted
-            assert log.since(kept.states[0].digest, wanted) == kept.entries
+            assert all(log.get(digest) is not None for digest in kept.blobs)
             oracle = Replaying(kept.manifest, exchange, RoundLog(10, 0), torch.empty, always=False)
-            assert await oracle.replay(kept.states[0], wanted, donors) is None  # the state has fewer bytes
-            kept.entries[2] = kept.entries[2].model_copy(update={"inputs": kept.entries[1].inputs})
-            assert await replaying.replay(kept.states[0], wanted, donors) is None  # and is fetched
+            assert (
+                await oracle.replay(kept.states[0], kept.links, donors) is None
+            )  # the state has fewer bytes
+            for wrong in (replace(kept.links[2], choice=kept.links[1].choice), kept.links[0]):
+                links = [*kept.links[:2], wrong]
+                assert await replaying.replay(kept.states[0], links, donors) is None  # and is fetched
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    run(scenario)
 
 
 def test_what_the_log_keeps(kept) -> None:
     """The last rounds within the limit, the last one in any case, and a state to begin from."""
+    rounds = [
+        (link.after, {each.digest: kept.blobs[each.digest] for each in link.choice.brought}, state)
+        for link, state in zip(kept.links, kept.states, strict=False)
+    ]
+    [first], [second], [last] = (list(blobs) for _, blobs, _ in rounds)
     log = RoundLog(1, 1 << 20)
-    for before, entry in zip(kept.states, kept.entries, strict=False):
-        log.add(entry, {each: kept.blobs[each] for each in entry.digests}, before)
-    last, newest = kept.entries[-1], kept.states[-1].digest
-    assert log.since("", newest) == kept.entries[1:]
-    assert log.since(last.before, newest) == [last]
-    assert log.makers(last.before, newest) == frozenset(each.maker for each in last.inputs)
-    assert log.makers(kept.states[0].digest, newest) is None  # the first round is not kept
-    assert log.get(kept.entries[0].digests[0]) is None
-    assert log.get(last.digests[0]) is kept.blobs[last.digests[0]]
-    assert [blob.digest for blob in log.blobs if "layout" in blob.index.header] != []
+    for each in rounds:
+        log.add(*each)
+    assert log.get(first) is None
+    assert [log.get(digest) for digest in (second, last)] == [kept.blobs[second], kept.blobs[last]]
+    kept_states = [blob.digest for blob in log.blobs if "layout" in blob.index.header]
+    assert kept_states and set(kept_states) <= {state.digest for state in kept.states[1:3]}
+    assert log.get(kept_states[0]) is not None
+    assert log.bytes == sum(sum(blob.index.sizes) for blob in log.blobs)
     small = RoundLog(10, 1)
-    for before, entry in zip(kept.states, kept.entries, strict=False):
-        small.add(entry, {each: kept.blobs[each] for each in entry.digests}, before)
-    assert small.since("", newest) == [last]
-    assert [blob.digest for blob in small.blobs] == last.digests
+    for each in rounds:
+        small.add(*each)
+    assert [blob.digest for blob in small.blobs] == [last]

@@ -1,7 +1,6 @@
-"""Records that claim a state which is not to be had, stored by plain hivemind with a key of its own."""
+"""What a joiner and a puller make of claims; rounds/test_follow.py shows what a member makes of them."""
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,14 +15,11 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
-from dupt_swarm.network.states.sync import StateSync
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.organiser.key import public_hex
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 from tests.support.signed_records import id_of, signed_record, tell
 from tests.support.stranger import stranger_beside
 
@@ -97,86 +93,6 @@ async def claim(p2p, peer: Peer, manifest, key, digest: str, tokens: int) -> Non
         f"/p2p/{peer.member.peer_id}",
         signed_record(manifest, key, 5.0, round=1, state_digest=digest, swarm_tokens=tokens),
     )
-
-
-async def nothing_follows() -> None:
-    """What a node does with a newer state, here."""
-
-
-def sync_of(peer: Peer, manifest, initial: Collection[str] = ()) -> StateSync:
-    replaying = Replaying(manifest, peer.exchange, RoundLog(1, 0), peer.store.empty, always=True)
-    peer.member.reach(peer.store.current.voters)
-    return StateSync(peer.store, peer.member, replaying, lambda _: None, initial)
-
-
-async def listen(peer: Peer, sync: StateSync) -> None:
-    """Read all records, and fetch what they make us fetch."""
-    await peer.member.refresh()
-    sync.hear()
-    sync.follow(nothing_follows)
-    if sync.task is not None:
-        await sync.task
-
-
-def test_a_claim_moves_nobody(stations, manifest, make_peers, identities) -> None:
-    """Whatever a stranger says it has, no voter goes there, and none is held up."""
-    now, key = state_of(2), load_identity(identities[3])
-
-    async def scenario() -> None:
-        async with (
-            stations(2, manifest) as started,
-            stranger_beside(started[0].address, identity=identities[3]) as p2p,
-        ):
-            mine, theirs = await make_peers(started)
-            voters = Voters().after(1, [mine.member.peer_id, theirs.member.peer_id])
-            state = replace(now, voters=voters)
-            await theirs.hold(state)
-            await mine.hold(state)
-            sync = sync_of(mine, manifest)
-            await claim(p2p, mine, manifest, key, NOWHERE, 1 << 40)
-            await listen(mine, sync)
-            assert len(mine.member.view.peers) == 3
-            assert (sync.ahead, sync.task, mine.store.newer) == (None, None, None)
-
-    run(scenario)
-
-
-@pytest.mark.parametrize(("ahead", "followed"), [(1, False), (2, True)])
-def test_more_than_half_of_the_voters_are_followed(stations, manifest, make_peers, ahead, followed) -> None:
-    """Of two other voters both, where our own vote counts; the state is fetched from them."""
-
-    async def scenario() -> None:
-        async with stations(3, manifest) as started:
-            mine, *others = await make_peers(started)
-            voters = Voters().after(1, [each.member.peer_id for each in (mine, *others)])
-            old, new = (replace(state_of(round), voters=voters) for round in (2, 3))
-            await mine.hold(old)
-            for number, each in enumerate(others):
-                await each.hold(old, *([new] if number < ahead else []))
-            sync = sync_of(mine, manifest)
-            await listen(mine, sync)
-            expected = new.digest if followed else None
-            assert (mine.store.newer.digest if mine.store.newer else None) == expected
-
-    run(scenario)
-
-
-def test_whoever_knows_no_voter_follows_the_peers_that_it_was_given(stations, manifest, make_peers) -> None:
-    """Others may be as many as they like."""
-    honest, lie = state_of(3), state_of(9)
-
-    async def scenario() -> None:
-        async with stations(4, manifest) as started:
-            mine, *others = await make_peers(started)
-            await mine.hold(state_of(2))
-            for peer, state in zip(others, (lie, honest, lie), strict=True):
-                await peer.hold(state)
-            sync = sync_of(mine, manifest, [others[1].member.peer_id])
-            await listen(mine, sync)
-            assert mine.store.newer is not None
-            assert mine.store.newer.digest == honest.digest
-
-    run(scenario)
 
 
 def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_peers, identities) -> None:

@@ -14,17 +14,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dupt_swarm.network.averaging.exchange import Offer
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.service import NodeService
-from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor
+from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor, Publish
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
-from tests.support.averages import DIGEST, NOBODY, Collected, open_averaging
 from tests.support.contributions import encoded, put
+from tests.support.deciders import open_deciders
 from tests.support.loopback import LOOPBACK
 from tests.support.memory import leave
 from tests.support.tiny import reduced_tables
@@ -99,7 +99,7 @@ def test_a_life_without_passes_on_the_loop(
     state = ReplicaState.initial([torch.randn(NUMEL)], build_outer(manifest).buffer_names)
     contribution = torch.full((NUMEL,), 0.5)
     settings = NodeSettings(
-        "bootstrap",
+        "oracle",
         host_maddrs=LOOPBACK,
         identity_path=identities[0],
         manifest=manifest.canonical_bytes(),
@@ -115,7 +115,8 @@ def test_a_life_without_passes_on_the_loop(
         with Passes(monkeypatch) as passes:
             try:
                 joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
-                result: Any = await service.execute(EndRound(joined.state, size, 64, ()))  # type: ignore[attr-defined]
+                await service.execute(Publish(RecordUpdate(state="training"), now=True))
+                result: Any = await service.execute(EndRound(joined.state, size, 64))  # type: ignore[attr-defined]
                 assert (result.state.round, result.reason) == (1, None)
                 store = service._participant.store
                 store.newer = await asyncio.to_thread(state.copied, store.empty)
@@ -137,26 +138,26 @@ def test_a_life_without_passes_on_the_loop(
 def test_a_round_without_passes_on_the_loop(
     stations, make_manifest, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any]
 ) -> None:
-    """Two peers decode, screen, average, encode and hash in threads."""
+    """Two peers decode, screen, average, encode, hash, and compute what follows in threads."""
     manifest = make_manifest(**tables)
 
     async def scenario() -> None:
-        async with stations(2, manifest) as peers:
-            averagers = [await open_averaging(manifest, peer, NUMEL) for peer in peers]
-            taken = [Collected() for _ in peers]
-            offers = [
-                Offer(encoded(torch.full((NUMEL,), value), manifest), 10, 7, DIGEST, NOBODY, each.take)
-                for value, each in zip((1.0, 3.0), taken, strict=True)
-            ]
-            with Passes(monkeypatch) as passes:
-                results = await asyncio.gather(
-                    averagers[0].averager.average(offers[0], [averagers[1].peer_id]),
-                    averagers[1].averager.average(offers[1], [averagers[0].peer_id]),
-                )
-            # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
-            assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
-            assert passes.elsewhere == 2
-            assert [result.reason for result in results] == [None, None]
-            assert torch.equal(taken[0].values, taken[1].values)
+        async with stations(2, manifest) as started:
+            peers, _ = await open_deciders(manifest, started, NUMEL)
+            brought = [encoded(torch.full((NUMEL,), value), manifest) for value in (1.0, 3.0)]
+            try:
+                with Passes(monkeypatch) as passes:
+                    ending = (peer.deciding.end(each, 10) for peer, each in zip(peers, brought, strict=True))
+                    ended = await asyncio.gather(*ending)
+                # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
+                assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
+                assert passes.elsewhere >= 2
+                found = [each for each in ended if each is not None]
+                [link] = {each.link for each in found}
+                assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
+                assert set(link.choice.makers) == {peer.peer_id for peer in peers}
+            finally:
+                for peer in peers:
+                    await peer.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -144,7 +144,7 @@ def test_unknown_command(parent: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_the_life_of_a_first_peer(
+def test_the_life_of_a_first_oracle(
     first_peer: NodeSettings,
     state: ReplicaState,
     manifest: Manifest,
@@ -155,24 +155,25 @@ def test_the_life_of_a_first_peer(
 
     async def scenario() -> None:
         async with parent("a") as one:
-            joined = await one.join(first_peer)
+            joined = await one.join(replace(first_peer, role="oracle"))
             assert joined.state == StateName(0, 0, state.digest)
             assert joined.tokenizer == TOKENIZER
+            await one.call(Publish(RecordUpdate(state="training"), now=True))
             assert joined.host_maddrs != LOOPBACK  # the port that was free
             memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
             assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
             size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
-            result = await one.call(EndRound(joined.state, size, 64, ()))
+            result = await one.call(EndRound(joined.state, size, 64))
             assert (result.reason, result.tokens, result.mates) == (None, 64, ())
             after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
             assert after is not None
             assert result.state == StateName(1, 64, after.digest)
-            late = await one.call(EndRound(joined.state, size, 64, ()))
+            late = await one.call(EndRound(joined.state, size, 64))
             assert (late.state, late.reason) == (None, "stale")
             assert CatchingUp(fetching=False, newer=result.state) in one.told
             assert await one.call(Save(tmp_path / "saved")) == result.state
             assert load_state(tmp_path / "saved").digest == result.state.digest
-            assert await one.call(Adopt(joined.state)) == Adopted(result.state, frozenset({joined.peer_id}))
+            assert await one.call(Adopt(joined.state)) == Adopted(result.state, {joined.peer_id: 64})
             await one.call(Publish(RecordUpdate(loss=2.5), now=True))
             reached = [(joined.peer_id, 1)]
             # Until the record of the new state is stored, the one before is found.

@@ -11,7 +11,6 @@ import torch
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
-from dupt_swarm.replica.voters import Voters
 from tests.support.memory import leave
 
 
@@ -30,8 +29,8 @@ NAMES = ("momentum",)
 def state_of(fill: float) -> ReplicaState:
     """A state of five parameters and one outer buffer."""
     anchor = torch.full((5,), fill)
-    voters, electorate = Voters({"11": (4, 3)}), Electorate(3, {"11": (3, 1, 3)})
-    return ReplicaState(3, 1000, LAYOUT, anchor, {"momentum": anchor * 2}, voters, electorate)
+    electorate = Electorate(3, {"11": (3, 1, 3)})
+    return ReplicaState(3, 1000, LAYOUT, anchor, {"momentum": anchor * 2}, electorate)
 
 
 def seen(memory: SharedMemory, state: ReplicaState, by: SharedMemory) -> torch.Tensor:

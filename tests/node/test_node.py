@@ -15,6 +15,7 @@ from dupt_swarm.node.link import Link
 from dupt_swarm.node.memory import anonymous_file
 from dupt_swarm.node.messages import Adopted, StateName
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -61,7 +62,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
     state = ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
     save_state(state, tmp_path / "replica.safetensors")
     first = settings(
-        "bootstrap",
+        "oracle",
         checkpoint=tmp_path / "replica.safetensors",
         identity_path=tmp_path / "identity",
         manifest=manifest.canonical_bytes(),
@@ -72,9 +73,10 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         joined = node.join(first)
         memory = node.attach()
         node.supervise()
+        node.publish(RecordUpdate(state="training"), now=True)
         size = put(memory.contribution, torch.full((6,), 0.5), manifest)
         assert joined.state is not None
-        result = node.average(EndRound(joined.state, size, 64, ())).result(60)
+        result = node.average(EndRound(joined.state, size, 64)).result(60)
         assert result.state is not None
         os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.hearing.heard.catching_up.newer == result.state)
@@ -82,7 +84,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         assert node.adopt(joined.state) == Adopted(result.state)
         assert [peer.peer_id for peer in node.refresh().peers] in ([], [joined.peer_id])
     told = [
-        f"joined {manifest.swarm_id} as bootstrap {joined.peer_id}, direct at {joined.addresses[0]}",
+        f"joined {manifest.swarm_id} as oracle {joined.peer_id}, direct at {joined.addresses[0]}",
         f"at round 0: state {joined.state.digest[:8]}",
         f"round 1 averaged with 0 others in * s, 64 tokens: state {result.state.digest[:8]}",
         "started again, because the node before ended",

@@ -3,7 +3,7 @@ from dupt_swarm.node.reasons import COUNT_MAX, FAILURES, REJECTIONS, by_reason, 
 
 def test_counts_survive_the_array() -> None:
     """Counts by reason are the same after the way through a record's array."""
-    counts = {"no_group": 3, "cancelled": 1}
+    counts = {"peer_lost": 3, "cancelled": 1}
     assert by_reason(in_order(counts, FAILURES), FAILURES) == dict.fromkeys(FAILURES, 0) | counts
 
 

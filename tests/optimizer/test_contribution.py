@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 
 import pytest
 
-from dupt_swarm.node.messages import Adopted, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, Lost, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure, Fate
 from dupt_swarm.optimizer.contribution import (
     ADOPT_SECONDS,
@@ -19,6 +20,7 @@ from dupt_swarm.optimizer.contribution import (
 NOW = 1000.0
 BEFORE = StateName(7, 5000, "a" * 64)
 ME, MATES, OTHERS = "me", ("x", "y"), ("z",)
+OWN, MOST = 200, 640  # tokens that ours stands for, and may stand for at most
 TOGETHER, LATER = 900, 1100  # tokens of all contributions of the first and of the second failed round
 
 # 300 tokens of which 200 were sent; two rounds and four failures in earlier days.
@@ -42,9 +44,9 @@ def send(contribution: Contribution) -> tuple[Contribution, Order]:
     return contribution.send()
 
 
-def success(mates: tuple[str, ...] = MATES) -> Event:
+def success(mates: tuple[str, ...] = MATES, own: int = OWN) -> Event:
     """The round ended well."""
-    return lambda it: it.end(RoundResult(StateName(8, 5900, "b" * 64), None, TOGETHER, mates, 1.0), NOW)
+    return lambda it: it.end(RoundResult(StateName(8, 5900, "b" * 64), None, TOGETHER, mates, 1.0, own), NOW)
 
 
 def failure(reason: Failure, tokens: int = 0, mates: tuple[str, ...] = ()) -> Event:
@@ -60,12 +62,20 @@ def rejection(round_seconds: float) -> Event:
 
 def swarm_at(round: int, tokens: int, digest: str = "c" * 64) -> Event:
     """The swarm has a newer state, from a round that was not ours."""
-    return lambda it: it.meet(BEFORE, Adopted(StateName(round, tokens, digest)), ME)
+    return lambda it: it.meet(BEFORE, Adopted(StateName(round, tokens, digest)), ME, MOST)
 
 
 def computed(*makers: str) -> Event:
     """It has a newer state, of which it is known whose contributions led there, in two rounds."""
-    return lambda it: it.meet(BEFORE, Adopted(StateName(9, 6900, "c" * 64), frozenset(makers)), ME)
+    return lambda it: it.meet(
+        BEFORE, Adopted(StateName(9, 6900, "c" * 64), dict.fromkeys(makers, OWN)), ME, MOST
+    )
+
+
+def parted(*makers: str, lost: int, origin: Path | None = Path("origin")) -> Event:
+    """It has a state of another branch, to which these have contributed; ours had so much of us."""
+    adopted = Adopted(StateName(9, 6900, "c" * 64), dict.fromkeys(makers, OWN), Lost(lost, origin))
+    return lambda it: it.meet(BEFORE, adopted, ME, MOST)
 
 
 def after_failure(contribution: Contribution, *attempts: Attempt) -> Contribution:
@@ -126,10 +136,10 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         Order.NOTHING,
     ),
     # it failed, and nobody can have it
-    "nothing was sent without a group": (SENT, failure(Failure.NO_GROUP), after_failure(SENT), Order.NOTHING),
-    "the first try stays uncertain when the second finds no group": (
+    "nothing was sent without others": (SENT, failure(Failure.CANCELLED), after_failure(SENT), Order.NOTHING),
+    "the first try stays uncertain when the second finds nobody": (
         SENT_AGAIN,
-        failure(Failure.NO_GROUP),
+        failure(Failure.CANCELLED),
         after_failure(SENT_AGAIN, FIRST),
         Order.NOTHING,
     ),
@@ -185,7 +195,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     "rebasing keeps local progress": (FRESH, swarm_at(8, 5900), REBASED, Order.REBASE),
     "no newer state after all": (
         UNCERTAIN,
-        lambda it: it.meet(BEFORE, Adopted(BEFORE), ME),
+        lambda it: it.meet(BEFORE, Adopted(BEFORE), ME, MOST),
         UNCERTAIN,
         Order.NOTHING,
     ),
@@ -228,7 +238,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     ),
     "the rounds between do not have ours, whatever their tokens": (
         UNCERTAIN,
-        lambda it: it.meet(BEFORE, Adopted(StateName(8, 5000 + TOGETHER, "c" * 64), frozenset("x")), ME),
+        lambda it: it.meet(BEFORE, Adopted(StateName(8, 5000 + TOGETHER, "c" * 64), {"x": OWN}), ME, MOST),
         replace(REBASED, retry_at=NOW),
         Order.REBASE,
     ),
@@ -244,7 +254,33 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(GONE, mates=()),
         Order.DISCARD,
     ),
-    # or it is not
+    # it is of another branch than ours
+    "what a branch had of ours that was left is brought again": (
+        UNCERTAIN,
+        parted(lost=150),
+        replace(REBASED, tokens=450, contributed_tokens=490, retry_at=NOW),
+        Order.BRING_BACK,
+    ),
+    "for no more tokens than a contribution may stand for": (
+        FRESH,
+        parted(lost=600),
+        replace(REBASED, tokens=MOST, contributed_tokens=40),
+        Order.BRING_BACK,
+    ),
+    "it had nothing of ours": (FRESH, parted(lost=0), REBASED, Order.REBASE),
+    "nobody knows where it began": (
+        DOUBTFUL,
+        parted(lost=150, origin=None),
+        replace(REBASED, contributed_tokens=490),
+        Order.REBASE,
+    ),
+    "both branches have something of ours": (
+        UNCERTAIN,
+        parted("me", "x", lost=150),
+        replace(REBASED, contributed_tokens=690, retry_at=NOW),
+        Order.REBASE,
+    ),
+    # or it is not known
     "doubtful progress is given up": (DOUBTFUL, swarm_at(8, 5900), replace(GONE, mates=()), Order.DISCARD),
     "doubtful progress is known to have arrived": (
         replace(UNCERTAIN, doubtful=True),
@@ -323,7 +359,7 @@ def test_progress_made_while_a_round_ends_is_the_next_ones() -> None:
     contribution, _ = failure(Failure.TIMEOUT, TOGETHER, MATES)(contribution.train(32))
     contribution, order = contribution.train(16).send()
     assert (order, contribution.sent_tokens, contribution.tokens) == (Order.NOTHING, 64, 112)
-    contribution, order = success()(contribution)
+    contribution, order = success(own=64)(contribution)
     assert (order, contribution.contributed_tokens, contribution.tokens) == (Order.ACCEPT, 64, 48)
     contribution, order = contribution.send()
     assert (order, contribution.sent_tokens) == (Order.CONTRIBUTE, 48)

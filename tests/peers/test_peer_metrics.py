@@ -228,10 +228,10 @@ def test_rounds_and_pauses_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("peers.metrics.recorders.time.monotonic", lambda: next(clock))
     recorder = RoundRecorder()
     good = RoundResult(StateName(1, 640, "a" * 64), None, 640, (), 0.3)
-    bad = RoundResult(None, Failure.NO_GROUP, 640, (), 7.0)
+    bad = RoundResult(None, Failure.PEER_LOST, 640, (), 7.0)
     for result, state in ((None, "training"), (good, "paused"), (good, "paused"), (bad, "training")):
         recorder.report(SimpleNamespace(last_round=result, state=state))  # type: ignore[arg-type]
-    assert (recorder.rounds, recorder.failed) == (2, Counter(no_group=1))
+    assert (recorder.rounds, recorder.failed) == (2, Counter(peer_lost=1))
     assert recorder.durations.read()[1] == pytest.approx(7.3)
     assert recorder.paused_seconds == 6.0
     assert recorder.last_success is not None

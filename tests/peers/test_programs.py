@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dupt_swarm.replica.voters import MEMORY_ROUNDS
+from dupt_swarm.replica.electorate import MEMORY_ROUNDS
 from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
@@ -174,11 +174,11 @@ def test_two_oracles_train_and_status_shows_them(
     assert all(summary["rounds"] >= 1 for summary in summaries)
 
 
-@pytest.mark.system  # for its length; network/states/test_sync.py shows where it goes
+@pytest.mark.system  # for its length; network/rounds/test_follow.py shows where it goes
 def test_an_oracle_comes_back_to_one_that_went_on_alone(
     bootstrap: dict[str, Any], text: Path, tmp_path: Path
 ) -> None:
-    """For more rounds than voters are remembered: it goes on from there, and they average again."""
+    """For more rounds than members are remembered: it goes on from there, and they average again."""
 
     def join(name: str) -> subprocess.Popen[str]:
         to = ("--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN)

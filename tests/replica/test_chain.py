@@ -5,7 +5,8 @@ from hashlib import sha256
 
 import pytest
 
-from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain import FINAL_FIRST_ROUNDS, Chain
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
 from tests.support.words import FIVE, STATE, acceptance, choice, promise
 
@@ -62,6 +63,47 @@ def test_a_strong_branch_wins_over_a_weak_one(chain) -> None:
     assert chain.links == strong and weak[0].after not in chain
     assert chain.follow(weak) == []
     assert chain.links == strong
+
+
+def test_what_is_old_is_final(monkeypatch) -> None:
+    """Whoever decided long ago, and is not there any more, does not decide again."""
+    monkeypatch.setattr("dupt_swarm.replica.chain.FINAL_ROUNDS", 3)
+    weak, strong = links(*"dddd", weak=True), links("abc")
+    chain = Chain(FIRST, FIVE)
+    chain.follow(weak)
+    assert chain.follow(strong) == []
+    assert chain.links == weak
+    chain.cut(weak[2].after)
+    assert chain.follow(strong) == weak[:3]
+
+
+def test_a_young_swarm_is_not_taken_over() -> None:
+    """Where nobody decides yet anybody can begin a branch: after a few rounds that is too late."""
+    ours, theirs = links(*"a" * FINAL_FIRST_ROUNDS, weak=True), links(*"xx", weak=True)
+    lower, greater = sorted((ours, theirs), key=lambda each: each[0].after)
+    chain = Chain(FIRST, Electorate())
+    chain.follow(lower)
+    assert chain.follow(greater) == lower
+    long = links(*"a" * (FINAL_FIRST_ROUNDS + 1), weak=True)
+    for name in "bcdefghijklmnopqrstu":
+        other = links(name, weak=True)
+        chain = Chain(FIRST, Electorate())
+        chain.follow(long)
+        assert chain.follow(other) == [] and chain.links == long
+
+
+def test_only_members_join_a_weak_link(chain) -> None:
+    """Strangers' signatures, and those of something else, would make it one that nobody can verify."""
+    [link] = links("ab", weak=True)
+    chain.follow([link])
+    [said] = {replace(link.acceptances[0], maker="c")}
+    for more in (replace(said, maker="0"), replace(said, dropped=("b",))):
+        other = replace(link, acceptances=(more,))
+        chain.follow([other, *links("d", first=link.after, weak=True)])
+        assert chain.links[0] == link
+        chain.cut(link.after)
+    chain.follow([replace(link, acceptances=(said,))])
+    assert chain.links[0].makers == set("abc")
 
 
 def test_of_two_weak_branches_the_one_with_more_signatures_wins(chain) -> None:

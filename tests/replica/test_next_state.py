@@ -9,6 +9,7 @@ import torch
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import PART_VALUES
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -46,8 +47,7 @@ def test_the_order_of_the_parts_does_not_matter(manifest: Manifest, before: Repl
     """One after another, backwards, and in threads: the same digest, which is that of a step at once."""
     whole = NextState(build_outer(manifest), before)._after
     build_outer(manifest).step(before, whole, slice(0, NUMEL), torch.cat(average()))
-    voters, electorate = before.voters.after(4, ["a"]), before.electorate.after(["a"])
-    digests = {replace(whole, swarm_tokens=107, voters=voters, electorate=electorate).digest}
+    digests = {replace(whole, swarm_tokens=107, electorate=before.electorate.after(["a"])).digest}
     for order in ([0, 1, 2], [2, 1, 0]):
         following, parts = NextState(build_outer(manifest), before), average()
         for number in order:
@@ -70,6 +70,19 @@ def test_its_hashes_are_those_of_its_bytes(manifest: Manifest, before: ReplicaSt
     again = Blob.build(state.blob.index.header, state.blob.sections)
     assert state.blob.index == again.index
     assert state.digest != before.digest
+
+
+def test_who_decides_next_follows_from_the_round(manifest: Manifest, before: ReplicaState) -> None:
+    """From who counted in it, who has left, and whether it was a weak one: each gives another digest."""
+    before = replace(before, electorate=Electorate(2).after("abc", weak=True))
+    found = {}
+    for rounds in ({"members": "ab"}, {"members": "ab", "left": "c"}, {"members": "ad", "weak": True}):
+        following = NextState(build_outer(manifest), before)
+        for number, part in enumerate(average()):
+            following.take(number, part)
+        state = following.finish(7, **rounds)
+        found[state.digest] = sorted(state.electorate.members)
+    assert list(found.values()) == [["a", "b", "c"], ["a", "b"], ["a"]]
 
 
 def test_what_is_not_finite_is_no_state(manifest: Manifest, before: ReplicaState) -> None:

@@ -1,6 +1,6 @@
-"""A round computed again from its log entry and its blobs."""
+"""A round computed again from its link and its blobs."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,17 +11,25 @@ from dupt_swarm.replica.codec import PART_VALUES, encoded_size
 from dupt_swarm.replica.codec.fp32 import FP32
 from dupt_swarm.replica.codec.scaled_fp16 import ScaledFP16
 from dupt_swarm.replica.contribution import CONTRIBUTION, Claim, Form, measure
-from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, Input, LogEntry, log_bytes, parse_log
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.replay import Measured, average_form, average_of_shared, contribution_form, replay
+from dupt_swarm.replica.replay import (
+    Measured,
+    average_form,
+    average_of_shared,
+    contribution_form,
+    inputs_of,
+    replay,
+)
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.averages import Collected
 from tests.support.tiny import reduced_tables
 from tests.support.vectors import encode_parts
 
 NUMEL = 2 * PART_VALUES + 77
 TOKENS = (3, 2, 3)
+MAKERS = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +45,8 @@ def manifest(make_manifest):
 @pytest.fixture(scope="module")
 def state() -> ReplicaState:
     generator = torch.Generator().manual_seed(1)
-    return ReplicaState(3, 100, ((NUMEL,),), torch.randn(NUMEL, generator=generator), {})
+    anchor = torch.randn(NUMEL, generator=generator)
+    return ReplicaState(3, 100, ((NUMEL,),), anchor, {}, Electorate(2).after(MAKERS, weak=True))
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +57,41 @@ def values() -> list[torch.Tensor]:
     return [one, *(one * sign for sign in signs)]
 
 
+class Collected:
+    """Takes the parts of an average."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, torch.Tensor] = {}
+
+    def take(self, number: int, part: torch.Tensor) -> None:
+        """See `NextState.take`."""
+        assert number not in self._parts
+        self._parts[number] = part
+
+    @property
+    def values(self) -> torch.Tensor:
+        """All of them, in order."""
+        return torch.cat([self._parts[number] for number in range(len(self._parts))])
+
+
 def blobs_of(form: Form, state: ReplicaState, values: list[torch.Tensor]) -> list[Blob]:
+    """What the makers `a`, `b` and `c` bring."""
     return [
-        form.build(Claim(state.round, state.digest, tokens), encode_parts(form.codec, each))
-        for each, tokens in zip(values, TOKENS, strict=False)
+        form.build(Claim(state.round, state.digest, tokens, maker), encode_parts(form.codec, each))
+        for each, tokens, maker in zip(values, TOKENS, MAKERS, strict=False)
     ]
 
 
-def entry_of(
-    state: ReplicaState, blobs: list[Blob], exchange: str = "share", after: str = "0" * 64
-) -> LogEntry:
-    tree = {
-        "round": state.round + 1,
-        "before": state.digest,
-        "after": after,
-        "exchange": exchange,
-        "members": ["a", "b", "c"],
-        "inputs": [{"digest": blob.digest, "tokens": blob.index.header["tokens"]} for blob in blobs],
-    }
-    return LogEntry.model_validate(tree)
+def link_of(
+    state: ReplicaState, blobs: list[Blob], left: tuple[str, ...] = (), *, weak: bool = False
+) -> Link:
+    """One that leaves ``state`` by these contributions, signed by nobody."""
+    brought = [
+        Brought(maker, blob.digest, blob.index.header["tokens"])
+        for maker, blob in zip(MAKERS, blobs, strict=False)
+    ]
+    choice, after = Choice(tuple(brought), left, weak), "0" * 64
+    return Link(state.digest, 0, choice, after, (), (Acceptance("a", state.digest, 0, choice.id, after),))
 
 
 def measured(blobs: list[Blob], form: Form) -> list[Measured]:
@@ -80,7 +105,7 @@ def held(blobs: list[Blob]) -> dict[str, Blob]:
 def test_a_shared_round_is_the_hand_computation(manifest, state, values) -> None:
     """With exact contributions and plain averaging, the next anchor is computed by hand, bit for bit."""
     blobs = blobs_of(contribution_form(manifest, NUMEL), state, values)
-    after = replay(manifest, state, entry_of(state, blobs), held(blobs))
+    after = replay(manifest, state, link_of(state, blobs), held(blobs))
     mean = values[0] * (3 / 8) + values[1] * (2 / 8)
     mean = mean + values[2] * (3 / 8)
     assert torch.equal(after.anchor, state.anchor - mean)
@@ -133,9 +158,11 @@ def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values
     counted = average_of_shared(manifest, contributions, form, following.take)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 2)
-    again = replay(manifest, state, entry_of(state, blobs), held(blobs))
+    again = replay(manifest, state, link_of(state, blobs), held(blobs))
     torch.set_num_threads(threads)
-    assert again.digest == following.finish(counted.tokens, [""]).digest
+    assert (
+        again.digest == following.finish(counted.tokens, [MAKERS[place] for place in counted.places]).digest
+    )
 
 
 def test_bytes_that_no_codec_wrote() -> None:
@@ -145,84 +172,80 @@ def test_bytes_that_no_codec_wrote() -> None:
     assert measure(blob, form).reason == "shape"
 
 
-def test_a_reduced_round_is_its_average(make_manifest, manifest, state, values) -> None:
-    """Where members reduced, the log has the average, and the step from it gives the same state."""
-    manifest = make_manifest(
-        **reduced_tables(encoding={"average": "fp32"}, outer=manifest.outer.model_dump())
+def test_what_a_round_is_computed_from(make_manifest, state, values) -> None:
+    """Of each contribution what its maker has signed; where members reduced, the average that was kept."""
+    shared, reduced = make_manifest(), make_manifest(**reduced_tables())
+    link = link_of(state, blobs_of(contribution_form(shared, NUMEL), state, values))
+    claims = [Claim(3, state.digest, tokens, maker) for tokens, maker in zip(TOKENS, MAKERS, strict=True)]
+    assert inputs_of(shared, link, 3) == dict(
+        zip([b.digest for b in link.choice.brought], claims, strict=True)
     )
-    [blob] = blobs_of(average_form(manifest, NUMEL), state, values[:1])
-    after = replay(manifest, state, entry_of(state, [blob], "reduce"), held([blob]))
+    assert inputs_of(reduced, link, 3) == {}
+    assert inputs_of(reduced, replace(link, average="a" * 64), 3) == {"a" * 64: None}
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_who_decides_next_is_what_the_link_says(manifest, state, values, weak: bool) -> None:
+    """Who has left in it, and whether it is a weak one, are in the state that follows."""
+    blobs = blobs_of(contribution_form(manifest, NUMEL), state, values[:2])
+    link = link_of(state, blobs, ("b",), weak=weak)
+    after = replay(manifest, state, link, held(blobs))
+    assert after.electorate == link.electorate(state.electorate)
+    assert after.electorate.members == ({"a"} if weak else {"a", "c"})
+
+
+def test_whoever_is_dropped_has_not_counted(manifest, state, values) -> None:
+    """Who brings what is unsound is no part of the state that follows."""
+    nan = torch.full((NUMEL,), float("nan"))
+    blobs = blobs_of(contribution_form(manifest, NUMEL), state, [*values[:2], nan])
+    after = replay(manifest, state, link_of(state, blobs), held(blobs))
+    assert (after.swarm_tokens, after.electorate) == (105, state.electorate.after(["a", "b"]))
+
+
+def reducing(make_manifest, manifest):
+    """Members reduce what is exact."""
+    return make_manifest(**reduced_tables(encoding={"average": "fp32"}, outer=manifest.outer.model_dump()))
+
+
+def average_of(manifest, state, values: torch.Tensor, tokens: int = 8) -> Blob:
+    """An average as a member keeps it."""
+    form = average_form(manifest, NUMEL)
+    return form.build(Claim(state.round, state.digest, tokens), encode_parts(form.codec, values))
+
+
+def test_a_reduced_round_is_its_average(make_manifest, manifest, state, values) -> None:
+    """Where members reduced, the average is kept, and the step from it gives the same state."""
+    manifest = reducing(make_manifest, manifest)
+    blob = average_of(manifest, state, values[0])
+    brought = blobs_of(contribution_form(manifest, NUMEL), state, values)
+    link = replace(link_of(state, brought), average=blob.digest)
+    after = replay(manifest, state, link, held([blob]))
     assert torch.equal(after.anchor, state.anchor - values[0])
-    assert after.swarm_tokens == 103
+    assert (after.swarm_tokens, after.electorate) == (108, state.electorate.after(MAKERS))
+
+
+@pytest.mark.parametrize("tokens", [-1, 1 << 62, True, 1.5, None])
+def test_an_average_with_impossible_tokens_is_refused(make_manifest, manifest, state, values, tokens) -> None:
+    """Nobody has signed how many it has."""
+    manifest = reducing(make_manifest, manifest)
+    blob = average_of(manifest, state, values[0], tokens)
+    link = replace(link_of(state, []), average=blob.digest)
+    with pytest.raises(ValueError, match="impossible number of tokens"):
+        replay(manifest, state, link, held([blob]))
 
 
 def test_what_does_not_belong_together_is_refused(manifest, state, values) -> None:
-    """An entry of another state, a blob of other tokens, codec or size: no state follows from them."""
+    """A link of another state, a blob of other tokens, maker, codec or size: no state follows from them."""
     form = contribution_form(manifest, NUMEL)
     blobs = blobs_of(form, state, values)
-    entry = entry_of(state, blobs)
+    link = link_of(state, blobs)
     with pytest.raises(ValueError, match="another state"):
-        replay(manifest, state, entry.model_copy(update={"round": 9}), held(blobs))
-    more = entry.inputs[0].model_copy(update={"tokens": 1000})
-    with pytest.raises(ValueError, match="not what its digest was given for"):
-        replay(manifest, state, entry.model_copy(update={"inputs": (more, *entry.inputs[1:])}), held(blobs))
+        replay(manifest, state, replace(link, state="9" * 64), held(blobs))
+    first, *rest = link.choice.brought
+    for wrong in (replace(first, tokens=1000), replace(first, maker="x")):
+        claimed = replace(link, choice=Choice((wrong, *rest)))
+        with pytest.raises(ValueError, match="not what its digest was given for"):
+            replay(manifest, state, claimed, held(blobs))
     short = Form(CONTRIBUTION, "fp32", FP32(), 10)
     with pytest.raises(ValueError, match="not what its digest was given for"):
         form.check(short.build(Claim(3, state.digest, 3), bytes(40)).index, Claim(3, state.digest, 3))
-
-
-def test_the_log_travels() -> None:
-    """A log is read back as it was; of one that is too long, the newest rounds travel."""
-    inputs = (Input(digest="a" * 64, tokens=1, statement="eA=="),)
-    entries = [
-        LogEntry(
-            round=number,
-            before=f"{number:064x}",
-            after=f"{number + 1:064x}",
-            exchange="share",
-            members=("a",) * 256,
-            inputs=inputs * 100,
-        )
-        for number in range(1, 100)
-    ]
-    assert parse_log(log_bytes(entries[:3])) == entries[:3]
-    found = parse_log(log_bytes(entries))
-    assert 30 < len(found) < 99
-    assert found == entries[-len(found) :]
-    assert parse_log(b"[]") == []
-
-
-def test_malformed_logs_are_refused() -> None:
-    """Too long, not JSON, unknown keys, no digests, a gap between two rounds: a ValueError each."""
-    good = {
-        "round": 1,
-        "before": "0" * 64,
-        "after": "1" * 64,
-        "exchange": "share",
-        "members": ["a"],
-        "inputs": [{"digest": "a" * 64, "tokens": 1}],
-    }
-    assert len(parse_log(json.dumps([good]).encode())) == 1
-    changes: tuple[dict[str, object], ...] = (
-        {"round": -1},
-        {"round": 1.0},
-        {"round": True},
-        {"before": "0" * 63},
-        {"exchange": "shout"},
-        {"members": ["a" * 65]},
-        {"members": ["a"] * 257},
-        {"inputs": []},
-        {"inputs": [{"digest": "a" * 64, "tokens": 1 << 62}]},
-        {"inputs": [{"digest": "a" * 64, "tokens": 1, "statement": "€"}]},
-        {"more": 1},
-    )
-    for change in changes:
-        with pytest.raises(ValueError, match="not a log of rounds"):
-            parse_log(json.dumps([good | change]).encode())
-    for data in (b"", b"{}", b"[1]", b"[" * 100_000, b"\xff"):
-        with pytest.raises(ValueError, match="not a log of rounds"):
-            parse_log(data)
-    with pytest.raises(ValueError, match="too long"):
-        parse_log(b" " * (LOG_BYTES_MAX + 1))
-    with pytest.raises(ValueError, match="gap"):
-        parse_log(json.dumps([good, good]).encode())

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.replica.blob import Assembly, Blob, Index
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState, all_finite, check_header
 
 
@@ -71,10 +72,17 @@ def test_digest_changes_with_any_bit(place: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"round": 4}, {"swarm_tokens": 4712}, {"layout": ((5, 7), (5,), (3, 2, 2))}]
+    "changes",
+    [
+        {"round": 4},
+        {"swarm_tokens": 4712},
+        {"layout": ((5, 7), (5,), (3, 2, 2))},
+        {"electorate": Electorate(2).after(["a"])},
+    ],
+    ids=["round", "tokens", "layout", "electorate"],
 )
 def test_digest_changes_with_the_header(state, changes) -> None:
-    """Round, tokens and shapes are part of the digest."""
+    """Round, tokens, shapes and who decides are part of the digest."""
     assert replace(state, **changes).digest != state.digest
 
 
@@ -87,8 +95,9 @@ def test_digest_tells_buffers_apart(state) -> None:
 
 def test_blob_round_trip(state) -> None:
     """A state that arrives as a blob is bit for bit the state that was sent."""
+    state = replace(state, electorate=Electorate(2).after(["a", "b"], ["b"]))
     copy = ReplicaState.from_blob(received(state), state.layout, ["velocity"])
-    assert copy.digest == state.digest
+    assert (copy.digest, copy.electorate) == (state.digest, state.electorate)
     assert (copy.round, copy.swarm_tokens, copy.layout) == (3, 4711, state.layout)
     assert torch.equal(copy.anchor, state.anchor)
     assert torch.equal(copy.buffers["velocity"], state.buffers["velocity"])
@@ -135,8 +144,11 @@ def test_other_model_is_refused(state, layout, names, message) -> None:
         ({"tokens_total": -1}, "impossible tokens_total"),
         ({"tokens_total": 1 << 62}, "impossible tokens_total"),
         ({"tokens_total": "1"}, "impossible tokens_total"),
-        ({"voters": None}, "no table of voters"),
-        ({"voters": [["a", 0, 0]]}, "table of voters is malformed"),
+        ({"kind": "replica-state-2"}, "not a replica state of this version"),
+        ({"electorate": None}, "no electorate"),
+        ({"electorate": [["a", 0, 1, 1]]}, "electorate is malformed"),
+        ({"electorate": [["a", 1, 4, 4]]}, "electorate is malformed"),
+        ({"electorate": [["b", 1, 1, 1], ["a", 1, 1, 1]]}, "electorate is not in order"),
     ],
 )
 def test_hostile_header_is_refused(state, changes, message) -> None:
@@ -185,13 +197,13 @@ def test_finite_looks_at_every_number(numel: int, place: int, bad: float) -> Non
 
 
 def test_index_is_plain_json(state) -> None:
-    """The index that travels is JSON with the round, the shapes and the names of the buffers."""
+    """The index that travels is JSON with the round, the shapes, the names of the buffers and who decides."""
+    state = replace(state, electorate=Electorate(2).after(["a"], weak=True))
     assert json.loads(state.blob.index.data)["header"] == {
         "kind": "replica-state-3",
         "round": 3,
         "tokens_total": 4711,
         "layout": [[7, 5], [5], [3, 2, 2]],
         "buffers": ["velocity"],
-        "voters": [],
-        "electorate": [],
+        "electorate": [["a", 4, 3, 3]],
     }

@@ -1,5 +1,6 @@
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,7 +8,15 @@ from safetensors.torch import save_file
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.replica import storage
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state, saved_digest
+
+
+@pytest.fixture
+def state(state) -> ReplicaState:
+    """One at which somebody decides."""
+    return replace(state, electorate=Electorate(2).after(["a"], weak=True))
 
 
 @pytest.fixture
@@ -20,7 +29,7 @@ def path(tmp_path, state):
 def test_round_trip(path, state) -> None:
     """A saved state is read back bit for bit, and no other file is left."""
     copy = load_state(path)
-    assert copy.digest == state.digest
+    assert (copy.digest, copy.electorate) == (state.digest, state.electorate)
     assert (copy.round, copy.swarm_tokens, copy.layout) == (3, 4711, state.layout)
     assert torch.equal(copy.anchor, state.anchor)
     assert torch.equal(copy.buffers["velocity"], state.buffers["velocity"])
@@ -39,7 +48,7 @@ def test_overwriting(path, state) -> None:
     before = load_state(path)
     digest = before.digest
     state.anchor.zero_()
-    later = type(state)(4, 5000, state.layout, state.anchor, state.buffers)
+    later = type(state)(4, 5000, state.layout, state.anchor, state.buffers, state.electorate.after(["a"]))
     save_state(later, path)
     assert load_state(path).digest == later.digest
     del before.__dict__["blob"]
@@ -86,7 +95,13 @@ def test_foreign_files(tmp_path, header) -> None:
 
 def test_tensors_of_another_type(tmp_path, state) -> None:
     """The same numbers in half precision are not the state that was saved."""
-    header = {"round": 3, "tokens_total": 4711, "layout": state.layout, "digest": state.digest}
+    header = {
+        "round": 3,
+        "tokens_total": 4711,
+        "layout": state.layout,
+        "electorate": state.electorate.to_json(),
+        "digest": state.digest,
+    }
     tensors = {"anchor": state.anchor.bfloat16(), "buffer.velocity": state.buffers["velocity"].bfloat16()}
     save_file(tensors, tmp_path / "halves", {"replica_state": json.dumps(header)})
     with pytest.raises(CheckpointError, match="not a valid replica state"):

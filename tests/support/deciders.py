@@ -44,6 +44,10 @@ class Seen:
         """See `Others`."""
         return self.at.get(state, set()) - self.gone
 
+    def present(self, state: str) -> Collection[str]:
+        """See `Others`."""
+        return self.at.get(state, set())
+
     def coming(self, state: str) -> Collection[str]:
         """See `Others`."""
         del state

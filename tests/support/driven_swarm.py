@@ -74,10 +74,7 @@ class Cluster:
             put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
             for oracle in self.oracles
         ]
-        averaging = [
-            oracle.average(size, 640, self.mates_of(oracle))
-            for oracle, size in zip(self.oracles, sizes, strict=True)
-        ]
+        averaging = [oracle.average(size, 640) for oracle, size in zip(self.oracles, sizes, strict=True)]
         assert len({one.result().state for one in averaging}) == 1
         after = self.oracles[0].state
         assert after.round == before.round + 1

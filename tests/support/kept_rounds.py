@@ -1,78 +1,125 @@
-"""Rounds as a peer keeps them in its log, without a swarm that made them."""
+"""Rounds with really signed links, and what went into them, without a swarm that made them."""
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.averaging.pledge import Subject, Vote
-from dupt_swarm.network.averaging.roll import Statement
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.contribution import Claim
-from dupt_swarm.replica.log_entry import Input, LogEntry
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Word
 from dupt_swarm.replica.replay import contribution_form, replay
-from dupt_swarm.replica.signed import peer_id_of_key
+from dupt_swarm.replica.signed import Key, peer_id_of_key
+from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 
 NUMEL = 1000
 NOTHING = "0" * 64
+TOKENS = 10
+W = TypeVar("W", bound=Word)
 
 
 @dataclass
 class KeptRounds:
-    """What one member with ``key`` did by itself; the first state is of ones.
+    """What the owners of ``keys`` did, the first of whom decide.
+
+    The first state is of ones, and of round 1, if none is given.
 
     Attributes:
-        states: one more than there are entries.
-        entries: the log.
+        manifest: of the swarm.
+        keys: of all who ever sign anything.
+        electing: how many of them decide at the first state.
+        states: one more than there are links.
+        links: of the rounds.
         blobs: of all contributions, by digest.
     """
 
     manifest: Manifest
-    key: RSAPrivateKey
+    keys: Sequence[Key]
+    electing: int
     states: list[ReplicaState] = field(default_factory=list)
-    entries: list[LogEntry] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     blobs: dict[str, Blob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.states.append(ReplicaState(0, 0, ((NUMEL,),), torch.ones(NUMEL), {}))
+        if not self.states:
+            electorate = Electorate().after(self.ids[: self.electing], weak=True)
+            self.states.append(ReplicaState(1, 0, ((NUMEL,),), torch.ones(NUMEL), {}, electorate))
 
-    def contribute(self, values: torch.Tensor) -> tuple[LogEntry, Blob]:
-        """An entry with these values for the next round, which names no state that follows."""
-        state, maker = self.states[-1], peer_id_of_key(self.key.get_public_key().to_bytes())
-        claim = Claim(state.round, state.digest, 10, maker)
-        blob = contribution_form(self.manifest, NUMEL).build(claim, encoded(values, self.manifest))
-        statement = Statement.make(self.manifest.swarm_id, claim, blob.digest, self.key).data
-        entry = LogEntry(
-            round=state.round + 1,
-            before=state.digest,
-            after=NOTHING,
-            exchange="share",
-            members=(maker,),
-            inputs=(
-                Input(
-                    digest=blob.digest, tokens=10, maker=maker, statement=base64.b64encode(statement).decode()
-                ),
-            ),
-        )
-        return entry, blob
+    @classmethod
+    def from_round_0(
+        cls, manifest: Manifest, keys: Sequence[Key], first: ReplicaState | None = None
+    ) -> KeptRounds:
+        """All of them decide after the first round, a weak one, which leaves the state ``first``."""
+        state = first or ReplicaState(0, 0, ((NUMEL,),), torch.ones(NUMEL), {})
+        found = cls(manifest, keys, len(keys), [state])
+        found.end_round(torch.full_like(state.anchor, 0.01), weak=True)
+        return found
 
-    def voted(self, entry: LogEntry, after: str) -> LogEntry:
-        """``entry`` as it leads to the state ``after``, with the member's vote for it."""
-        subject = Subject(self.manifest.swarm_id, "", entry.round - 1, entry.before)
-        vote = Vote.sign(subject, after, entry.members[0], self.key)
-        votes = (base64.b64encode(vote.data).decode(),)
-        return entry.model_copy(update={"after": after, "votes": votes})
+    def chain(self, rounds: int | None = None) -> Chain:
+        """Of the first so many rounds; None: of all."""
+        found = Chain(self.states[0].digest, self.states[0].electorate)
+        found.follow(self.links[:rounds])
+        return found
 
-    def end_round(self, values: torch.Tensor) -> None:
-        """An honest round."""
-        entry, blob = self.contribute(values)
-        state = replay(self.manifest, self.states[-1], entry, {blob.digest: blob})
-        self.entries.append(self.voted(entry, state.digest))
-        self.states.append(state)
+    @property
+    def ids(self) -> list[str]:
+        """Peer ids of the keys' owners."""
+        return [peer_id_of_key(bytes(key.get_public_key().to_bytes())) for key in self.keys]
+
+    def branch(self, rounds: int) -> KeptRounds:
+        """The same until so many rounds, to go on differently."""
+        states, links = self.states[: rounds + 1], self.links[:rounds]
+        return replace(self, states=states, links=links, blobs=dict(self.blobs))
+
+    def contribute(self, values: torch.Tensor, number: int = 0) -> Brought:
+        """What the owner of that key brings to the next round: these values."""
+        state, maker = self.states[-1], self.ids[number]
+        claim = Claim(state.round, state.digest, TOKENS, maker)
+        blob = contribution_form(self.manifest, len(values)).build(claim, encoded(values, self.manifest))
         self.blobs[blob.digest] = blob
+        return Brought(maker, blob.digest, TOKENS)
+
+    def choice(
+        self, values: torch.Tensor, by: Collection[int], left: Collection[int] = (), *, weak: bool = False
+    ) -> Choice:
+        """What these bring, when those have left: each these values."""
+        brought = sorted((self.contribute(values, each) for each in by), key=lambda each: each.maker)
+        return Choice(tuple(brought), tuple(sorted(self.ids[each] for each in left)), weak)
+
+    def link(self, choice: Choice, after: str, by: Collection[int], left: Collection[int] = ()) -> Link:
+        """The next one, to the state ``after``, as these have signed it when those had left."""
+        before = self.states[-1].digest
+        leaves = [self._signed(each, Promise(self.ids[each], before, 0, leaves=True)) for each in left]
+        acceptances = [
+            self._signed(each, Acceptance(self.ids[each], before, 0, choice.id, after, weak=choice.weak))
+            for each in by
+        ]
+        return Link(before, 0, choice, after, tuple(leaves), tuple(acceptances))
+
+    def _signed(self, number: int, word: W) -> W:
+        return replace(word, signed=Words(self.manifest.swarm_id).sign(self.keys[number], word))
+
+    def end_round(
+        self,
+        values: torch.Tensor,
+        by: Collection[int] | None = None,
+        left: Collection[int] = (),
+        *,
+        weak: bool = False,
+    ) -> Link:
+        """An honest round in which these bring and accept: those who decided at first, if none are named."""
+        there = range(self.electing) if by is None else by
+        choice = self.choice(values, there, left, weak=weak)
+        trial = self.link(choice, NOTHING, ())
+        state = replay(self.manifest, self.states[-1], trial, self.blobs)
+        self.links.append(self.link(choice, state.digest, there, left))
+        self.states.append(state)
+        return self.links[-1]

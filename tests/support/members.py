@@ -29,12 +29,12 @@ class Members:
         refusing: who accepts nothing.
     """
 
-    def __init__(self, names: str, strangers: str = "") -> None:
+    def __init__(self, names: str, strangers: str = "", *, wary: bool = False) -> None:
         self.electorate = Electorate().after(names, weak=True)
         self.now = 0.0
         self.refusing: set[str] = set()
         self.rounds = {
-            name: Round(Ballots(Voice(name), STATE, self.electorate, PACE, self.now))
+            name: Round(Ballots(Voice(name), STATE, self.electorate, PACE, self.now, wary=wary))
             for name in (*names, *strangers)
         }
 

@@ -9,6 +9,6 @@ start           a task's manifest and first weights, from a model that is there 
 scores          accuracy, F1, correlations, and the evaluation of a task model
 """
 
-from dupt_swarm.learning.objectives.open import build_model, decoder_of
+from dupt_swarm.learning.objectives.open import build_model, decoder_of, first_model
 
-__all__ = ["build_model", "decoder_of"]
+__all__ = ["build_model", "decoder_of", "first_model"]

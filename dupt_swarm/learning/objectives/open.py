@@ -31,6 +31,16 @@ def build_model(manifest: Manifest) -> nn.Module:
     return kind_of(manifest).model(manifest)
 
 
+def first_model(manifest: Manifest) -> nn.Module:
+    """The model with which a swarm begins whose manifest names no first state: drawn with its seed.
+
+    Processors with other vector instructions may draw other bits.
+    """
+    model = build_model(manifest)
+    model.init_weights(manifest.seed)  # type: ignore[operator]
+    return model
+
+
 def decoder_of(model: nn.Module) -> GPT:
     """The decoder in a model that `build_model` made: what continues text, for a task model too."""
     decoder = model.decoder if isinstance(model, TaskModel) else model

@@ -43,6 +43,13 @@ class Strategy(Protocol):
     def rebase(self, anchor: Tensor) -> None:
         """The swarm moved to ``anchor`` without our contribution: continue there, keeping all progress."""
 
+    def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
+        """The same, where the anchor so far is of another branch, which began at ``origin``.
+
+        That part of what this branch has learnt is our progress too from now on, if the strategy can have it
+        so.
+        """
+
     def discard(self) -> None:
         """Drop all progress since the anchor: it is not finite."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import build_inner
@@ -57,6 +58,9 @@ class DiLoCo:
 
     def rebase(self, anchor: Tensor) -> None:
         self._move(anchor, self._anchor.to(self._device))
+
+    def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
+        self._move(anchor, torch.lerp(self._anchor, origin, part).to(self._device))
 
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""

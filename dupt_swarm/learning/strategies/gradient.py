@@ -68,6 +68,11 @@ class Gradient:
         self._tokens = 0
         self._sent = None
 
+    def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
+        """See `Strategy`. What steps of an optimizer have done is no gradient: it is given up."""
+        del origin, part
+        self.rebase(anchor)
+
     def state_dict(self) -> dict[str, Any]:
         return {"sum": self._sum, "tokens": self._tokens}
 

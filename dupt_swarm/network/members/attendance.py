@@ -1,4 +1,4 @@
-"""Who is waited for when a round ends, who decides it, and whose word is not believed for a while.
+"""Who is waited for when a round ends, and whose word is not believed for a while.
 
 Not waited for is who never comes, or comes and brings nothing.
 """
@@ -57,23 +57,21 @@ class Attendance:
         """Peers that were in a group with this one."""
         return self._mates.keys()
 
-    def expected(self, companions: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``companions`` that the next round waits for."""
-        everybody = tuple(peer for peer in companions if peer not in self.exposed)
-        waited_for = tuple(filter(self.trusts, everybody))
-        if len(waited_for) == len(everybody) or self._on_trial:
-            return everybody
-        if not self._next_trial:
-            self._next_trial = self._clock() + self._pause
-        self._refused["absent"] += len(everybody) - len(waited_for)
-        return waited_for
+    def awaited(self, companions: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``companions`` that a round waits for."""
+        return tuple(filter(self.admits, companions))
 
     def admits(self, peer: str) -> bool:
         """Whether it may be in the group of the next round."""
         return peer not in self.exposed and (self.trusts(peer) or self._on_trial)
 
-    def ended(self, expected: Collection[str], came: Collection[str]) -> None:
-        """A round that waited for ``expected``, to come or for what they bring, had ``came``, or nobody."""
+    def ended(self, companions: Collection[str], came: Collection[str]) -> None:
+        """A round at whose beginning ``companions`` were there had what ``came`` have brought."""
+        expected = self.awaited(companions)
+        absent = [peer for peer in companions if peer not in came and peer not in expected]
+        if absent:
+            self._refused["absent"] += len(absent)
+            self._next_trial = self._next_trial or self._clock() + self._pause
         doubtful = [peer for peer in expected if not self.trusts(peer)]
         newcomers = [peer for peer in expected if peer not in self._mates]
         if not set(came).isdisjoint(doubtful):
@@ -114,26 +112,6 @@ def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:
     kept.move_to_end(peer)
     if len(kept) > KEPT_MAX:
         kept.popitem(last=False)
-
-
-@dataclass(frozen=True)
-class Electorate:
-    """Whose votes on a round count: more than half of these decide.
-
-    Attributes:
-        voters: ids of those who vote on the state, and are there; nobody: whoever is in the group.
-    """
-
-    voters: frozenset[str] = frozenset()
-
-    def of(self, members: Collection[str]) -> frozenset[str]:
-        """Those that count in a group of ``members``."""
-        return self.voters or frozenset(members)
-
-    def is_quorum(self, those: Iterable[str], members: Collection[str]) -> bool:
-        """Whether ``those`` of the ``members`` of a group are enough to decide."""
-        counted = self.of(members)
-        return 2 * len(counted.intersection(those)) > len(counted)
 
 
 class Outdated:

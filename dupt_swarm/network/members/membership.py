@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Electorate, Outdated
+from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
 from dupt_swarm.network.members.gossip import Acquaintances, Gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -19,7 +19,7 @@ from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.replica.voters import Voters
+from dupt_swarm.replica.electorate import Electorate
 
 PUBLISH_SECONDS = 2.0
 REFRESH_SECONDS = 0.3  # who asks more often is refused: see `rpc_records` and `limits`
@@ -29,10 +29,7 @@ WATCH_SECONDS = 1.0
 WATCH_SECONDS_PER_PEER, WATCH_SECONDS_MAX = 0.02, 5.0
 WATCH_SECONDS_MIN = 0.2  # between two, where what others do should be acted on at once
 LEAVE_SECONDS = 2.0
-# So many rounds in a row without a quorum are enough; see `electorate`.
-ATTEMPTS_MAX = 8
-# After a round that did harm so many are ended by voters alone: newcomers cannot stop a swarm by doing harm.
-WARY_ROUNDS = 8
+COMING_ROUNDS = 2  # whoever is farther behind is not waited for
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +45,7 @@ class Membership:
         records: those that this peer knows, as they were signed.
         gossip: how they spread.
         attendance: which of them rounds wait for.
-        voters: of the state that this peer is at.
-        attempts: rounds in a row there that found no quorum.
+        electorate: of the state that this peer is at.
     """
 
     def __init__(
@@ -64,7 +60,7 @@ class Membership:
         self._manifest, self._p2p, self._key = manifest, p2p, key
         self._admission: Admission = p2p.admission
         self.attendance = Attendance(p2p.refused)
-        self.voters = Voters()
+        self.electorate = Electorate()
         self.peer_id = str(p2p.peer_id)
         self._record: PeerRecord | None = None
         self._changed, self._heard = asyncio.Event(), asyncio.Event()
@@ -72,7 +68,6 @@ class Membership:
         others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: {*self.mates, *self.voters})
         self.gossip = Gossip(p2p, self.records, others, self._heard.set)
         self._suspected, self._dead = (Outdated(manifest.limits.record_seconds) for _ in range(2))
-        self.attempts, self._wary = 0, 0
         self.living: tuple[Peer, ...] = ()
         self.at_work: frozenset[str] = frozenset()
         self.paused: frozenset[str] = frozenset()
@@ -167,67 +162,61 @@ class Membership:
         self.at_work = frozenset(peer.peer_id for peer in living.at_work)
         self.paused = frozenset(peer.peer_id for peer in living.oracles) - self.at_work
         alive = tuple(filter(self._is_believed, self.living))
-        self.view = View(get_dht_time(), alive, dict(self.records.refused), frozenset(self.voters))
+        self.view = View(get_dht_time(), alive, dict(self.records.refused), self.electorate.members)
         return self.view
 
-    def expected_at(self, digest: str) -> tuple[Peer, ...]:
-        """The other oracles that work on the round after state ``digest``, but for those that never come."""
-        companions = self.view.companions(digest, self.peer_id)
-        return tuple(
-            peer
-            for peer in companions
-            if self.attendance.trusts(peer.peer_id) and self._is_welcome(peer.peer_id)
+    def here(self, state: str) -> frozenset[str]:
+        """Ids of the other oracles that work on the round after ``state``, but for those that never come."""
+        companions = [peer.peer_id for peer in self.view.companions(state, self.peer_id)]
+        return frozenset(self.attendance.awaited(companions))
+
+    def present(self, state: str) -> frozenset[str]:
+        """Ids of the other oracles at work at ``state``."""
+        return frozenset(peer.peer_id for peer in self.view.companions(state, self.peer_id))
+
+    def coming(self, state: str) -> frozenset[str]:
+        """Ids of the other oracles at work on earlier rounds, who come here if they are not slow."""
+        del state
+        record = self._record
+        if record is None:
+            return frozenset()
+        behind = [
+            peer.peer_id
+            for peer in self.view.stragglers(record.swarm_tokens, [self.peer_id])
+            if peer.record.round >= record.round - COMING_ROUNDS
+        ]
+        return frozenset(self.attendance.awaited(behind))
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Ids of the electorate where nobody listens, that say that they go, or are admitted no more."""
+        return frozenset(
+            each.peer_id
+            for each in self.records
+            if each.peer_id in self.electorate
+            and (
+                each.record.state == "stopping"
+                or self._dead.applies(each.peer_id, each.record.time)
+                or self._admission.objection(each.peer_id)
+            )
         )
 
-    def passed_over_at(self, digest: str) -> frozenset[str]:
-        """Ids of the others that say so, and are not waited for; but none that has contradicted itself."""
-        there = {peer.peer_id for peer in self.view.companions(digest, self.peer_id)}
-        expected = {peer.peer_id for peer in self.expected_at(digest)}
-        return frozenset(there - expected - self.attendance.exposed)
-
-    def expected(self, companions: Iterable[str]) -> frozenset[str]:
-        """Those of the other live oracles that the next round waits for."""
-        welcome = frozenset(filter(self._is_welcome, companions))
-        trusted = frozenset(self.attendance.expected(welcome))
-        return trusted if self._has_quorum else trusted | (welcome & self.voters_there)
+    @property
+    def unable(self) -> frozenset[str]:
+        """Ids of the electorate that cannot be called, as their records tell, or that nobody should ask."""
+        exposed = self.attendance.exposed
+        return frozenset(
+            peer for peer in self.electorate.members if peer in exposed or not self.can_be_called(peer)
+        )
 
     @property
-    def at(self) -> tuple[int, str]:
-        """Round and digest of the state that this peer is at; of none yet: -1, and an empty one."""
-        record = self._record
-        return (-1, "") if record is None else (record.round, record.state_digest)
+    def voters(self) -> frozenset[str]:
+        """Ids of those who decide, or would again after one round that counts."""
+        return self.electorate.former
 
-    @property
-    def voters_there(self) -> frozenset[str]:
-        """The voters on the state that follows who are at work, as far as this peer can see for itself.
-
-        No round that went wrong makes a voter absent, and nobody's word: it is at work as long as its records
-        say so, and are fresh, and it is not seen that nobody listens at its addresses.
-        """
-        there = {self.peer_id, *self.at_work} - self.attendance.exposed
-        return frozenset(there.intersection(self.voters))
-
-    @property
-    def electorate(self) -> Electorate:
-        """Whose votes count here: those of the voters who are there.
-
-        A voter alone whose rounds found no quorum for long goes on alone: the others may be there by their
-        records only.
-        """
-        there, alone = self.voters_there, frozenset({self.peer_id})
-        return Electorate(alone if self.attempts >= ATTEMPTS_MAX and alone <= there else there)
-
-    def reach(self, voters: Voters) -> None:
-        """This peer is at another state now, and these vote on what follows."""
-        self.voters, self.attempts = voters, 0
-
-    def note_attempt(self, *, found_quorum: bool, rejected: bool = False) -> None:
-        """A round was tried; ``rejected``: voters have seen that it would do harm."""
-        self.attempts = 0 if found_quorum else self.attempts + 1
-        if rejected:
-            self._wary = WARY_ROUNDS
-        elif found_quorum:
-            self._wary = max(0, self._wary - 1)
+    def reach(self, electorate: Electorate) -> None:
+        """This peer is at another state now, and these decide what follows."""
+        self.electorate = electorate
 
     @property
     def is_at_work(self) -> bool:
@@ -259,16 +248,14 @@ class Membership:
 
     def can_be_called(self, peer_id: str) -> bool:
         """Whether others can call this peer, as far as its record tells."""
-        record = self.view.record(peer_id)
+        record = self._record if peer_id == self.peer_id else self.view.record(peer_id)
         return record is None or record.reach != "client"
 
     def admits(self, peer_id: str) -> bool:
-        """Whether this peer may be in the group of the next round."""
+        """Whether what this peer says of a round is listened to."""
         if peer_id in self.attendance.exposed:
             return False
-        if self._is_welcome(peer_id) and self.attendance.admits(peer_id):
-            return True
-        return peer_id in self.voters and not self._has_quorum
+        return peer_id in self.electorate or self.attendance.admits(peer_id)
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
@@ -281,16 +268,6 @@ class Membership:
             with contextlib.suppress(Exception):  # there may be nobody left to tell
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.publish()
-
-    @property
-    def _has_quorum(self) -> bool:
-        """Whether voters who come to rounds, and bring something, are enough to decide without the others."""
-        reliable = {peer for peer in self.voters_there if self.attendance.trusts(peer)}
-        return bool(self.voters_there) and self.electorate.is_quorum(reliable, reliable)
-
-    def _is_welcome(self, peer_id: str) -> bool:
-        """Not a newcomer where one may have done harm; where nobody votes yet all are newcomers."""
-        return not self._wary or not len(self.voters) or peer_id in (*self.voters, self.peer_id)
 
     def _lives(self, peer: Peer) -> bool:
         record = peer.record

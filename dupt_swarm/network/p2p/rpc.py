@@ -3,11 +3,11 @@
 A method is a coroutine of a service under the decorator `rpc`, or an asynchronous generator under
 `rpc_stream`. `GuardedP2P.serve` lets others call it, `GuardedP2P.call` and `stream` call it at another peer::
 
-    class Polls:
-        @rpc(VoteMessage, VotesMessage, longest=(80_000, 800_000), callers=Callers.MEMBERS)
-        async def rpc_vote(self, request: VoteMessage, caller: str) -> VotesMessage: ...
+    class Deciding:
+        @rpc(ReportMessage, AnswerMessage, longest=(600_000, 800_000), callers=Callers.MEMBERS)
+        async def rpc_report(self, request: ReportMessage, caller: str) -> AnswerMessage: ...
 
-    votes = await p2p.call(peer_id, Polls.rpc_vote, message)
+    answer = await p2p.call(peer_id, Deciding.rpc_report, message)
 
 A reply begins with one byte: 0, or a `Refusal`. Whatever goes wrong with a call, its caller gets `CallError`.
 A handler refuses by raising one; any other error of it is its own, and its caller hears `FAILED`.

@@ -81,6 +81,8 @@ class Ballots:
         now: float,
         pledged: Pledged | None = None,
         stock: Stock | None = None,
+        *,
+        wary: bool = False,
     ) -> None:
         """Begin, or go on after a crash.
 
@@ -92,12 +94,15 @@ class Ballots:
             now: seconds on any clock, as in all that follows.
             pledged: what our voice kept of this state.
             stock: where contributions are.
+            wary: whether, as a coordinator, to take only what the electorate brings.
         """
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
         self.stock = stock or Stock()
+        self.stock.members = electorate.members
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
+        self._wary = wary
         self._lonely = self._failed = 0
         self._leaves: dict[str, Report] = {}
         self._heard_at: dict[str, float] = {}
@@ -273,11 +278,16 @@ class Ballots:
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
         here = self._here
-        if here.proposal is None or self.to_judge != choice:
-            return  # meanwhile there is another ballot
+        is_here = here.proposal is not None and self.to_judge == choice  # else there is another ballot now
         if not accepts:
-            self._pledge(refused=self._pledged.refused | {choice.id})
-            here.refusing.add(self.me)
+            if self.decides and (
+                self._pledged.accepted is None or self._pledged.accepted.choice != choice.id
+            ):
+                self._pledge(refused=self._pledged.refused | {choice.id})
+            if is_here:
+                here.refusing.add(self.me)
+            return
+        if here.proposal is None or not is_here:
             return
         self._bases[self.ballot, choice.id] = here.proposal
         self._pledge(accepted=Accepted(self.ballot, choice.id, after), basis=here.proposal)
@@ -343,6 +353,8 @@ class Ballots:
             here.quorate = now
         all_here = self.brought is not None and self._who_left.union(here.comers).issuperset(awaited)
         come = self._come()
+        if self._is_wary(come):
+            come = tuple(each for each in come if each.maker in self.electorate)
         if brought_by(come) and (all_here or now - here.quorate >= self.pace.gather):
             here.closed, here.roll = now, come
 
@@ -351,6 +363,10 @@ class Ballots:
         left = self._who_left
         come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
         return (*come, *(self._leaves[maker].promise for maker in sorted(left)))
+
+    def _is_wary(self, promises: Collection[Promise]) -> bool:
+        """Whether the electorate goes on by itself, as somebody has refused what newcomers had a part in."""
+        return self._wary or any(each.refused for each in promises if each.maker in self.electorate)
 
     def _propose(self, now: float) -> None:
         here = self._here
@@ -365,15 +381,14 @@ class Ballots:
             )
             self._sign_proposal(basis.choice, promises, basis)
             return
-        bringing = brought_by(promises)
+        wary = self._is_wary(promises)
+        bringing = [each for each in brought_by(promises) if not wary or each.maker in self.electorate]
         brought = [each for each in bringing if self._is_held(each)]
         if now - here.closed < self.pace.exchange and any(
             self._may_come(each, now) for each in bringing if each not in brought
         ):
             return
-        refused = {choice for each in promises for choice in each.refused}
-        if refused:  # somebody may have done harm: the electorate goes on by itself
-            brought = [each for each in brought if each.maker in self.electorate]
+        refused = {choice for each in promises if each.maker in self.electorate for choice in each.refused}
         choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
         if brought and choice.id not in refused:
             self._sign_proposal(choice, promises, None)
@@ -387,8 +402,10 @@ class Ballots:
 
     def _decide(self, proposal: Proposal) -> None:
         here = self._here
-        for after in sorted({each.after for each in here.acceptances.values()}):
-            found = [each for _, each in sorted(here.acceptances.items()) if each.after == after]
+        for after, dropped in sorted({(each.after, each.dropped) for each in here.acceptances.values()}):
+            alike = (after, dropped)
+            accepted = sorted(here.acceptances.items())
+            found = [each for _, each in accepted if (each.after, each.dropped) == alike]
             makers = {each.maker for each in found} - proposal.left
             if self.electorate.is_quorum(makers, proposal.left):
                 acceptances = tuple(each for each in found if each.maker in makers)

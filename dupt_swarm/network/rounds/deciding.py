@@ -27,7 +27,7 @@ from dupt_swarm.network.rounds.messages import (
 )
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace
-from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.round import Roll, Round
 from dupt_swarm.network.rounds.session import Ended, Others, Session
 from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
@@ -40,6 +40,8 @@ from dupt_swarm.replica.state import ReplicaState
 
 DESKS_KEPT = 3  # members that are late hear how states were left
 MATES_MAX = 256
+# After a rejection newcomers, who cost nothing, could do harm again: so many rounds are the electorate's.
+WARY_ROUNDS = 8
 # Of the time limit of an exchange: then nobody is waited for any more, and the rest is for deciding.
 COLLECTING_RATIO = 0.5
 LEAVE_SECONDS = 2.0
@@ -102,6 +104,7 @@ class Deciding:
         present: that of the state at which it is; None: it takes no part.
         accepts: judges what was computed.
         on_left: hears how each state was left.
+        on_roll: hears with whom each is being left; see `Session`.
     """
 
     def __init__(
@@ -122,10 +125,12 @@ class Deciding:
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
         self.on_left: Callable[[Session, Ended], None] = lambda *_: None
+        self.on_roll: Callable[[Roll], None] = lambda _: None
         self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
         self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
+        self._wary_until = 0  # this round
 
     async def open(self) -> None:
         """Begin to answer others."""
@@ -154,6 +159,7 @@ class Deciding:
             time.monotonic(),
             context.pledges.of(digest, self._words),
             Stock(lasting=context.exchange.lasting),
+            wary=state.round < self._wary_until,
         )
         desk = self._desks[digest] = Desk(
             Round(ballots),
@@ -167,6 +173,7 @@ class Deciding:
         self.present = Session(
             desk, state, context.others, context.exchange, self._begin, lambda after: self.accepts(after)
         )
+        self.present.on_roll = self.on_roll
         self._running = asyncio.create_task(self._run(self.present))
         return self.present
 
@@ -174,12 +181,16 @@ class Deciding:
         try:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
+            if ended.computed is None and self.present is session:
+                self.present = None  # to be begun again: maybe what is missing comes
             session.ended.set_result(ended)
         except asyncio.CancelledError:
             session.ended.cancel()
             raise
         except Exception as error:
             logger.exception("the round failed")
+            if self.present is session:
+                self.present = None  # to be begun again
             session.ended.set_exception(error)
             session.ended.exception()  # maybe nobody waits
 
@@ -221,7 +232,10 @@ class Deciding:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             rejected.cancel()
-        return session.ended.result() if session.ended.done() else None
+        if session.ended.done():
+            return session.ended.result()
+        self._wary_until = before.round + WARY_ROUNDS
+        return None
 
     async def leave(self) -> None:
         """Say the last word on the present state to those who decide, and take no part any more."""

@@ -37,8 +37,12 @@ class Pledges:
 
     def of(self, state: str, words: Words) -> Pledged | None:
         """What was signed of a state; None: nothing."""
-        found = self._kept.get(state)
-        return None if found is None else found.pledged(words)
+        try:
+            found = self._kept.get(state)
+            return None if found is None else found.pledged(words)
+        except ValueError as error:
+            logger.warning("what was signed of state %.8s cannot be read: %s", state, error)
+            return None
 
     def keep(self, state: str, pledged: Pledged) -> None:
         """What was signed of a state, before anybody hears of it.

@@ -107,6 +107,8 @@ class Remnant:
             if promise.maker in here.comers or len(here.comers) < COMERS_MAX:
                 here.comers[promise.maker] = promise
             self.stock.learn([promise.brought])
+        elif promise.maker not in here.comers:
+            return
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:
             here.acceptances.setdefault(found.maker, found)
         elif report.refuses:
@@ -133,6 +135,10 @@ class Remnant:
         if answer.link is not None and (not answer.link.choice.weak or self._would_take(peer, answer.link)):
             self.link = self.link or answer.link
         if peer != self.coordinator:
+            return
+        if self.link is None and answer.link is not None and not self.stock.has(answer.link.choice):
+            self._unfit.add(peer)  # it has gone on without us
+            self._turn_to(self.me, now)
             return
         here.heard = now  # it may still be in its ballots
         if not answer.weak:
@@ -229,14 +235,21 @@ class Remnant:
             if here.proposal.choice.id in self._refused:
                 self._turn_to(self.me, now)
             return
-        found = tuple(each for _, each in sorted(here.acceptances.items()) if each.accepted == mine.accepted)
+        alike = (mine.accepted, mine.dropped)
+        accepted = sorted(here.acceptances.items())
+        found = tuple(each for _, each in accepted if (each.accepted, each.dropped) == alike)
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
         if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
 
     def _would_take(self, peer: str, link: Link) -> bool:
-        """Whether to go on by a weak link of others: that of our coordinator, unless we have refused it."""
-        return peer == self.coordinator and link.choice.id not in self._refused
+        """Whether to go on by a weak link: that of our coordinator, to what we have accepted too."""
+        mine = self._here.acceptance
+        return (
+            peer == self.coordinator
+            and mine is not None
+            and ((link.choice.id, link.after, link.dropped) == (mine.choice, mine.after, mine.dropped))
+        )
 
     def _is_sound(self, proposal: Proposal) -> bool:
         """Whether it may be signed: it is of the one whom we ask, and names what was stated."""

@@ -58,6 +58,7 @@ class Round:
         """Begin with ``ballots``."""
         self.ballots = ballots
         self.remnant: Remnant | None = None
+        self._is_idle = True  # there is nothing that we bring
 
     @property
     def part(self) -> Ballots | Remnant:
@@ -72,9 +73,8 @@ class Round:
     @property
     def coordinator(self) -> str:
         """Whom to tell our report; nobody, while there is nothing to tell."""
-        idle = self.remnant is None and self.ballots.brought is None
         coordinator = self.part.coordinator
-        return "" if idle or coordinator == self.ballots.me else coordinator
+        return "" if self._is_idle or coordinator == self.ballots.me else coordinator
 
     @property
     def to_fetch(self) -> list[Brought]:
@@ -104,9 +104,14 @@ class Round:
     def bring(self, brought: Brought, now: float) -> None:
         """Our contribution is ready: from now on we wait for others. See `Ballots.bring`."""
         self.ballots.bring(brought, now)
+        self._is_idle = False
         if self.remnant is not None:
             self.ballots.leave(bringing=True)
             self.remnant.bring(self.ballots.report(), now)
+
+    def retract(self) -> None:
+        """What we have brought is not brought any more, until there is another contribution of ours."""
+        self.ballots.brought, self._is_idle = None, True
 
     def hold(self, digest: str) -> None:
         """A contribution is here."""
@@ -165,7 +170,8 @@ class Round:
         """
         ballots = self.ballots
         if self.remnant is not None:
-            self.remnant.consider(now, here)
+            if not self._is_idle:
+                self.remnant.consider(now, here)
             return
         ballots.consider(now, {*here, *coming}, {*gone, *unable})
         if ballots.link is None and ballots.brought is not None and ballots.is_hopeless(gone):

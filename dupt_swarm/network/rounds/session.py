@@ -1,7 +1,7 @@
 """One round on the clock and over the network: what is asked, answered, fetched, computed and judged.
 
-A session drives a `Round`, which is pure: it tells the coordinator where we stand, again and again, lets the
-exchange fetch what is missing, and computes what is proposed. Others are answered at its desk.
+A session drives a `Round`, which is pure: it tells the coordinator where we stand, again and again, answers
+those who come to us, lets the exchange fetch what is missing, and computes what is proposed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
@@ -40,6 +40,9 @@ class Others(Protocol):
 
     def coming(self, state: str) -> Collection[str]:
         """Those that are on their way to it."""
+
+    def present(self, state: str) -> Collection[str]:
+        """Those at this state, also those for whom nobody waits."""
 
     @property
     def gone(self) -> Collection[str]:
@@ -79,7 +82,10 @@ class Session:
         round: where that stands.
         before: the state.
         ended: how it was left, once that is known.
+        companions: ids of the others that were there.
         rejected: set once a ballot has failed in which we have refused what was proposed.
+        overflows: whether we have refused it because it leads to no finite state.
+        on_roll: hears once, with whom we end the round, as far as is known then.
     """
 
     def __init__(
@@ -103,11 +109,17 @@ class Session:
         """
         self.desk, self.round, self.before = desk, desk.round, before
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.companions: set[str] = set()
         self.rejected = asyncio.Event()
+        self.overflows = False
         self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
-        self._refused_in: int | None = None
+        self._refused_in: int | None = None  # the ballot
+        self._work = 0  # how often a contribution was brought
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._reports: set[asyncio.Task[bool]] = set()
+        self.on_roll: Callable[[Roll], None] = lambda _: None
+        self._called = False
+        self._refusing: set[str] = set()  # those that do not admit us
         desk.on_report = self._consider
 
     @property
@@ -123,7 +135,6 @@ class Session:
                 tasks = [work.create_task(each) for each in endless]
                 while (link := self.round.link) is None:
                     self._consider()
-                    self._look_for_rejection()
                     await self.change(TICK_SECONDS)
                 for task in tasks[::2]:
                     task.cancel()
@@ -140,7 +151,7 @@ class Session:
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
         self.rejected.clear()
-        self._refused_in = None
+        self._refused_in, self._work, self.overflows = None, self._work + 1, False
         self.round.bring(brought, time.monotonic())
         self._consider()
         self.desk.tell()
@@ -193,18 +204,24 @@ class Session:
 
     def _consider(self) -> None:
         others, state = self._others, self.state
-        before = self.desk.now
-        self.round.consider(
-            time.monotonic(), others.here(state), others.coming(state), others.gone, others.unable
-        )
+        self._look_for_rejection()
+        before, here = self.desk.now, others.here(state)
+        self.companions |= {*others.present(state)}
+        gone = self._refusing.union(others.gone)
+        self.round.consider(time.monotonic(), here, others.coming(state), gone, others.unable)
+        self._look_for_rejection()
+        if not self._called and (roll := self.round.roll) is not None:
+            self._called = True
+            self.on_roll(roll)
         if self.desk.now != before:
             self.desk.tell()
 
     def _look_for_rejection(self) -> None:
         """What we have refused may be decided all the same, as long as its ballot lasts."""
         moved_on = self.round.remnant is not None or self.round.ballots.ballot != self._refused_in
-        if self._refused_in is not None and moved_on:
+        if self._refused_in is not None and moved_on and not self.rejected.is_set():
             self.rejected.set()
+            self.round.retract()
 
     async def _report_forever(self, ask: Ask) -> None:
         retry = RETRY_SECONDS
@@ -240,6 +257,9 @@ class Session:
                 answer.link.check(self.round.ballots.electorate)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s does not answer: %r", peer, error)
+            if isinstance(error, CallError) and error.refusal is Refusal.NOT_INVITED:
+                self._refusing.add(peer)
+                self._consider()
             self.desk.tell()
             return False
         self.round.hear(peer, answer, time.monotonic())
@@ -250,12 +270,15 @@ class Session:
     async def _judge_forever(self) -> None:
         while True:
             choice = self.round.to_judge
-            if choice is None:
+            if (
+                choice is None or self.rejected.is_set()
+            ):  # who has refused one looks at the next with new work
                 await self.change(TICK_SECONDS)
                 continue
+            ballot, work = self.round.ballots.ballot, self._work
             after, dropped, accepts = await self._judge(choice)
-            if not accepts:
-                self._refused_in = self.round.ballots.ballot
+            if not accepts and work == self._work:
+                self._refused_in = ballot
             self.round.judge(choice, after, dropped, accepts=accepts)
             self._consider()
             self.desk.tell()
@@ -268,6 +291,7 @@ class Session:
             computed = await self._compute(choice)
         except (ValueError, OverflowError) as error:
             logger.warning("what was proposed leads to no state: %s", error)
+            self.overflows = isinstance(error, OverflowError)
             self._computing.clear()
             return "", (), False
         dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
@@ -279,6 +303,9 @@ class Session:
         if not stock.lasting and self.round.ballots.me not in link.choice.makers:
             return None  # what the others have averaged comes to nobody else
         stock.learn(link.choice.brought)
+        for maker in link.makers:  # whoever has accepted it holds all that it needs
+            held = stock.held_by.get(maker, frozenset()).union(each.digest for each in link.choice.brought)
+            stock.note_held(maker, held)
         self.desk.tell()
         ends = time.monotonic() + pace.exchange
         while not stock.has(link.choice):

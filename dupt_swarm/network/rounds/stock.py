@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dupt_swarm.replica.link import BROUGHT_MAX, Brought, Choice
 
@@ -16,6 +16,7 @@ class Stock:
     """One member's.
 
     Attributes:
+        members: ids of the electorate, for whom there always is a place.
         held: digests of those that are here.
         held_by: of those that are with another peer, by its id, as far as it has said so.
         lasting: whether what is held in one ballot is held in the next one too. It is not where contributions
@@ -24,14 +25,18 @@ class Stock:
 
     def __init__(self, *, lasting: bool = True) -> None:
         self.lasting = lasting
+        self.members: frozenset[str] = frozenset()
         self._by_maker: dict[str, Brought] = {}
         self.held: set[str] = set()
         self.held_by: dict[str, frozenset[str]] = {}
 
+    def _has_place_for(self, peer: str, places: Collection[str]) -> bool:
+        return peer in self.members or peer in places or len(places) < MAKERS_MAX
+
     def learn(self, brought: Iterable[Brought | None]) -> None:
         """Somebody brings these: the last one of each maker counts."""
         for each in brought:
-            if each is not None and (each.maker in self._by_maker or len(self._by_maker) < MAKERS_MAX):
+            if each is not None and self._has_place_for(each.maker, self._by_maker):
                 self._by_maker[each.maker] = each
 
     def turn(self) -> None:
@@ -42,7 +47,7 @@ class Stock:
 
     def note_held(self, peer: str, digests: frozenset[str]) -> None:
         """Another says that it holds these."""
-        if peer in self.held_by or len(self.held_by) < MAKERS_MAX:
+        if self._has_place_for(peer, self.held_by):
             self.held_by[peer] = digests
 
     def holders(self, brought: Brought) -> list[str]:

@@ -1,7 +1,6 @@
 """Replica states, and how they travel: as blobs, chunk by chunk, each checked by its hash.
 
 store           our own state: begins the next one, fetches newer ones
-sync            which state to follow, of those that others say they have, and following it
 hello           what a peer tells anyone who asks
 exchange        serves blobs and fetches them
 serving         which of them, and to how many peers at once

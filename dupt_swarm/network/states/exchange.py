@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol, Self
+from typing import Annotated, ClassVar, Protocol, Self
 
 from pydantic import Field
 
@@ -29,7 +29,8 @@ from dupt_swarm.network.states.serving import SMALL_BYTES, SMALL_SLOTS, BlobCach
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
-from dupt_swarm.replica.log_entry import LOG_BYTES_MAX, LogEntry, log_bytes, parse_log
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord
 from dupt_swarm.replica.state import KIND
 
 ANSWER_SECONDS = 10.0
@@ -39,8 +40,12 @@ REQUEST_CHUNKS_MAX = 64
 CHUNK_BYTES_MAX = (1 << 20) + 64
 NAME_BYTES_MAX = 128  # a digest
 NOT_HELD = "the donor does not hold this blob any more"
-# Honest ones have a few for each contribution to a round; an index has one for each chunk, 67 bytes long.
-LOG_ELEMENTS_MAX, INDEX_ELEMENTS_MAX = 1 << 15, 1 << 15
+# An index has one for each chunk, 67 bytes long.
+INDEX_ELEMENTS_MAX = 1 << 15
+# Of a chain: the last ones, and then ever fewer. A link of a hundred members has some 200 kB.
+STATES_MAX, LINKS_BYTES_MAX, LINKS_ELEMENTS_MAX = 128, 1 << 20, 1 << 16
+# Of a chain from one peer, each as long as an answer may be. After the first ones it answers no faster.
+PAGES_MAX, PAGES_AT_ONCE, PAGE_SECONDS = 256, 16, 0.3
 
 
 class ChunksMessage(Message):
@@ -50,25 +55,37 @@ class ChunksMessage(Message):
     numbers: Annotated[tuple[Count, ...], Field(max_length=REQUEST_CHUNKS_MAX)]
 
 
-@dataclass(frozen=True)
-class Log:
-    """The last rounds, as a peer tells of them."""
+class KnownMessage(Message):
+    """States that somebody knows, the last one first; none: it knows nothing of this swarm yet."""
 
-    entries: tuple[LogEntry, ...]
+    states: Annotated[tuple[Digest, ...], Field(max_length=STATES_MAX)] = ()
 
-    def pack(self) -> bytes:
-        """As it travels: as many entries as are allowed."""
-        return log_bytes(self.entries)
+
+class LinksMessage(Message):
+    """Links that follow from the last state that both know, or from the first one that we know.
+
+    Attributes:
+        links: in order.
+        begins: where our chain does, for who knows nothing of it.
+    """
+
+    elements_max: ClassVar[int] = LINKS_ELEMENTS_MAX
+
+    links: tuple[LinkRecord, ...] = ()
+    begins: BeginningRecord | None = None
 
     @classmethod
-    def read(cls, data: bytes) -> Self:
-        """Read another peer's.
-
-        Raises:
-            ValueError: it is malformed.
-        """
-        check_elements(data, LOG_ELEMENTS_MAX)
-        return cls(tuple(parse_log(data)))
+    def of(cls, links: Iterable[Link], begins: BeginningRecord | None = None) -> LinksMessage:
+        """The first ones, as many as are allowed, but one at least."""
+        found: list[LinkRecord] = []
+        left = LINKS_BYTES_MAX
+        for link in links:
+            record = LinkRecord.of(link)
+            left -= len(record.to_bytes()) + 1
+            if left < 0 and found:
+                break
+            found.append(record)
+        return cls(links=tuple(found), begins=begins)
 
 
 @dataclass(frozen=True)
@@ -137,7 +154,8 @@ class Exchange:
         self.attestation = ""
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
-        self._log: Callable[[str], list[LogEntry]] = lambda _: []
+        self._links: Callable[[Sequence[str]], Iterable[Link]] = lambda _: ()
+        self._begins: Callable[[], BeginningRecord | None] = lambda: None
         self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._small_slots = UploadSlots(SMALL_SLOTS)
         self._backoff = Backoff()
@@ -155,9 +173,13 @@ class Exchange:
         """From now on serve whatever is on ``shelf`` too."""
         self._shelves.append(shelf)
 
-    def tell_log(self, log: Callable[[str], list[LogEntry]]) -> None:
-        """From now on tell others the rounds that ``log`` gives: since the state of a digest, or all."""
-        self._log = log
+    def tell_links(
+        self,
+        links: Callable[[Sequence[str]], Iterable[Link]],
+        begins: Callable[[], BeginningRecord | None] = lambda: None,
+    ) -> None:
+        """From now on tell others what ``links`` gives (see `Chain.since`), and where the chain begins."""
+        self._links, self._begins = links, begins
 
     @rpc(
         *(Raw, Hello),
@@ -184,11 +206,16 @@ class Exchange:
         del caller
         return IndexMessage(self._held(request.digest).index)
 
-    @rpc(Name, Log, longest=(NAME_BYTES_MAX, LOG_BYTES_MAX), seconds=ANSWER_SECONDS, calls=50)
-    async def rpc_log(self, request: Name, caller: str) -> Log:
-        """The log of rounds up to our state: from the state that is named on, or else all that we keep."""
+    @rpc(
+        *(KnownMessage, LinksMessage),
+        longest=(10_000, LINKS_BYTES_MAX + (1 << 19)),
+        seconds=ANSWER_SECONDS,
+        calls=50,
+    )
+    async def rpc_links(self, request: KnownMessage, caller: str) -> LinksMessage:
+        """The links of our chain from the last state that the caller knows too, the first ones of them."""
         del caller
-        return Log(tuple(self._log(request.digest)))
+        return LinksMessage.of(self._links(request.states), None if request.states else self._begins())
 
     # 64 chunks, at 75 KB/s
     @rpc_stream(ChunksMessage, longest=(4096, CHUNK_BYTES_MAX), seconds=900.0)
@@ -237,13 +264,28 @@ class Exchange:
         """
         return await self._p2p.call(peer, Exchange.rpc_hello, Raw())
 
-    async def log_of(self, peer: str, since: str = "") -> tuple[LogEntry, ...]:
-        """The log of rounds of ``peer``, from the state ``since`` on if it reaches back so far.
+    async def links_of(self, peer: str, known: Sequence[str]) -> AsyncGenerator[LinksMessage, None]:
+        """Links of the chain of ``peer`` from the last state on that is among the ``known`` ones.
+
+        They come page by page, within the rate at which we receive. The last one is empty, unless there are
+        too many.
 
         Raises:
             CallError: it does not tell.
         """
-        return (await self._p2p.call(peer, Exchange.rpc_log, Name(since))).entries
+        for number in range(PAGES_MAX):
+            if number:
+                await self._p2p.bandwidth.download.take(0)
+            if number >= PAGES_AT_ONCE:
+                await asyncio.sleep(PAGE_SECONDS)
+            states = dict.fromkeys([*known[: STATES_MAX - 1], *known[-1:]])
+            message = KnownMessage(states=tuple(states))
+            page = await self._p2p.call(peer, Exchange.rpc_links, message)
+            self._p2p.bandwidth.download.charge(len(page.pack()))
+            yield page
+            if not page.links:
+                return
+            known = [page.links[-1].after]
 
     async def fetch_index(self, digest: str, donors: Sequence[str]) -> Index:
         """The index of blob ``digest``, checked, from the first donor that gives it.

@@ -9,21 +9,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states.download import Donors
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN, FETCH_SECONDS
 from dupt_swarm.replica.blob import Assembly, Blob
-from dupt_swarm.replica.log_entry import LogEntry
-from dupt_swarm.replica.replay import claims_of, form_of_inputs, replay
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.replay import check_input, form_of_inputs, inputs_of, replay
 from dupt_swarm.replica.state import ReplicaState
 
 logger = logging.getLogger(__name__)
 
 
 class RoundLog:
-    """Entries, the blobs that they name, and now and then a state to begin from.
+    """What the last rounds are computed from again, by their links, and now and then a state to begin from.
 
     Kept are the last ``rounds`` rounds and, until a later state to begin from is as old, up to twice as
     many; the last one always, the others as long as all together take at most ``limit`` bytes.
@@ -32,35 +33,17 @@ class RoundLog:
     def __init__(self, rounds: int, limit: int) -> None:
         """``rounds`` and ``limit`` are what is kept; see `NodeSettings`."""
         self._rounds, self._limit = rounds, limit
-        self._entries: dict[str, LogEntry] = {}  # by the digest of the state that follows
-        self._blobs: dict[str, dict[str, Blob]] = {}  # of each entry, likewise
+        self._befores: dict[str, tuple[int, str]] = {}  # round and digest, by that of the state that follows
+        self._blobs: dict[str, dict[str, Blob]] = {}  # of each round, likewise
         self._states: dict[str, ReplicaState] = {}  # by digest
 
-    def add(self, entry: LogEntry, blobs: Mapping[str, Blob], before: ReplicaState) -> None:
-        """A round has ended here, or was computed again, from the state ``before``."""
-        self._entries[entry.after] = entry
-        self._blobs[entry.after] = dict(blobs)
-        if not any(entry.round - state.round <= self._rounds for state in self._states.values()):
-            self._states[entry.before] = before
+    def add(self, after: str, blobs: Mapping[str, Blob], before: ReplicaState) -> None:
+        """A round has ended here, or was computed again, from the state ``before`` to ``after``."""
+        self._befores[after] = before.round, before.digest
+        self._blobs[after] = dict(blobs)
+        if not any(before.round + 1 - state.round <= self._rounds for state in self._states.values()):
+            self._states[before.digest] = before
         self._trim()
-
-    def since(self, digest: str, after: str) -> list[LogEntry]:
-        """The rounds up to the state ``after``: from state ``digest`` on, or all that are kept."""
-        chain: list[LogEntry] = []
-        while after != digest and after in self._entries:
-            chain.insert(0, self._entries[after])
-            after = chain[0].before
-        return chain
-
-    def makers(self, before: str, after: str) -> frozenset[str] | None:
-        """Ids of the peers whose contributions led from one state to the other.
-
-        None: the rounds between are not all kept, or only averages are.
-        """
-        chain = self.since(before, after)
-        if not chain or chain[0].before != before or any(entry.exchange != "share" for entry in chain):
-            return None
-        return frozenset(each.maker for entry in chain for each in entry.inputs)
 
     def get(self, digest: str) -> Blob | None:
         """A blob to serve, if it is kept."""
@@ -81,22 +64,24 @@ class RoundLog:
         return sum(sum(blob.index.sizes) for blob in self.blobs)
 
     def _trim(self) -> None:
-        newest = max(entry.round for entry in self._entries.values())
-        self._forget([each for each in self._entries.values() if each.round <= newest - 2 * self._rounds])
-        oldest_first = sorted(self._entries.values(), key=lambda entry: entry.round)
+        newest = max(round for round, _ in self._befores.values())
+        oldest_first = sorted(self._befores, key=lambda after: self._befores[after])
+        self._forget([each for each in oldest_first if self._befores[each][0] <= newest - 2 * self._rounds])
+        oldest_first = [each for each in oldest_first if each in self._befores]
         while self.bytes > self._limit and len(oldest_first) > 1:
             self._forget([oldest_first.pop(0)])
         if self.bytes > self._limit:
             self._states.clear()
 
-    def _forget(self, entries: list[LogEntry]) -> None:
-        for entry in entries:
-            del self._entries[entry.after], self._blobs[entry.after]
-        beginnings = {entry.before for entry in self._entries.values()}
+    def _forget(self, afters: list[str]) -> None:
+        for after in afters:
+            del self._befores[after], self._blobs[after]
+        beginnings = {digest for _, digest in self._befores.values()}
         self._states = {digest: state for digest, state in self._states.items() if digest in beginnings}
 
 
-ASKED_MAX = 3  # peers of which one should have a log that reaches back to our state
+class Refuted(ValueError):
+    """What a link says is not what its contributions lead to."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +90,7 @@ class Replaying:
 
     Attributes:
         manifest: of the swarm.
-        exchange: gives the log and the blobs.
+        exchange: gives the blobs.
         log: our own, to which the rounds are added.
         empty: gives memory for so many values of a state.
         always: whether to do so even where the state has fewer bytes.
@@ -117,93 +102,76 @@ class Replaying:
     empty: Callable[[int], Tensor]
     always: bool
 
-    async def replay(self, state: ReplicaState, digest: str, donors: Donors) -> ReplicaState | None:
-        """The state ``digest``, computed from ours; None if it is better fetched, or cannot be had like this.
+    async def replay(self, state: ReplicaState, links: Sequence[Link], donors: Donors) -> ReplicaState | None:
+        """The state to which ``links`` lead, computed from ours; None if it is better fetched, or must be.
 
         Args:
-            state: our own one.
-            digest: of the one to get.
-            donors: asked for those who hold it.
+            state: our own one, from which the links follow.
+            links: verified.
+            donors: asked for those who may have what went into the rounds.
+
+        Raises:
+            Refuted: one of the links lies, whoever has signed it.
         """
-        known: list[str] = []
-
-        async def keepers() -> list[str]:
-            # Who held the state a moment ago may be at the next one, and keeps the rounds before it.
-            return list(dict.fromkeys([*known, *await donors()]))
-
         try:
-            known += await donors()
-            entries = await self._entries(state, digest, known)
-            if not entries or not (self.always or self._pays(state, entries)):
+            weak = any(link.choice.weak for link in links)  # few have signed it
+            if not (self.always or weak or self._pays(state, links)):
                 return None
-            for entry in entries:
-                blobs = await fetch_inputs(self.manifest, self.exchange, entry, state.anchor.numel(), keepers)
-                after = await asyncio.to_thread(self._compute, state, entry, blobs)
-                self.log.add(entry, blobs, state)
+            for link in links:
+                blobs = await fetch_inputs(self.manifest, self.exchange, link, state, donors)
+                after = await asyncio.to_thread(replay, self.manifest, state, link, blobs, self.empty)
+                if after.digest != link.after:
+                    problem = f"round {after.round} does not lead to the state of its link"
+                    # An average is as whoever gave it says, a contribution as its link does.
+                    raise (Refuted if self.manifest.rounds.exchange == "share" else NodeError)(problem)
+                self.log.add(after.digest, blobs, state)
                 state = after
+        except Refuted:
+            raise
         except Exception as error:
-            # Whatever is wrong with a log or with what it names, the state itself may still be had.
+            # Whatever is not to be had any more, the state itself may be.
             logger.warning("the rounds that were missed could not be computed again: %r", error)
             return None
-        logger.info("computed %d rounds again: state %.8s", len(entries), digest)
+        logger.info("computed %d rounds again: state %.8s", len(links), state.digest)
         return state
 
-    async def _entries(self, state: ReplicaState, digest: str, donors: Sequence[str]) -> list[LogEntry]:
-        """The rounds between the two states, as one of the donors tells."""
-        for donor in donors[:ASKED_MAX]:
-            try:
-                entries = await self.exchange.log_of(donor, state.digest)
-            except CallError as error:
-                logger.debug("%s gave no log of rounds: %s", donor, error)
-                continue
-            ends = [number for number, entry in enumerate(entries, 1) if entry.after == digest]
-            if ends and entries[0].before == state.digest:
-                return list(entries[: ends[0]])
-        return []
-
-    def _pays(self, state: ReplicaState, entries: list[LogEntry]) -> bool:
+    def _pays(self, state: ReplicaState, links: Sequence[Link]) -> bool:
         numel = state.anchor.numel()
-        inputs = sum(
-            len(entry.inputs) * form_of_inputs(self.manifest, entry.exchange, numel).size for entry in entries
-        )
+        each = form_of_inputs(self.manifest, numel).size
+        inputs = sum(len(inputs_of(self.manifest, link, 0)) * each for link in links)
         return inputs < 4 * numel * (1 + len(state.buffers))
-
-    def _compute(self, state: ReplicaState, entry: LogEntry, blobs: dict[str, Blob]) -> ReplicaState:
-        after = replay(self.manifest, state, entry, blobs, self.empty)
-        if after.digest != entry.after:
-            raise ValueError(f"round {entry.round} does not lead to the state that its log entry names")
-        return after
 
 
 async def fetch_inputs(
-    manifest: Manifest, exchange: Exchange, entry: LogEntry, numel: int, donors: Donors
+    manifest: Manifest, exchange: Exchange, link: Link, before: ReplicaState, donors: Donors
 ) -> dict[str, Blob]:
     """The blobs that went into a round, by digest, from those who kept them.
 
     Args:
         manifest: of the swarm.
         exchange: fetches.
-        entry: names them.
-        numel: values of the model.
+        link: names them.
+        before: the state that it leaves.
         donors: asked for those who may have them.
 
     Raises:
-        NodeError: nobody has one of them any more.
-        ValueError: one of them is not what the entry says.
+        NodeError: nobody has one of them any more, or nobody says which there are.
+        ValueError: one of them is not what the link says.
     """
-    if entry.exchange != manifest.rounds.exchange:
-        raise ValueError("the entry of the log is of another exchange than the manifest's")
-    form = form_of_inputs(manifest, entry.exchange, numel)
+    form = form_of_inputs(manifest, before.anchor.numel())
+    inputs = inputs_of(manifest, link, before.round)
+    if not inputs:
+        raise NodeError("nobody says which average the round had")
 
-    async def fetch(digest: str) -> Blob:
+    async def fetch(digest: str, claim: Claim | None) -> Blob:
         index = await exchange.fetch_index(digest, await donors())
-        form.check(index, claims_of(entry)[digest])
+        check_input(form, index, claim, before.round, before.digest)
         seconds = FETCH_SECONDS + form.size / BYTES_PER_SECOND_MIN
         return await exchange.fetch(Assembly(index), donors, seconds)
 
-    tasks = [asyncio.create_task(fetch(digest)) for digest in entry.digests]
+    tasks = [asyncio.create_task(fetch(*each)) for each in inputs.items()]
     try:
-        return dict(zip(entry.digests, await asyncio.gather(*tasks), strict=True))
+        return dict(zip(inputs, await asyncio.gather(*tasks), strict=True))
     finally:
         for task in tasks:
             task.cancel()

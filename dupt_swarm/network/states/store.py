@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states.download import Donors
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
@@ -100,9 +99,9 @@ class StateStore:
             raise CheckpointError(f"{path}: saved with another outer optimizer; start a new swarm")
         self.replace(state)
 
-    def following(self) -> NextState:
-        """The state that follows, to be computed from the average of a round; the current one stays."""
-        return NextState(self._outer, self.current, self.empty)
+    def following(self, before: ReplicaState) -> NextState:
+        """The state that follows from one, to be computed from the average of a round."""
+        return NextState(self._outer, before, self.empty)
 
     def empty(self, numel: int) -> Tensor:
         """Memory for a vector of a state; see `VectorPool`."""
@@ -143,22 +142,6 @@ class StateStore:
             return await asyncio.to_thread(ReplicaState.from_blob, blob, layout, names)
         except ValueError as error:
             raise NodeError(f"the swarm offers an unusable state: {error}") from error
-
-    async def fetch_present(self, peer_id: str) -> ReplicaState:
-        """Download the state that ``peer_id`` holds at this moment, checked; ours stays.
-
-        Raises:
-            NodeError: it gives none.
-        """
-
-        async def only() -> list[str]:
-            return [peer_id]
-
-        try:
-            hello = await self._exchange.hello(peer_id)
-        except CallError as error:
-            raise NodeError(f"{peer_id} does not say which state it holds: {error}") from error
-        return await self.fetch(hello.state_digest, only)
 
     def _begin(self, index: Index) -> Assembly:
         """An assembly with the chunks that are here already. (Runs in a thread: it copies gigabytes.)"""

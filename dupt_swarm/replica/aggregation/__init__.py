@@ -9,7 +9,7 @@ rules           `Rule`, and those that a manifest may name: `mean` and `agreeing
 sums            sums over values: of squares, of products, of weighted vectors
 """
 
-from dupt_swarm.replica.aggregation.bounding import Bounded, standings
+from dupt_swarm.replica.aggregation.bounding import FULL, Bounded, Standing, standings
 from dupt_swarm.replica.aggregation.rules import Rule, build_rule
 from dupt_swarm.replica.aggregation.screening import (
     keep_norms,
@@ -19,8 +19,10 @@ from dupt_swarm.replica.aggregation.screening import (
 from dupt_swarm.replica.aggregation.sums import sum_of_squares, weighted_mean
 
 __all__ = [
+    "FULL",
     "Bounded",
     "Rule",
+    "Standing",
     "build_rule",
     "keep_norms",
     "screen_norms",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,23 +19,39 @@ Parts = Callable[[], Iterable[list[Tensor]]]
 """Contributions, decoded anew at each call: all first parts, then all second ones; fp32 ``[n]`` each."""
 
 
-def standings(makers: Sequence[str], voters: Container[str], state: str) -> list[float]:
-    """For how much each contribution counts: 1 a voter's, 0.25 a newcomer's, 0 that of one newcomer too many.
+@dataclass(frozen=True)
+class Standing:
+    """For how much a contribution counts.
 
-    Keys are cheap, so there are never more newcomers than voters in an average: a rule can bear that less
-    than half are hostile, and voters' norms and weights bound the others'. Where no voter contributes, all
-    count alike.
+    Attributes:
+        part: of what it counts by itself.
+        judges: whether it is asked where most go, and what is usual.
+    """
+
+    part: float = 1.0
+    judges: bool = True
+
+
+FULL = Standing()
+
+
+def standings(makers: Sequence[str], electorate: Container[str], state: str) -> list[Standing]:
+    """For how much each contribution counts: fully a member's, a quarter a newcomer's.
+
+    Keys are cheap. So newcomers together have no more weight than members, however many they are; and no
+    more of them than members are asked where most go, as a rule can bear that less than half are hostile.
+    Where no member contributes, all count alike.
 
     Args:
         makers: ids of the peers that contribute.
-        voters: of the state before the round.
-        state: its digest, from which follows who is one too many: each round somebody else.
+        electorate: of the state before the round.
+        state: its digest, from which follows which newcomers are asked: each round others.
     """
-    newcomers = [maker for maker in makers if maker not in voters]
+    newcomers = [maker for maker in makers if maker not in electorate]
     if len(newcomers) == len(makers):
-        return [1.0] * len(makers)
-    admitted = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
-    return [1.0 if maker in voters else NEWCOMER if maker in admitted else 0.0 for maker in makers]
+        return [FULL] * len(makers)
+    asked = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
+    return [Standing() if maker in electorate else Standing(NEWCOMER, maker in asked) for maker in makers]
 
 
 @dataclass(frozen=True)
@@ -46,12 +63,16 @@ class Bounded:
         radius: the median of their norms; none counts with a larger one.
         scales: what to multiply each by, so that it does not, and a newcomer counts for less: 1 at most.
         shares: of the weight of all; together they are 1.
+        evens: their weights, where each counts once whatever it says.
+        judges: places of those that are asked where most go.
     """
 
     parts: Parts
     radius: float
     scales: list[float]
     shares: list[float]
+    evens: list[float]
+    judges: list[int]
 
     @classmethod
     def of(
@@ -59,7 +80,7 @@ class Bounded:
         parts: Parts,
         norms: Sequence[float],
         weights: Sequence[float],
-        standings: Sequence[float] = (),
+        standings: Sequence[Standing] = (),
     ) -> Bounded:
         """Bound contributions of these norms and weights; for ``standings`` see there.
 
@@ -67,18 +88,20 @@ class Bounded:
         the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts
         with a larger norm than the other has; one alone counts as it is. Newcomers move no median.
         """
-        counts = standings or [1.0] * len(norms)
-        full = [place for place, count in enumerate(counts) if count == 1] or range(len(norms))
+        found = standings or [FULL] * len(norms)
+        full = [place for place, each in enumerate(found) if each.part == 1] or range(len(norms))
         radius = statistics.median_low(norms[place] for place in full)
         usual = statistics.median_low(weights[place] for place in full)
         return cls(
             parts,
             radius,
             [
-                count * (radius / norm if norm > radius else 1.0)
-                for norm, count in zip(norms, counts, strict=True)
+                each.part * (radius / norm if norm > radius else 1.0)
+                for norm, each in zip(norms, found, strict=True)
             ],
-            shares_of([min(weight, WEIGHT_MAX * usual) for weight in weights]),
+            shares_of(_together([min(weight, WEIGHT_MAX * usual) for weight in weights], full)),
+            _together([1.0] * len(weights), full),
+            [place for place, each in enumerate(found) if each.judges] or list(range(len(norms))),
         )
 
     @property
@@ -99,3 +122,12 @@ class Bounded:
         scaled = [coefficient * scale for coefficient, scale in zip(coefficients, self.scales, strict=True)]
         for parts in self.parts():
             yield combine(parts, scaled)
+
+
+def _together(weights: list[float], full: Collection[int]) -> list[float]:
+    """The weights, with those that do not count fully lowered until together they have no more than those."""
+    members = math.fsum(weights[place] for place in full)
+    others = math.fsum(weight for place, weight in enumerate(weights) if place not in full)
+    if others <= members:
+        return weights
+    return [weight if place in full else weight * (members / others) for place, weight in enumerate(weights)]

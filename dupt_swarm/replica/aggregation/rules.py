@@ -56,10 +56,10 @@ class AgreeingMean:
 
     def average(self, bounded: Bounded) -> Iterator[Tensor]:
         """See `Rule`. Each contribution counts once, whatever its weight."""
-        products = bounded.products()
+        products, judges = bounded.products(), bounded.judges
         norms = [math.sqrt(row[place]) or 1.0 for place, row in enumerate(products)]
-        neighbours = bounded.count - int(self._hostile * bounded.count)
-        mixes = [_mix(row, norms, neighbours) for row in products]
+        neighbours = len(judges) - int(self._hostile * len(judges))
+        mixes = [_mix(products[place], norms, judges, neighbours) for place in judges]
         towards = [[_dot(row, mix) for row in products] for mix in mixes]
         mixed = [[_dot(row, mix) for mix in mixes] for row in towards]
         found = center(mixed, self._radius * bounded.radius, self._iterations)
@@ -67,8 +67,11 @@ class AgreeingMean:
             _dot(column, found) / norm for column, norm in zip(zip(*towards, strict=True), norms, strict=True)
         ]
         # Where all point elsewhere the median is negative, and the nearest is farther than a part of it.
-        least = min(AGREEMENT * statistics.median_low(likeness), max(likeness))
-        agreeing = [float(each >= least) for each in likeness]
+        asked = [likeness[place] for place in judges]
+        least = min(AGREEMENT * statistics.median_low(asked), max(asked))
+        agreeing = [
+            share if each >= least else 0.0 for each, share in zip(likeness, bounded.evens, strict=True)
+        ]
         return bounded.combined([each / sum(agreeing) for each in agreeing])
 
 
@@ -114,13 +117,15 @@ def _distances(products: Matrix, center: Sequence[float]) -> list[float]:
     ]
 
 
-def _mix(products: Sequence[float], norms: Sequence[float], neighbours: int) -> list[float]:
+def _mix(
+    products: Sequence[float], norms: Sequence[float], judges: Sequence[int], neighbours: int
+) -> list[float]:
     """The coefficients of what takes a contribution's place: the mean of it and its neighbours.
 
     Neighbours have the most similar directions. By distance, a vector near zero would be everybody's.
     """
     likeness = [product / norm for product, norm in zip(products, norms, strict=True)]
-    nearest = set(sorted(range(len(norms)), key=likeness.__getitem__, reverse=True)[:neighbours])
+    nearest = set(sorted(judges, key=likeness.__getitem__, reverse=True)[:neighbours])
     return [1 / neighbours if place in nearest else 0.0 for place in range(len(norms))]
 
 

@@ -51,17 +51,23 @@ def norm_of(part: Tensor) -> float:
 
 
 def keep_norms(
-    norms: Sequence[float], weights: Sequence[float], ratio: float, usual: float = math.inf
+    norms: Sequence[float],
+    weights: Sequence[float],
+    ratio: float,
+    usual: float = math.inf,
+    judges: Sequence[int] | None = None,
 ) -> list[bool]:
-    """What to keep of that which has these norms: at most ``ratio`` × the median norm.
+    """What to keep of that which has these norms: at most ``ratio`` × the median norm of the ``judges``.
 
     A peer that trained on more tokens than the median has moved further, so its norm may be larger in
     proportion. Two cannot outvote each other, so something is left out only among three or more.
     Where most are zero (embedding rows that few texts use), the ``usual`` norm stands for the median.
     """
-    if len(norms) < 3:
+    asked = range(len(norms)) if judges is None else judges
+    if len(asked) < 3:
         return [True] * len(norms)
-    median, median_weight = statistics.median(norms) or usual, statistics.median(weights)
+    median = statistics.median(norms[place] for place in asked) or usual
+    median_weight = statistics.median(weights[place] for place in asked)
     return [
         norm <= ratio * median * max(1.0, weight / median_weight)
         for norm, weight in zip(norms, weights, strict=True)

@@ -25,10 +25,10 @@ def book(clock) -> Attendance:
 
 
 def hold(book: Attendance, companions: list[str], came: list[str]) -> tuple[str, ...]:
-    """Hold one round; whom it waited for."""
-    expected = book.expected(companions)
-    book.ended(expected, came)
-    return expected
+    """Hold one round where these are there, and so many bring something; whom it waited for."""
+    awaited = book.awaited(companions)
+    book.ended(companions, came)
+    return awaited
 
 
 def test_who_never_comes_is_waited_for_a_few_times(book) -> None:
@@ -60,7 +60,7 @@ def test_phantoms_with_ever_new_keys(book) -> None:
     hold(book, ["ada", "newcomer"], ["ada", "newcomer"])
     assert hold(book, ["ada", "newcomer", "other"], []) == ("ada", "newcomer")
     hold(book, [], ["other"])
-    assert book.expected(["other"]) == ("other",)
+    assert book.awaited(["other"]) == ("other",)
 
 
 def test_everybody_has_another_chance(book, clock) -> None:
@@ -108,6 +108,39 @@ def test_who_may_come(book, clock) -> None:
         assert book.admits("newcomer")
         hold(book, ["ada", f"phantom{number}"], ["ada"])
     assert (book.admits("ada"), book.admits("newcomer")) == (True, False)
-    book.expected(["ada", "newcomer"])
+    hold(book, ["ada", "newcomer"], ["ada"])
+    assert not book.admits("newcomer")
     clock.now += FIRST_SECONDS
     assert book.admits("newcomer")
+
+
+def test_looking_changes_nothing(book, clock) -> None:
+    """A round asks again and again whom it waits for; only how it has ended counts."""
+    for _ in range(TOLERATED):
+        hold(book, ["ada", "phantom"], ["ada"])
+    for _ in range(10):
+        assert book.awaited(["ada", "phantom"]) == ("ada",)
+        clock.now += FIRST_SECONDS
+    assert +book._refused == {}
+
+
+def test_who_comes_though_nobody_waited_for_it(book) -> None:
+    """It was not absent, and is waited for from then on."""
+    for _ in range(TOLERATED):
+        hold(book, ["ada", "slow"], ["ada"])
+    assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada",)
+    assert +book._refused == {}
+    assert book.awaited(["slow"]) == ("slow",)
+
+
+def test_who_has_contradicted_itself(book, clock) -> None:
+    """There is no way back: neither by coming, nor when all others have another chance."""
+    hold(book, ["ada", "eve"], ["ada", "eve"])
+    book.expose("eve")
+    book.expose("eve")
+    assert +book._refused == {"contradiction": 1}
+    for _ in range(5):
+        clock.now += LONGEST_SECONDS
+        assert hold(book, ["ada", "eve"], ["ada", "eve"]) == ("ada",)
+        assert not book.admits("eve")
+    assert list(book.exposed) == ["eve"]

@@ -1,34 +1,48 @@
-"""Whom a peer waits for in a round, and lets come."""
+"""Whom a peer waits for in a round, takes for gone, and lets come."""
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
 
 from dupt_swarm.network.members.attendance import TOLERATED, TOLERATED_OF_MATES
 from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.membership import WARY_ROUNDS, Membership
-from dupt_swarm.replica.voters import Voters
+from dupt_swarm.network.members.membership import COMING_ROUNDS, Membership
+from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.electorate import PROBATION_ROUNDS, Electorate
+from tests.support.signed_records import id_of, signed_record
 
 NEWCOMER = "newcomer"
+STATE, BEFORE = "ab" * 32, "cd" * 32
 
 
 @pytest.fixture
 def with_member(stations, make_manifest, identities) -> Callable[..., None]:
-    """Runs a test with a voter beside others that are at work."""
+    """Runs a test with a member of an electorate beside ``others``; it is at `STATE`, of round 10."""
 
     def run(test: Callable[[Membership], None], others: Collection[str]) -> None:
         async def scenario() -> None:
             manifest = make_manifest()
             async with stations(1, manifest) as [peer]:
                 member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-                member.reach(Voters().after(1, [member.peer_id, *others]))
-                member.at_work = frozenset({member.peer_id, *others, NEWCOMER})
+                member.reach(Electorate().after([member.peer_id, *others], weak=True))
+                member.update(
+                    RecordUpdate(
+                        role="oracle", state="training", round=10, swarm_tokens=1000, state_digest=STATE
+                    )
+                )
                 test(member)
 
         asyncio.run(asyncio.wait_for(scenario(), 60))
 
     return run
+
+
+def see(member: Membership, *peers: Peer) -> None:
+    """These are there."""
+    member.view = View(0.0, peers)
 
 
 def miss(member: Membership, peer: str, rounds: int) -> None:
@@ -37,58 +51,147 @@ def miss(member: Membership, peer: str, rounds: int) -> None:
         member.attendance.ended([peer], [])
 
 
-def test_a_voter_that_never_comes(with_member) -> None:
-    """It is waited for as long as others are; then no longer, if the rest can decide without it."""
+def test_a_member_that_never_comes(with_member, make_peer) -> None:
+    """It is waited for as long as others are, and then no longer; yet what it says is listened to."""
 
     def check(member: Membership) -> None:
         everybody = ("one", "two", NEWCOMER)
+        see(member, *(make_peer(name, state_digest=STATE) for name in everybody))
         member.attendance.ended(["one", "two"], ["one", "two"])
         miss(member, "two", TOLERATED_OF_MATES - 1)
-        assert member.expected(everybody) == set(everybody)
+        assert member.here(STATE) == {*everybody}
         miss(member, "two", 1)
-        assert member.expected(everybody) == {"one", NEWCOMER}
-        assert [member.admits(peer) for peer in everybody] == [True, False, True]
+        assert member.here(STATE) == {"one", NEWCOMER}
+        assert [member.admits(peer) for peer in everybody] == [True, True, True]
 
     with_member(check, ["one", "two"])
 
 
-def test_a_voter_without_whom_nothing_can_be_decided(with_member) -> None:
-    """It is waited for and may come whatever it did before; a newcomer may not."""
+def test_a_newcomer_that_never_comes(with_member, make_peer) -> None:
+    """It is not waited for, and what it says is not listened to."""
 
     def check(member: Membership) -> None:
-        for peer in ("one", NEWCOMER):
-            miss(member, peer, TOLERATED_OF_MATES)
-        assert member.expected(["one", NEWCOMER]) == {"one"}
+        see(member, make_peer("one", state_digest=STATE), make_peer(NEWCOMER, state_digest=STATE))
+        miss(member, NEWCOMER, TOLERATED)
+        assert member.here(STATE) == {"one"}
         assert (member.admits("one"), member.admits(NEWCOMER)) == (True, False)
 
     with_member(check, ["one"])
 
 
-def test_newcomers_after_a_round_that_did_harm(with_member) -> None:
-    """Voters alone end the next rounds; rounds that fail do not count, and then newcomers may come again."""
+def test_who_has_contradicted_itself_is_not_listened_to(with_member, make_peer) -> None:
+    """Whoever decides with it or not; only our own identity is not left out by ourselves."""
 
     def check(member: Membership) -> None:
-        assert member.admits(NEWCOMER)
-        member.note_attempt(found_quorum=True, rejected=True)
-        for _ in range(WARY_ROUNDS):
-            assert member.expected(["one", NEWCOMER]) == {"one"}
-            assert [member.admits(peer) for peer in (member.peer_id, "one", NEWCOMER)] == [True, True, False]
-            member.note_attempt(found_quorum=False)
-            member.note_attempt(found_quorum=True)
-        assert member.expected(["one", NEWCOMER]) == {"one", NEWCOMER}
-        assert member.admits(NEWCOMER)
+        see(member, make_peer("one", state_digest=STATE))
+        for peer in ("one", NEWCOMER, member.peer_id):
+            member.expose(peer)
+        assert [member.admits(peer) for peer in ("one", NEWCOMER, "two")] == [False, False, True]
+        assert member.here(STATE) == frozenset()
+        assert member.admits(member.peer_id)
+
+    with_member(check, ["one", "two"])
+
+
+def test_who_is_here(with_member, make_peer) -> None:
+    """Oracles at work on this very state, but for ourselves."""
+
+    def check(member: Membership) -> None:
+        see(
+            member,
+            make_peer(member.peer_id, state_digest=STATE),
+            make_peer("one", state_digest=STATE),
+            make_peer("elsewhere", state_digest=BEFORE),
+            make_peer("paused", state_digest=STATE, state="paused"),
+            make_peer("first", state_digest=STATE, role="bootstrap", state="serving"),
+        )
+        assert member.here(STATE) == {"one"}
+        assert member.here(BEFORE) == {"elsewhere"}
+
+    with_member(check, ["one", "paused"])
+
+
+def test_who_is_coming(with_member, make_peer) -> None:
+    """Oracles at work on one of the last rounds; not who is far behind, ahead, or never comes."""
+
+    def check(member: Membership) -> None:
+        def at(name: str, round: int, **fields: Any) -> Peer:
+            found: Peer = make_peer(
+                name, round=round, swarm_tokens=100 * round, state_digest=BEFORE, **fields
+            )
+            return found
+
+        see(
+            member,
+            *(at("one", 9), at("two", 10 - COMING_ROUNDS), at("far", 10 - COMING_ROUNDS - 1)),
+            *(at("ahead", 11), at("here", 10), at("late", 9), at("paused", 9, state="paused")),
+            at(member.peer_id, 9),
+        )
+        miss(member, "late", TOLERATED)
+        assert member.coming(STATE) == {"one", "two"}
+
+    with_member(check, [])
+
+
+def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identities, make_peer) -> None:
+    """Before its first record nobody can be behind."""
+
+    async def scenario() -> None:
+        manifest = make_manifest()
+        async with stations(1, manifest) as [peer]:
+            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+            see(member, make_peer("one"))
+            assert member.coming(STATE) == frozenset()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_who_is_gone_and_who_cannot_be_called(with_member, make_manifest, identities, make_peer) -> None:
+    """Of the electorate: who says that it goes, and where nobody listens, until it speaks again."""
+    manifest, keys = make_manifest(), [load_identity(path) for path in identities[1:]]
+    stopping, dead, stranger = map(id_of, keys)
+
+    def check(member: Membership) -> None:
+        for key, seconds, state in zip(keys, (5, 5, 5), ("stopping", "training", "stopping"), strict=True):
+            member.records.take([signed_record(manifest, key, seconds, state=state)])
+        assert member.gone == {stopping}
+        member.bury((dead, stranger))
+        assert member.gone == {stopping, dead}
+        assert [peer.peer_id for peer in member.look().peers] == []
+        member.records.take([signed_record(manifest, keys[1], 10)])
+        assert member.gone == {stopping}
+        see(member, make_peer(dead, reach="client"), make_peer(stranger, reach="client"))
+        assert member.unable == {dead}
+        member.update(RecordUpdate(reach="client"))
+        assert member.unable == {dead, member.peer_id}
+
+    with_member(check, [stopping, dead])
+
+
+def test_former_members_are_voters_still(with_member) -> None:
+    """Who is past probation is of the electorate again after one round; a newcomer is not yet."""
+
+    def check(member: Membership) -> None:
+        electorate = member.electorate
+        for number in range(PROBATION_ROUNDS):
+            electorate = electorate.after([member.peer_id, *([NEWCOMER] if number else [])])
+        member.reach(electorate)
+        assert electorate.members == {member.peer_id}
+        assert member.voters == {member.peer_id, "one"}
+        assert NEWCOMER in electorate.services
 
     with_member(check, ["one"])
 
 
-def test_where_nobody_votes_yet_all_are_newcomers(with_member) -> None:
-    """A round that did harm bars nobody then."""
+def test_where_nobody_decides_yet_all_are_newcomers(with_member, make_peer) -> None:
+    """Who never comes is then barred, whoever it is."""
 
     def check(member: Membership) -> None:
-        member.reach(Voters())
-        member.note_attempt(found_quorum=True, rejected=True)
-        assert member.expected(["one", NEWCOMER]) == {"one", NEWCOMER}
+        member.reach(Electorate())
+        see(member, make_peer("one", state_digest=STATE), make_peer(NEWCOMER, state_digest=STATE))
+        assert member.here(STATE) == {"one", NEWCOMER}
         miss(member, NEWCOMER, TOLERATED)
-        assert member.expected(["one", NEWCOMER]) == {"one"}
+        assert member.here(STATE) == {"one"}
+        assert (member.voters, member.gone, member.unable) == (frozenset(),) * 3
 
     with_member(check, ["one"])

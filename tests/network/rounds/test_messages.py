@@ -115,6 +115,7 @@ def test_what_was_pledged_is_kept(talking, tmp_path) -> None:
     found = again.of("4" * 64, Words(SWARM))
     assert found is not None and found.basis is not None
     assert found == kept and found.basis.promises == kept.basis.promises
+    assert Pledges(path).of("4" * 64, Words("swarm-2")) is None  # a word in it is none
     path.write_text("{")
     assert Pledges(path).of("4" * 64, Words(SWARM)) is None
 

@@ -6,6 +6,7 @@ import pytest
 
 from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.link import Brought, Link
 from tests.support.members import PACE, Members, after
@@ -43,6 +44,36 @@ def test_a_newcomer_brings_and_does_not_decide() -> None:
     members.talk("abcx")
     link = the_link(members, "abcx")
     assert link.choice.makers == tuple("abcx") and "x" not in link.makers
+
+
+def test_a_newcomers_refusal_is_not_heard() -> None:
+    """Else it could keep all other newcomers out, or what the electorate brings."""
+    members = Members("abc", strangers="xy")
+    refusing = Pledged(refused=frozenset({"0" * 64}))
+    members.rounds["x"] = Round(Ballots(Voice("x"), STATE, members.electorate, PACE, 0.0, refusing))
+    members.bring("abcxy")
+    members.talk("abcxy")
+    assert the_link(members, "abcxy").choice.makers == tuple("abcxy")
+
+
+def test_the_electorate_may_go_on_by_itself() -> None:
+    """After a round that did harm, where newcomers had a part in it, it takes what they bring no more."""
+    members = Members("abc", strangers="xy", wary=True)
+    members.bring("abcxy")
+    members.talk("abcxy")
+    assert the_link(members, "abcxy").choice.makers == tuple("abc")
+
+
+def test_what_is_retracted_is_not_brought() -> None:
+    """Nobody's roll has it, and whoever has retracted waits for nobody, until there is another."""
+    members = Members("abc")
+    members.bring("abc")
+    members.rounds["a"].retract()
+    members.talk("abc", there="abc")
+    assert members.links("abc") == {None}
+    members.bring("a")
+    members.talk("abc", there="abc")
+    assert the_link(members, "abc").choice.makers == tuple("abc")
 
 
 def test_the_last_ones_are_waited_for() -> None:
@@ -163,6 +194,43 @@ def test_one_who_refuses_stops_nobody() -> None:
     members.bring("abc")
     members.talk("abc")
     assert members.refusing.isdisjoint(the_link(members, "abc").makers)
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_one_who_says_that_others_do_not_count_stops_nobody(weak: bool) -> None:
+    """It accepts the same state, and is left out of the link, which would be none with it."""
+    members = Members("abc")
+    there = "ab" if weak else "abc"
+    liar = next(name for name in there if name != members.coordinator(0))
+    round = members.rounds[liar]
+    judge = round.judge
+    round.judge = lambda choice, after, **how: judge(choice, after, ("zz",), **how)  # type: ignore[method-assign]
+    members.bring(there)
+    for _ in range(300):
+        honest = set(there) - {liar}
+        if None not in members.links(honest):
+            break
+        members.now += 1.0
+        for name in there:
+            members.rounds[name].consider(members.now, set(there) - {name}, gone={"c"} if weak else ())
+        members.talk(there, times=1)
+    for link in members.links(honest):
+        assert link is not None
+        link.check(members.electorate)
+        assert liar not in link.makers and link.choice.weak is weak
+
+
+def test_many_strangers_take_nobodys_place() -> None:
+    """What members hold is noted, whoever has reported before them."""
+    members = Members("abc", strangers="x")
+    first = members.rounds[members.coordinator(0)]
+    report = members.rounds["x"].report()
+    for number in range(MAKERS_MAX + 1):
+        promise = replace(report.promise, maker=f"stranger {number}", brought=brought(f"stranger {number}"))
+        first.note(replace(report, promise=promise), 0.0)
+    members.bring("abc")
+    members.talk("abc", times=8)
+    assert set("abc") <= set(the_link(members, "abc").choice.makers)
 
 
 def test_a_remnant_goes_on_where_half_are_gone() -> None:

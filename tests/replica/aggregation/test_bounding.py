@@ -1,37 +1,57 @@
 """What one contribution may count for, and a newcomer's."""
 
+import pytest
 import torch
 
-from dupt_swarm.replica.aggregation import Bounded, standings
-from dupt_swarm.replica.voters import Voters
+from dupt_swarm.replica.aggregation import Bounded, Standing, standings
+from dupt_swarm.replica.electorate import Electorate
 
-VOTERS = Voters().after(1, ["a", "b"])
+VOTERS = Electorate().after(["a", "b"], weak=True)
 STATE = "a" * 64
+MEMBER, NEW = Standing(), Standing(0.25)
+
+
+def parts_of(makers: list[str], electorate: Electorate = VOTERS) -> list[float]:
+    return [each.part for each in standings(makers, electorate, STATE)]
 
 
 def test_newcomers_count_for_a_quarter() -> None:
-    """A voter counts fully, and all do where no voter contributes."""
-    assert standings(["a", "b", "new"], VOTERS, STATE) == [1.0, 1.0, 0.25]
-    assert standings(["x", "y"], VOTERS, STATE) == [1.0, 1.0]
-    assert standings(["x", "y"], Voters(), STATE) == [1.0, 1.0]
+    """A member counts fully, and all do where no member contributes."""
+    assert parts_of(["a", "b", "new"]) == [1.0, 1.0, 0.25]
+    assert parts_of(["x", "y"]) == [1.0, 1.0]
+    assert parts_of(["x", "y"], Electorate()) == [1.0, 1.0]
 
 
-def test_newcomers_are_never_more_than_voters() -> None:
-    """Which of them count differs from state to state, so that nobody can choose a key for it."""
+def test_no_more_newcomers_than_members_are_asked() -> None:
+    """Which of them differs from state to state, so that nobody can choose a key for it; all count."""
     makers = ["a", "b", *(f"new{number}" for number in range(20))]
     chosen = set()
     for state in ("a" * 64, "b" * 64, "c" * 64):
-        counts = standings(makers, VOTERS, state)
-        assert sorted(counts) == [0.0] * 18 + [0.25] * 2 + [1.0] * 2
-        chosen.add(tuple(counts))
+        found = standings(makers, VOTERS, state)
+        assert sorted(each.part for each in found) == [0.25] * 20 + [1.0] * 2
+        assert [each.judges for each in found].count(True) == 4
+        chosen.add(tuple(found))
     assert len(chosen) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 50])
+def test_newcomers_have_no_more_weight_than_members(count: int) -> None:
+    """However many they are, none of them counts for nothing, and one alone for what it says."""
+    makers = ["a", *(f"new{number}" for number in range(count))]
+    parts = Bounded.of(
+        lambda: [], [1.0] * len(makers), [10.0] * len(makers), standings(makers, VOTERS, STATE)
+    )
+    assert sum(parts.shares) == pytest.approx(1)
+    assert parts.shares[0] == pytest.approx(max(0.5, 1 / (1 + count)))
+    assert min(parts.shares) > 0 and parts.evens[0] == 1.0
+    assert sum(parts.evens[1:]) == pytest.approx(1.0)
 
 
 def test_newcomers_move_no_median() -> None:
     """Neither far too large nor tiny ones change what the voters' contributions count for."""
 
     def bounded(norms: list[float]) -> Bounded:
-        return Bounded.of(lambda: [[torch.zeros(1)] * 4], norms, [1.0] * 4, [1.0, 1.0, 0.25, 0.25])
+        return Bounded.of(lambda: [[torch.zeros(1)] * 4], norms, [1.0] * 4, [MEMBER, MEMBER, NEW, NEW])
 
     assert bounded([2.0, 3.0, 1e-6, 1e-6]).radius == bounded([2.0, 3.0, 1e6, 1e6]).radius == 2.0
     assert bounded([2.0, 2.0, 4.0, 1.0]).scales == [1.0, 1.0, 0.25 * 0.5, 0.25]

@@ -91,8 +91,8 @@ class Besieger:
     async def talk_nonsense(self, p2p: P2P, address: str) -> None:
         """To all that members say to each other."""
         names = (
-            "RollCall.rpc_join",
-            "Polls.rpc_vote",
+            "Deciding.rpc_report",
+            "Exchange.rpc_links",
             "Accusing.rpc_proofs",
             "Gossip.rpc_records",
             "Gossip.rpc_tell",

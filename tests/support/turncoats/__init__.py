@@ -1,9 +1,19 @@
-"""A voter that turns against the others: the real code on the real wire, with one thing changed.
+"""One that decides with the others, and turns against them: the real code, with one thing changed.
 
-cluster      a driven swarm with one oracle that attacks when the test says so
-orders       what that oracle shall do now, in a file, as its node is a process of its own
-voting       what it does with its votes
-coordinating what it does when it coordinates
+camp         peers in one process, of whom some lie
+cluster      a driven swarm of real nodes with one oracle that attacks when the test says so
+orders       what those that lie shall do now
+coordinating what one does when it coordinates
+telling      what it does with its reports
 sharing      what it does with its contribution
 hooks/       has Python load all that in its node
 """
+
+from tests.support.turncoats import coordinating, sharing, telling
+from tests.support.turncoats.orders import Orders, Patch
+
+
+def prepare(orders: Orders, patch: Patch = setattr) -> None:
+    """Have all peers of this process do what they are ordered."""
+    for each in (coordinating, sharing, telling):
+        each.prepare(orders, patch)

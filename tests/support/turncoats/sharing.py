@@ -1,182 +1,85 @@
-"""What a hostile voter does where contributions are shared: with its own, and with the list that counts."""
+"""What one that lies does with contributions: to whom it gives them, and what it says that it holds."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from dupt_swarm.network.averaging.reports import (
-    Acceptance,
-    AnswerMessage,
-    Decision,
-    DecisionMessage,
-    Places,
-    Report,
-    ReportMessage,
-    _bits,
-)
-from dupt_swarm.network.averaging.session import Ask, Session
-from dupt_swarm.network.averaging.share import Agreements
-from dupt_swarm.network.host import background
+from dupt_swarm.network.rounds.deciding import Deciding
+from dupt_swarm.network.rounds.desk import Desk
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.replica.contribution import CONTRIBUTION
-from tests.support.turncoats.orders import Orders
+from tests.support.turncoats.coordinating import WITHHELD_CHOICE, me_of
+from tests.support.turncoats.orders import Attack, Orders, Patch, change
 
 WITHHELD, FOR_SOME, GARBLED = "withheld", "for some", "garbled for some"
-TWO_LISTS, OWN_LIST, WITHHELD_LIST = "two lists", "own list", "a list of what it withholds"
-NOTHING_HELD, LATER_BALLOTS = "nothing held", "later ballots"
+HOLDS_NOTHING, HOLDS_ALL = "holds nothing", "says that it holds all"
 
 
-_its_turn: dict[str, bool] = {}  # by the digest of the own contribution: whether it coordinates first
+class Give(Protocol):
+    """What somebody gets of a chunk of a contribution; None: no more."""
+
+    def __call__(self, chunk: bytes, *, favoured: bool) -> bytes | None:
+        """``favoured``: it is treated well."""
 
 
-def prepare(orders: Orders) -> None:
+def prepare(orders: Orders, patch: Patch) -> None:
     """Be ready to do it."""
-    attacks = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
-    chunks = {name: _of_contributions(each) for name, each in attacks.items()}
-    orders.change(Exchange, "rpc_chunks", {**chunks, WITHHELD_LIST: _chunks_unless_its_turn})
-    lists = {OWN_LIST: _only_own, WITHHELD_LIST: _everything}
-    proposing = {name: partial(_propose, orders, choose) for name, choose in lists.items()}
-    orders.change(Session, "answer", {**proposing, TWO_LISTS: _propose_two})
-    orders.change(Session, "decide", {LATER_BALLOTS: _lead_away, WITHHELD_LIST: _note_its_turn})
-    orders.change(Agreements, "ask", {NOTHING_HELD: _claim_nothing})
+    gives: dict[str, Give] = {WITHHELD: _withhold, FOR_SOME: _give_some, GARBLED: _garble}
+    gives |= {HOLDS_ALL: _withhold, WITHHELD_CHOICE: _withhold}
+    chunks = {name: partial(_chunks, orders, give) for name, give in gives.items()}
+    change(orders, patch, Exchange, "rpc_chunks", lambda exchange: str(exchange._p2p.peer_id), chunks)
+    reports = {HOLDS_NOTHING: _report_nothing, HOLDS_ALL: _report_all}
+    change(orders, patch, Deciding, "ask", lambda deciding: deciding._context.me, reports)
+    change(orders, patch, Desk, "answer", me_of, {HOLDS_ALL: _answer_all})
 
 
-def _of_contributions(attack: Callable[[int, bytes, str], bytes | None]) -> Callable[..., Any]:
-    """What ``attack`` makes of each chunk of a contribution, by its number, for a peer; None: no more."""
-
-    async def chunks(
-        real: Callable[..., Any], exchange: Exchange, request: ChunksMessage, caller: str
-    ) -> AsyncGenerator[Any, None]:
-        blob = exchange._find(request.digest)
-        hostile = blob is not None and blob.index.header.get("kind") == CONTRIBUTION
-        numbers = iter(dict.fromkeys(request.numbers))
-        async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
-            async for chunk in chunks:
-                given = attack(next(numbers), bytes(chunk), caller) if hostile else chunk
-                if given is None:
-                    return
-                yield given
-
-    return chunks
+async def _chunks(
+    orders: Orders, give: Give, real: Attack, exchange: Exchange, request: ChunksMessage, caller: str
+) -> AsyncGenerator[Any, None]:
+    blob = exchange._find(request.digest)
+    hostile = blob is not None and blob.index.header.get("kind") == CONTRIBUTION
+    async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
+        async for chunk in chunks:
+            given = give(bytes(chunk), favoured=orders.favours(caller)) if hostile else chunk
+            if hostile and given != bytes(chunk):
+                orders.report()
+            if given is None:
+                return
+            yield given
 
 
-def _withhold(number: int, chunk: bytes, peer: str) -> bytes | None:
-    del number, chunk, peer
+def _withhold(chunk: bytes, *, favoured: bool) -> bytes | None:
+    del chunk, favoured
     return None
 
 
-def _give_some(number: int, chunk: bytes, peer: str) -> bytes | None:
-    return chunk if _is_chosen(peer) else _withhold(number, chunk, peer)
+def _give_some(chunk: bytes, *, favoured: bool) -> bytes | None:
+    return chunk if favoured else None
 
 
-def _garble(number: int, chunk: bytes, peer: str) -> bytes | None:
-    del number
-    return chunk if _is_chosen(peer) else chunk[::-1]
+def _garble(chunk: bytes, *, favoured: bool) -> bytes | None:
+    return chunk if favoured else chunk[::-1]
 
 
-async def _claim_nothing(real: Callable[..., Any], agreements: Agreements, peer: str, message: Any) -> Any:
-    """Report that it holds nothing, and accepts nothing."""
-    return await real(agreements, peer, message.model_copy(update={"held": _bits(()), "accepted": None}))
+async def _report_nothing(real: Attack, deciding: Deciding, peer: str, message: ReportMessage) -> Any:
+    return await real(deciding, peer, message.model_copy(update={"held": ()}))
 
 
-async def _lead_away(real: Callable[..., Any], session: Session, ask: Ask) -> Decision | None:
-    """Tell each of the last ballot that it coordinates, and of a list of the own contribution in it."""
-    agreement, group = session.agreement, session.group
-
-    async def tell(place: int) -> None:
-        [*_, ballot] = [
-            each for each in range(agreement.last_ballot) if group.order[each % len(group.order)] == place
-        ]
-        accepted = Acceptance(ballot - 1, (agreement.me,))
-        accepted = replace(accepted, signed=agreement.sign(accepted))
-        message = ReportMessage.of(group.group_id, Report(ballot, frozenset({agreement.me}), accepted))
-        while True:
-            with contextlib.suppress(Exception):  # it may not have begun, or no longer answer
-                await ask(group.members[place], message)
-            await asyncio.sleep(0.02)
-
-    async with contextlib.AsyncExitStack() as stack:
-        for place in set(group.order) - {agreement.me}:
-            await stack.enter_async_context(background(tell(place)))
-        decision: Decision | None = await real(session, ask)
-    return decision
+def _all_of(desk: Desk) -> tuple[str, ...]:
+    stock = desk.round.ballots.stock
+    return tuple(sorted({*stock.held, *(each.digest for each in stock.missing)}))
 
 
-async def _note_its_turn(real: Callable[..., Any], session: Session, ask: Ask) -> Decision | None:
-    me = session.agreement.me
-    _its_turn[session.group.digests[me]] = session.group.order[0] == me
-    decision: Decision | None = await real(session, ask)
-    return decision
+async def _report_all(real: Attack, deciding: Deciding, peer: str, message: ReportMessage) -> Any:
+    desk = deciding.desk_of(message.state)
+    assert desk is not None
+    return await real(deciding, peer, message.model_copy(update={"held": _all_of(desk)}))
 
 
-async def _chunks_unless_its_turn(
-    real: Callable[..., Any], exchange: Exchange, request: ChunksMessage, caller: str
-) -> AsyncGenerator[Any, None]:
-    """Nobody gets the own contribution where it coordinates the agreement."""
-    digest = request.digest
-    blob = exchange._find(digest)
-    if blob is not None and blob.index.header.get("maker") == str(exchange._p2p.peer_id):
-        async with asyncio.timeout(10):
-            while digest not in _its_turn:
-                await asyncio.sleep(0.02)
-        if _its_turn[digest]:
-            return
-    async with contextlib.aclosing(real(exchange, request, caller)) as chunks:
-        async for chunk in chunks:
-            yield chunk
-
-
-def _only_own(session: Session) -> Places:
-    return (session.agreement.me,)
-
-
-def _everything(session: Session) -> Places:
-    return tuple(range(session.agreement.size))
-
-
-async def _propose(
-    orders: Orders,
-    choose: Callable[[Session], Places],
-    real: Callable[..., Any],
-    session: Session,
-    member: str,
-    message: ReportMessage,
-) -> AnswerMessage:
-    """As the coordinator of the agreement, propose such a list."""
-    reply: AnswerMessage = await real(session, member, message)
-    if session.agreement.coordinator != session.agreement.me:
-        return reply
-    orders.report()
-    return reply.model_copy(update={"proposal": _bits(choose(session)), "decision": None})
-
-
-async def _propose_two(
-    real: Callable[..., Any], session: Session, member: str, message: ReportMessage
-) -> AnswerMessage:
-    """As the coordinator of the agreement, propose another list to one of the others, and accept both."""
-    reply: AnswerMessage = await real(session, member, message)
-    group, agreement = session.group, session.agreement
-    if agreement.coordinator != agreement.me:
-        return reply
-    place = group.members.index(member)
-    lists = tuple(range(agreement.size)), tuple(sorted({agreement.me, place}))
-    choice = lists[place == min(set(range(agreement.size)) - {agreement.me})]
-    report = message.report(agreement.size)
-    changes: dict[str, Any] = {"proposal": _bits(choice), "decision": None}
-    if report.accepted == Acceptance(agreement.ballot, choice):
-        mine = agreement.sign(Acceptance(agreement.ballot, choice))
-        both = {place: report.accepted.signed, agreement.me: mine}
-        accepted = tuple(sorted(both))
-        decision = Decision(agreement.ballot, choice, accepted, tuple(both[each] for each in accepted))
-        changes["decision"] = DecisionMessage.of(decision)
-    return reply.model_copy(update=changes)
-
-
-def _is_chosen(peer: str) -> bool:
-    """Every other peer, by its id."""
-    return sum(peer.encode()) % 2 == 0
+async def _answer_all(real: Attack, desk: Desk, caller: str, message: ReportMessage) -> AnswerMessage:
+    answer: AnswerMessage = await real(desk, caller, message)
+    return answer.model_copy(update={"held": _all_of(desk)})

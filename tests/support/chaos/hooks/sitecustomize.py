@@ -7,6 +7,8 @@ group, as by a power cut.
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 
 def power_cut() -> None:
@@ -15,24 +17,12 @@ def power_cut() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def before(owner: type, name: str) -> None:
-    """Cut the power when ``owner.name`` is called."""
-
-    def cut(*_: object, **__: object) -> None:
-        power_cut()
-
-    setattr(owner, name, cut)
-
-
-def among_three(owner: type, name: str, members) -> None:
-    """Cut it when ``owner.name`` is called, in a group of three or more: of two, who is left decides nothing.
-
-    ``members`` tells how many there are, from what the method is called with.
-    """
+def before(owner: type, name: str, condition: Callable[..., bool] = lambda *_: True) -> None:
+    """Cut the power when ``owner.name`` is called, where ``condition`` holds of what it is called with."""
     method = getattr(owner, name)
 
-    def cut(*args, **kwargs):
-        if members(*args) > 2:
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        if condition(*args):
             power_cut()
         return method(*args, **kwargs)
 
@@ -41,20 +31,42 @@ def among_three(owner: type, name: str, members) -> None:
 
 def arm(stage: str) -> None:
     """Set the trap."""
-    from dupt_swarm.network.averaging.allreduce import AllReduce, PartReducer
-    from dupt_swarm.network.averaging.polls import Polls
-    from dupt_swarm.network.averaging.rounds import Rounds, SwarmAverager
-    from dupt_swarm.network.averaging.session import Session
-    from dupt_swarm.network.averaging.share import Collection
+    from dupt_swarm.network.rounds.allreduce import AllReduce, PartReducer
+    from dupt_swarm.network.rounds.deciding import Deciding
+    from dupt_swarm.network.rounds.desk import Desk
+    from dupt_swarm.network.rounds.judgement import Judgement
+    from dupt_swarm.network.rounds.round import Round
+    from dupt_swarm.network.rounds.session import Session
+    from dupt_swarm.network.rounds.share import Share
 
-    if stage == "matchmaking":
-        before(SwarmAverager, "average")
-    elif stage == "group":
-        before(SwarmAverager, "_average_in")
+    def among_three(round: Round) -> bool:
+        """Where three decide or more: of two, who is left makes a weak link."""
+        return len(round.ballots.electorate.members) > 2
+
+    def coordinates(desk: Desk, *_: object) -> bool:
+        round = desk.round
+        return among_three(round) and round.remnant is None and round.ballots.coordinator == round.ballots.me
+
+    if stage == "bringing":
+        before(Deciding, "end")
+    elif stage == "promising":
+        before(Deciding, "ask")
+    elif stage == "coordinating":
+        before(Desk, "answer", coordinates)
+    elif stage == "fetching":
+        before(Share, "_fetch", lambda _, __, floor: among_three(floor.round))
+    elif stage == "holding":
+        before(Session, "hold", lambda session, *_: among_three(session.round))
+    elif stage == "judging":
+        before(Judgement, "accepts", lambda _, after: len(after.electorate.members) > 2)
+    elif stage == "accepting":
+        before(Round, "judge", lambda round, *_: among_three(round))
+    elif stage == "link":
+        before(Session, "_follow", lambda session, *_: among_three(session.round))
     elif stage == "sending":
         send = AllReduce.messages_of
 
-        async def send_one(self, share):
+        async def send_one(self: AllReduce, share: Any) -> AsyncGenerator[Any, None]:
             async for part in send(self, share):
                 yield part
                 power_cut()
@@ -62,14 +74,6 @@ def arm(stage: str) -> None:
         AllReduce.messages_of = send_one  # type: ignore[method-assign]
     elif stage == "reducing":
         before(PartReducer, "_run")
-    elif stage == "outer step":
-        among_three(Rounds, "_finish", lambda _, __, outcome, *___: 1 + len(outcome.mates))
-    elif stage == "voting":
-        among_three(Polls, "_ask", lambda _, __, box, *___: len(box.members))
-    elif stage == "fetching":
-        among_three(Collection, "_fetch", lambda collection, *_: len(collection._session.group.members))
-    elif stage == "coordinating":
-        among_three(Session, "answer", lambda session, *_: len(session.group.members))
     else:
         raise ValueError(f"no such stage: {stage}")
 

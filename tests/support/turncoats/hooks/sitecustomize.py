@@ -4,8 +4,7 @@ import os
 import sys
 
 if "dupt_swarm.network.process" in sys.orig_argv and os.environ.get("DUPT_TEST_ORDERS"):
-    from tests.support.turncoats import coordinating, sharing, voting
-    from tests.support.turncoats.orders import Orders
+    from tests.support.turncoats import prepare
+    from tests.support.turncoats.orders import WrittenOrders
 
-    for each in (voting, coordinating, sharing):
-        each.prepare(Orders.here())
+    prepare(WrittenOrders.here())

@@ -1,0 +1,120 @@
+"""How long `dupt-model verify` takes for a model of many rounds.
+
+The chain is forged, but as a swarm would make it: in each round all peers bring a contribution and sign, with
+RSA keys of 2048 bits as identities are. The model is so small that its weights take no time.
+
+How to read it, a row for each number of peers: processor seconds of `verify`, which runs in one thread; the
+same for each signature, with its share of all the rest; and the size of chain.jsonl.
+
+    PYTHONPATH=. python benchmarks/verifying.py [--rounds 1000] [--peers 5,20]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from hivemind.utils.crypto import RSAPrivateKey
+
+from dupt_swarm.checkpoint import REPLICA_FILE
+from dupt_swarm.disk.folders import CHAIN_FILE
+from dupt_swarm.learning.objectives import first_model
+from dupt_swarm.models.saved_model import write_shared
+from dupt_swarm.models.verifying import verify
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.signed import peer_id_of_key
+from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
+from tests.support.saved_models import small_tokenizer
+from tests.support.tiny import tiny_manifest
+
+TOKENS = 1_000_000
+
+
+def digest_of(text: str) -> str:
+    """Of a state or a contribution that nobody has."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Forged:
+    """A model folder whose chain these peers have signed."""
+
+    def __init__(self, folder: Path, keys: Sequence[RSAPrivateKey], rounds: int) -> None:
+        tokenizer = small_tokenizer()
+        manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+        self._words, self._rounds = Words(manifest.swarm_id), rounds
+        owners = {peer_id_of_key(key.get_public_key().to_bytes()): key for key in keys}
+        self._keys = dict(sorted(owners.items()))
+        parameters = list(first_model(manifest).parameters())
+        first = ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
+        last = replace(
+            first,
+            round=rounds,
+            swarm_tokens=rounds * len(keys) * TOKENS,
+            electorate=self._electorate(),
+        )
+        write_shared(folder, manifest, tokenizer.to_bytes(), None)
+        save_state(last, folder / REPLICA_FILE)
+        ChainFile(folder / CHAIN_FILE, self._words).write(self._chain(first.digest, last.digest))
+
+    def _choice(self, number: int) -> Choice:
+        brought = tuple(Brought(peer, digest_of(f"{peer} {number}"), TOKENS) for peer in self._keys)
+        return Choice(brought, weak=number == 0)
+
+    def _electorate(self) -> Electorate:
+        found = Electorate()
+        for number in range(self._rounds):
+            found = found.after(tuple(self._keys), weak=number == 0)
+        return found
+
+    def _chain(self, first: str, last: str) -> Chain:
+        chain = Chain(first, Electorate())
+        for number in range(self._rounds):
+            after = last if number == self._rounds - 1 else digest_of(f"state {number}")
+            chain.follow([self._link(chain.head, self._choice(number), after)])
+        return chain
+
+    def _link(self, before: str, choice: Choice, after: str) -> Link:
+        words = [Acceptance(peer, before, 0, choice.id, after, weak=choice.weak) for peer in self._keys]
+        signed = (replace(each, signed=self._words.sign(self._keys[each.maker], each)) for each in words)
+        return Link(before, 0, choice, after, (), tuple(signed))
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--peers", default="5,20", show_default=True, help="So many sign each round.")
+def main(rounds: int, peers: str) -> None:
+    """Processor seconds of verifying a chain."""
+    measure(1, 1)  # what the first one takes longer for is left out
+    for count in map(int, peers.split(",")):
+        seconds, size = measure(count, rounds)
+        click.echo(
+            f"{rounds} rounds of {count:3} peers: {seconds:.2f} s, "
+            f"{1e6 * seconds / rounds / count:.0f} us a signature, {size / 1e6:.1f} MB"
+        )
+
+
+def measure(count: int, rounds: int) -> tuple[float, int]:
+    """Processor seconds for rounds of so many peers, and the bytes of their chain."""
+    keys = [RSAPrivateKey() for _ in range(count)]
+    with tempfile.TemporaryDirectory() as name:
+        Forged(Path(name), keys, rounds)
+        began = time.process_time()
+        found = verify(Path(name))
+        seconds = time.process_time() - began
+        assert (found.links, found.unchecked) == (rounds, ())
+        return seconds, (Path(name) / CHAIN_FILE).stat().st_size
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Following: a peer that sees others elsewhere takes their links, verifies them, and gets the state.
+
+Nobody follows a claim. Whatever a record says, links are fetched first, and each is verified by the
+electorate of the state before it, from a state of ours on. So catching up, coming back and meeting another
+branch are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from itertools import pairwise
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.ledger import Expose, Ledger
+from dupt_swarm.network.rounds.pauses import Pauses
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.replaying import Replaying
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.node.messages import CatchingUp, FetchFailed
+from dupt_swarm.node.view import Peer
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import LinkRecord, Words
+from dupt_swarm.replica.state import ReplicaState
+
+# So long a stranger may tell its links, and whoever decides, or did.
+STRANGER_SECONDS, TELLING_SECONDS = 60.0, 600.0
+# Who has told nothing that leads on is asked again after so long, at first and at the latest.
+FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """Looks where others are, and gets there.
+
+    Attributes:
+        history: of our rounds; its chain leads to the newest state that the store has.
+        task: what is being fetched, if anything is.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        store: StateStore,
+        member: Membership,
+        exchange: Exchange,
+        replaying: Replaying,
+        words: Words,
+        patience: float,
+        decides: Callable[[], bool],
+        tell: Callable[[object], None],
+        expose: Expose = lambda *_: None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            history: of our rounds.
+            store: of our state.
+            member: knows the others.
+            exchange: asks them.
+            replaying: computes missed rounds.
+            words: reads those of links.
+            patience: for so many seconds we wait for a strong link before we go on by a weak one.
+            decides: whether we are in the midst of deciding what follows, so that no weak link leads us on.
+            tell: passes each `CatchingUp` to the parent process.
+            expose: see `Ledger`.
+        """
+        self._expose = expose
+        self._patience, self._decides = patience, decides
+        self.history, self._store, self._member, self._exchange = history, store, member, exchange
+        self._replaying, self._words, self._tell = replaying, words, tell
+        self._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
+        self._head, self._since = history.chain.head, time.monotonic()  # of our chain, and since when
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being fetched."""
+        return self.task is not None and not self.task.done()
+
+    def look(self, then: Callable[[], Awaitable[None]]) -> None:
+        """If somebody is at a state that we do not know, begin to find out about it; then await ``then``."""
+        if self.is_busy:
+            return
+        others = self._elsewhere()
+        if others:
+            self.task = asyncio.create_task(self._follow(others[0].peer_id, then))
+
+    @property
+    def _newest(self) -> ReplicaState:
+        return self._store.newer or self._store.current
+
+    def _elsewhere(self) -> list[Peer]:
+        """Others at states that are none of ours, those first whose word counts."""
+        now, chain = time.monotonic(), self.history.chain
+        found = [
+            peer
+            for peer in self._member.living
+            if peer.peer_id != self._member.peer_id
+            and peer.record.state_digest
+            and peer.record.state_digest not in chain
+            and not self._pauses.has(peer.peer_id, now)
+        ]
+        electorate = chain.electorate
+
+        def key(peer: Peer) -> tuple[bool, bool, int, float]:
+            mine, former = peer.peer_id in electorate, peer.peer_id in electorate.former
+            return not mine, not former, -peer.record.round, random.random()
+
+        return sorted(found, key=key)
+
+    async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
+        moved = False
+        try:
+            known = peer_id in self.history.chain.electorate.former
+            async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
+                links = self._cautiously(await self._links_of(peer_id))
+            if links and self._leads_on(links):
+                moved = await self._get(links, peer_id)
+        except (CallError, ValueError, TimeoutError) as error:
+            logger.debug("%s tells no links that lead on: %s", peer_id, error)
+        finally:
+            self._pauses.note(peer_id, time.monotonic(), useful=moved)
+        if moved:
+            await then()
+
+    async def _links_of(self, peer_id: str) -> list[Link]:
+        """What it tells from the last state on that both know.
+
+        Raises:
+            CallError: it does not tell.
+            ValueError: a link does not follow from the one before.
+        """
+        found: list[Link] = []
+        async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
+            async for page in pages:
+                found += await asyncio.to_thread(self._read, page.links)
+                if any(link.state != before.after for before, link in pairwise(found)):
+                    raise ValueError("links that do not follow from one another")
+        return found
+
+    def _read(self, records: Sequence[LinkRecord]) -> list[Link]:
+        return [record.link(self._words) for record in records]
+
+    def _cautiously(self, links: list[Link]) -> list[Link]:
+        """These, up to a weak one that would lead on from our chain before it is time for that.
+
+        One liar can make a weak link, and others may be about to make a strong one from the same state.
+        """
+        chain, now = self.history.chain, time.monotonic()
+        if chain.head != self._head:
+            self._head, self._since = chain.head, now
+        place = next((place for place, link in enumerate(links) if link.state == chain.head), len(links))
+        weak = next((at for at in range(place, len(links)) if links[at].choice.weak), len(links))
+        if weak == len(links) or not chain.electorate.members:
+            return links
+        alone = all(peer.peer_id in links[weak].makers for peer in self._living)
+        waited = alone or now - self._since >= self._patience
+        return links if waited and not self._decides() and self._may_be_left(links[weak]) else links[:weak]
+
+    @property
+    def _living(self) -> list[Peer]:
+        """Those who decide, or did, and are there, wherever that is."""
+        former = self.history.chain.electorate.former
+        return [peer for peer in self._member.living if peer.peer_id in former]
+
+    def _may_be_left(self, link: Link) -> bool:
+        """Whether those who decide may be gone from our state, and some have gone on by a weak ``link``.
+
+        Nobody goes with strangers while one lives that knows the state.
+        """
+        electorate = self.history.chain.electorate
+        here = [peer.peer_id for peer in self._living if peer.record.state_digest == link.state]
+        if electorate.is_quorum(here):
+            return False
+        return bool(electorate.former & link.makers) or not self._living
+
+    def _leads_on(self, links: Sequence[Link]) -> bool:
+        """Whether our chain would follow these, which it does not yet.
+
+        Raises:
+            ValueError: they are not to be followed.
+        """
+        chain = self.history.chain
+        if links[0].state not in chain:
+            return False
+        trial = chain.copied_from(links[0].state)
+        trial.follow(links)
+        self._compare(links)
+        return trial.head == links[-1].after != chain.head
+
+    def _compare(self, links: Sequence[Link]) -> None:
+        """Where they part from ours, somebody may have signed for both."""
+        chain = self.history.chain
+        for link in links:
+            ours = chain.from_state(link.state)
+            if ours is not None and ours.after != link.after:
+                ledger = Ledger({*ours.makers, *ours.left}, self._expose)
+                for each in (ours, link):
+                    ledger.note((*each.leaves, *each.acceptances))
+                return
+
+    async def _get(self, links: list[Link], peer_id: str) -> bool:
+        """The state to which they lead, and our chain with it."""
+        before = self._newest
+        self._tell(CatchingUp(fetching=True, newer=None))
+        try:
+            state = await self._state_after(links, peer_id)
+            if self._newest is not before:
+                return True  # meanwhile a round has ended here
+            self._check(state, links)
+            self.history.follow(links)
+            self._store.newer = state
+            return True
+        except (NodeError, ValueError) as error:
+            self._tell(FetchFailed())
+            logger.warning("%s", error)
+            return False
+        finally:
+            newer = self._store.newer
+            self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    def _check(self, state: ReplicaState, links: Sequence[Link]) -> None:
+        """Whether a state says of itself what follows from the links.
+
+        Raises:
+            ValueError: it does not.
+        """
+        trial = self.history.chain.copied_from(links[0].state)
+        trial.follow(links)
+        if (state.round, state.electorate) != (trial.electorate.round, trial.electorate):
+            raise ValueError(f"state {state.digest[:8]} does not say what its links say")
+
+    async def _state_after(self, links: list[Link], peer_id: str) -> ReplicaState:
+        """Computed from ours, if that is possible and pays, or fetched.
+
+        Raises:
+            NodeError: it is not to be had.
+        """
+        before, after = self._newest, links[-1].after
+
+        async def holders() -> list[str]:
+            return list(dict.fromkeys([*await self._member.holders(after), peer_id]))
+
+        ahead = [place for place, link in enumerate(links) if link.state == before.digest]
+        if ahead and self.history.chain.head == before.digest:
+
+            async def keepers() -> list[str]:
+                living = [
+                    each.peer_id for each in self._member.living if each.peer_id != self._member.peer_id
+                ]
+                return list(dict.fromkeys([*await holders(), *living]))
+
+            state = await self._replaying.replay(before, links[ahead[0] :], keepers)
+            if state is not None:
+                return state
+        return await self._store.fetch(after, holders)

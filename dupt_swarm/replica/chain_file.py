@@ -1,0 +1,76 @@
+"""The chain of rounds on disk: for good, one line for each link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
+
+
+def beginning_in(path: Path) -> BeginningRecord:
+    """Where the chain that is kept at ``path`` begins.
+
+    Raises:
+        ValueError: it does not say.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return BeginningRecord.parse(file.readline())
+
+
+class ChainFile:
+    """That of one peer. Its first line says where the chain begins: round, digest and electorate."""
+
+    def __init__(self, path: Path, words: Words) -> None:
+        """``words`` reads those of the links."""
+        self.path, self._words = path, words
+
+    def load(self) -> Chain:
+        """The chain, as it was kept; a last line that was not written to its end is dropped.
+
+        Raises:
+            ValueError: it is damaged, or a link does not leave the state before it; says which.
+            OSError: it cannot be read.
+        """
+        *lines, _ = self.path.read_bytes().split(b"\n")
+        try:
+            chain = BeginningRecord.parse(lines[0] if lines else b"").chain
+        except ValueError as error:
+            raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
+        for number, line in enumerate(lines[1:], chain.electorate.round + 1):
+            try:
+                link = LinkRecord.parse(line).link(self._words)
+                if link.state not in chain:
+                    raise ValueError("it does not leave the state before it: one is missing")
+                chain.follow([link])
+            except ValueError as error:
+                raise ValueError(f"{self.path.name}: the link of round {number}: {error}") from error
+        return chain
+
+    def write(self, chain: Chain) -> None:
+        """The whole of it.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                file.write(BeginningRecord.of(chain).to_bytes() + b"\n")
+                for link in chain.links:
+                    file.write(LinkRecord.of(link).to_bytes() + b"\n")
+
+        write_atomically(self.path, write)
+
+    def append(self, links: Sequence[Link]) -> None:
+        """What has come to it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with self.path.open("ab") as file:
+            file.write(b"".join(LinkRecord.of(link).to_bytes() + b"\n" for link in links))

@@ -1,0 +1,577 @@
+"""Where peers go that see one another at different states: real links, told and fetched on loopback."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.rounds import follow
+from dupt_swarm.network.rounds.follow import FIRST_SECONDS, LONGEST_SECONDS, Following
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.pauses import Pauses
+from dupt_swarm.network.states import exchange
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.replaying import Replaying, RoundLog
+from dupt_swarm.network.states.store import StateStore, name_of
+from dupt_swarm.node.messages import CatchingUp, FetchFailed
+from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.signed_words import LinkRecord, Words
+from dupt_swarm.replica.state import ReplicaState
+from tests.support.clock import Clock
+from tests.support.kept_rounds import NUMEL, KeptRounds
+
+NOWHERE = "f" * 64
+ROUNDS = 4
+LOOKS_MAX = 12  # of each peer, until all have gone where they go
+
+
+@dataclass
+class Shelf:
+    """What a peer gives beside its state."""
+
+    found: dict[str, Blob] = field(default_factory=dict)
+
+    def get(self, digest: str) -> Blob | None:
+        return self.found.get(digest)
+
+    @property
+    def blobs(self) -> list[Blob]:
+        return list(self.found.values())
+
+
+class Peer:
+    """One that follows others: what it is at is what its record says.
+
+    Attributes:
+        moved: to which states it has gone.
+        said: what the trainer was told.
+        asked: how often others have asked it for links.
+    """
+
+    def __init__(self, kept: KeptRounds, station: Any, rounds: int) -> None:
+        """It is where these rounds have led by then, and keeps what went into them."""
+        words = Words(kept.manifest.swarm_id)
+        self.member = Membership(kept.manifest, station.p2p, station.key)
+        self.exchange = Exchange(station.p2p)
+        self.store = StateStore(kept.manifest, self.exchange)
+        self.log, self.shelf = RoundLog(10, 1 << 24), Shelf(dict(kept.blobs))
+        self.exchange.serve_from(self.shelf)
+        state = kept.states[rounds]
+        chain = Chain(kept.states[0].digest, kept.states[0].electorate)
+        chain.follow(kept.links[:rounds])
+        self.history = History(state, words)
+        self.history.chain = chain
+        self.store.replace(state)
+        replaying = Replaying(kept.manifest, self.exchange, self.log, self.store.empty, always=True)
+        self.said: list[object] = []
+        self.moved: list[str] = []
+        self.asked = 0
+        self.following = Following(
+            *(self.history, self.store, self.member, self.exchange, replaying, words),
+            patience=0.0,
+            decides=lambda: self.decides,
+            tell=lambda said: self.said.append(said),
+        )
+        self.decides = False
+        self.tell: Callable[[Sequence[str]], Sequence[Link]] = self.history.chain.since
+        self.exchange.tell_links(self._since)
+
+    def _since(self, known: Sequence[str]) -> Sequence[Link]:
+        self.asked += 1
+        return self.tell(known)
+
+    @property
+    def peer_id(self) -> str:
+        """Its peer id."""
+        return self.member.peer_id
+
+    @property
+    def head(self) -> str:
+        """Digest of the state to which its chain leads."""
+        return self.history.chain.head
+
+    async def open(self) -> None:
+        """Begin to answer others, and tell where it is."""
+        await self.exchange.start()
+        await self.member.gossip.start()
+        await self.be_at(self.store.current)
+
+    async def be_at(self, state: ReplicaState, *, claiming: str = "") -> None:
+        """Serve a state, and say that it has it; or that it has what is claimed."""
+        if state is not self.store.current:
+            self.store.replace(state)
+        self.member.reach(state.electorate)
+        self.exchange.publish(Hello("0", "swarm", "{}", "", state.digest), [state.blob])
+        self.member.update(
+            RecordUpdate(
+                role="oracle",
+                state="training",
+                round=state.round,
+                swarm_tokens=state.swarm_tokens,
+                state_digest=claiming or state.digest,
+            )
+        )
+        await self.member.publish()
+
+    async def look(self) -> bool:
+        """Read all records, and go where they make it go; whether it has found out about anything."""
+        await self.member.refresh()
+        self.following.look(self._adopt)
+        task = self.following.task
+        self.following.task = None
+        if task is not None:
+            await task
+        return task is not None
+
+    async def _adopt(self) -> None:
+        assert self.store.newer is not None
+        self.moved.append(self.store.newer.digest)
+        await self.be_at(self.store.newer)
+
+    def assert_unmoved(self, state: ReplicaState, links: Sequence[Link]) -> None:
+        """It is where it was."""
+        assert (self.moved, self.store.newer, self.store.current) == ([], None, state)
+        assert self.history.chain.links == list(links)
+
+
+@pytest.fixture
+def kept(make_manifest, identities) -> KeptRounds:
+    """Four strong rounds of three."""
+    manifest = make_manifest(
+        encoding={"contribution": "fp32"},
+        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
+    )
+    rounds = KeptRounds(manifest, [load_identity(path) for path in identities], electing=3)
+    for number in range(ROUNDS):
+        rounds.end_round(values(number))
+    return rounds
+
+
+def values(number: int) -> torch.Tensor:
+    """A contribution."""
+    return torch.full((NUMEL,), 0.01 * (1 + number))
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """That by which others are asked again."""
+    found = Clock()
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=found))
+    return found
+
+
+@pytest.fixture
+def with_peers(stations) -> Callable[..., None]:
+    """``with_peers(scenario, (kept, 0), (other, 3))``: each peer is where these rounds have led by then."""
+
+    def run(
+        scenario: Callable[[list[Peer]], Coroutine[Any, Any, None]], *where: tuple[KeptRounds, int]
+    ) -> None:
+        async def start() -> None:
+            async with stations(len(where), where[0][0].manifest) as started:
+                peers = [
+                    Peer(kept, station, rounds)
+                    for station, (kept, rounds) in zip(started, where, strict=True)
+                ]
+                for each in peers:
+                    await each.open()
+                await scenario(peers)
+
+        asyncio.run(asyncio.wait_for(start(), 50))
+
+    return run
+
+
+async def until_all_are_there(peers: Sequence[Peer]) -> str:
+    """All look again and again; the state at which they meet."""
+    for _ in range(LOOKS_MAX):
+        for each in peers:
+            await each.look()
+        if len({each.head for each in peers}) == 1:
+            break
+    assert [each.store.current.digest for each in peers] == [peers[0].head] * len(peers)
+    return peers[0].head
+
+
+def assert_sound(chain: Chain, kept: KeptRounds) -> None:
+    """Others would follow it."""
+    other = Chain(kept.states[0].digest, kept.states[0].electorate)
+    words = Words(kept.manifest.swarm_id)
+    other.follow([LinkRecord.of(link).link(words) for link in chain.links])
+    assert other.head == chain.head
+
+
+@pytest.mark.parametrize("how", ["computes", "fetches"])
+def test_one_that_was_away_catches_up(kept, with_peers, how: str) -> None:
+    """By the links of another: it computes what it has missed, or fetches the state where it cannot."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        if how == "computes":
+            theirs.exchange.publish(Hello("0", "swarm", "{}", "", theirs.head), [])
+            theirs.exchange._cache._blobs.clear()
+        else:
+            theirs.shelf.found.clear()
+        assert await mine.look()
+        assert mine.moved == [kept.states[-1].digest]
+        assert mine.history.chain.links == kept.links
+        assert bool(mine.log.blobs) == (how == "computes")
+        assert mine.said == [
+            CatchingUp(fetching=True, newer=None),
+            CatchingUp(fetching=False, newer=name_of(kept.states[-1])),
+        ]
+        assert theirs.store.newer is None
+        assert [await mine.look(), await theirs.look()] == [False, False]
+
+    with_peers(scenario, (kept, 1), (kept, ROUNDS))
+
+
+def test_nobody_goes_back(kept, with_peers) -> None:
+    """One at a state that we were at is not even asked: it comes to us."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        ahead, behind = peers
+        assert not await ahead.look()
+        assert behind.asked == 0
+        assert await until_all_are_there(peers) == kept.states[-1].digest
+        assert ahead.moved == []
+
+    with_peers(scenario, (kept, ROUNDS), (kept, 1))
+
+
+def test_links_longer_than_one_page(kept, with_peers, monkeypatch) -> None:
+    """They are asked for page by page, and each page goes on from the one before."""
+    longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
+    monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        await mine.look()
+        assert mine.moved == [kept.states[-1].digest]
+        assert mine.history.chain.links == kept.links
+        assert theirs.asked == ROUNDS + 1
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def test_links_without_end(kept, with_peers) -> None:
+    """Whoever tells the same again and again is asked no more, and moves nobody."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        theirs.tell = lambda _: kept.links[:1]
+        await mine.look()
+        assert theirs.asked == 2
+        mine.assert_unmoved(kept.states[0], [])
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def forged(link: Link) -> Link:
+    """One of its signatures is wrong by a bit."""
+    first, *others = link.acceptances
+    signed = first.signed[:-9] + bytes([first.signed[-9] ^ 1]) + first.signed[-8:]
+    return replace(link, acceptances=(replace(first, signed=signed), *others))
+
+
+def by_strangers(kept: KeptRounds, by: Sequence[int]) -> Link:
+    """A strong link from the state after the first round, signed by these alone."""
+    branch = kept.branch(1)
+    return branch.link(branch.choice(values(9), by), NOWHERE, by)
+
+
+LIES: dict[str, Callable[[KeptRounds], list[Link]]] = {
+    "no links": lambda _: [],
+    "a forged signature": lambda kept: [kept.links[1], forged(kept.links[2]), kept.links[3]],
+    "cut at the beginning": lambda kept: kept.links[2:],
+    "cut in the middle": lambda kept: [kept.links[1], kept.links[3]],
+    "turned": lambda kept: kept.links[1:][::-1],
+    "less than a quorum": lambda kept: [replace(kept.links[1], acceptances=kept.links[1].acceptances[:1])],
+    "one of three, and a stranger": lambda kept: [by_strangers(kept, [0, 3])],
+    "a signature twice": lambda kept: [replace(kept.links[1], acceptances=kept.links[1].acceptances[:1] * 2)],
+    "to another state": lambda kept: [replace(kept.links[1], after=NOWHERE)],
+    "what we know already": lambda kept: kept.links[:1],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_claim_moves_nobody(kept, with_peers, clock, lie: str) -> None:
+    """Whatever its record says, and whatever it tells; and it is asked ever more rarely."""
+    told = LIES[lie](kept)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, liar = peers
+        await liar.be_at(liar.store.current, claiming=NOWHERE)
+        liar.tell = lambda known: told if kept.states[0].digest in known else []
+        await mine.member.refresh()
+        times = []
+        for _ in range(300):
+            before = liar.asked
+            mine.following.look(mine._adopt)
+            task, mine.following.task = mine.following.task, None
+            if task is not None:
+                await task
+            if liar.asked > before:
+                times.append(clock.now)
+            clock.now += 1.0
+        mine.assert_unmoved(kept.states[1], kept.links[:1])
+        pauses = [after - before for before, after in pairwise(times)]
+        assert len(pauses) >= 6
+        assert pauses == [min(FIRST_SECONDS * 2**number, LONGEST_SECONDS) for number in range(len(pauses))]
+        assert mine.said == []
+
+    with_peers(scenario, (kept, 1), (kept, 1))
+
+
+def test_links_of_another_swarm(kept, with_peers, identities) -> None:
+    """Even where the same peers decide there, and from a state with the same bits."""
+    other = KeptRounds(
+        kept.manifest.model_copy(update={"name": "other"}),
+        [load_identity(path) for path in identities],
+        electing=3,
+    )
+    assert other.states[0].digest == kept.states[0].digest
+    other.end_round(values(0))
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        theirs.tell = lambda _: other.links
+        await mine.look()
+        assert theirs.asked == 1
+        mine.assert_unmoved(kept.states[0], [])
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def test_a_state_that_is_not_to_be_had(kept, with_peers, clock, caplog) -> None:
+    """Its links are sound, and nobody has it: we stay, say so, and go there as soon as somebody gives it."""
+    caplog.set_level(logging.ERROR)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, empty, late = peers
+        blobs = dict(empty.shelf.found)
+        for each in (empty, late):
+            each.shelf.found.clear()
+        empty.exchange.publish(Hello("0", "swarm", "{}", "", empty.head), [])
+        empty.exchange._cache._blobs.clear()
+        await mine.look()
+        mine.assert_unmoved(kept.states[0], [])
+        assert mine.said == [
+            CatchingUp(fetching=True, newer=None),
+            FetchFailed(),
+            CatchingUp(fetching=False, newer=None),
+        ]
+        assert not await mine.look()  # it is not asked again at once
+        late.shelf.found.update(blobs)
+        clock.now += FIRST_SECONDS
+        await mine.look()
+        assert mine.moved == [kept.states[-1].digest]
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS), (kept, 0))
+
+
+def test_those_whose_word_counts_are_asked_first(kept, with_peers) -> None:
+    """A stranger that claims more than anybody holds nobody up."""
+    kept = kept.branch(ROUNDS)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, member, _, stranger = peers
+        far = replace(stranger.store.current, round=1 << 40)
+        await stranger.be_at(far)
+        stranger.tell = lambda _: []
+        await mine.look()
+        assert (member.asked > 0, stranger.asked) == (True, 0)
+        assert mine.moved == [kept.states[-1].digest]
+
+    with_peers(scenario, (kept, 1), (kept, ROUNDS), (kept, 1), (kept, 1))
+
+
+def test_the_weak_branch_goes_to_the_strong_one(kept, with_peers) -> None:
+    """However much longer it has become; and not the other way round."""
+    weak, strong = kept.branch(1), kept.branch(2)
+    for number in range(ROUNDS):
+        weak.end_round(values(10 + number), [2], weak=not number)
+
+    async def scenario(peers: list[Peer]) -> None:
+        one, other, third = peers
+        assert await until_all_are_there(peers) == strong.states[-1].digest
+        assert third.moved == [strong.states[-1].digest]
+        assert (one.moved, other.moved) == ([], [])
+        assert third.history.chain.links == strong.links
+        assert weak.links[-1].after not in third.history.chain
+
+    with_peers(scenario, (strong, 2), (strong, 2), (weak, 1 + ROUNDS))
+
+
+def test_of_two_weak_branches_that_of_more_members_stays(kept, with_peers) -> None:
+    """Three that were split in one and two: the one goes to where the two are."""
+    one, two = kept.branch(1), kept.branch(1)
+    for number in range(3):
+        one.end_round(values(10 + number), [2], weak=not number)
+    two.end_round(values(20), [0, 1], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        assert await until_all_are_there(peers) == two.states[-1].digest
+        assert [each.moved for each in peers[:2]] == [[], []]
+        assert peers[2].history.chain.links == two.links
+
+    with_peers(scenario, (two, 2), (two, 2), (one, 4))
+
+
+def test_those_that_began_without_one_another(kept, with_peers) -> None:
+    """Three began each alone, and a first peer: of equal branches all choose the same, and nobody swaps."""
+    begun = KeptRounds(kept.manifest, kept.keys, electing=0)
+    alone = [begun.branch(0) for _ in range(3)]
+    for number, each in enumerate(alone):
+        each.end_round(values(number), [number], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        met = await until_all_are_there(peers)
+        assert met == max(each.links[0].after for each in alone)
+        assert all(len(each.moved) <= 3 for each in peers)
+
+    with_peers(scenario, *((each, 1) for each in alone), (begun, 0))
+
+
+def test_a_strangers_weak_link_from_our_own_state(kept, with_peers) -> None:
+    """While those who decide are here, nobody of them goes with a newcomer that goes on alone."""
+    stranger = kept.branch(1)
+    stranger.end_round(values(9), [3], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        members, newcomer = peers[:3], peers[3]
+        for each in members:
+            each.decides = True
+            await each.look()
+            each.assert_unmoved(kept.states[1], kept.links[:1])
+        assert newcomer.head == stranger.states[-1].digest
+
+    with_peers(scenario, *[(kept, 1)] * 3, (stranger, 2))
+
+
+def test_a_weak_link_of_one_of_three(kept, with_peers) -> None:
+    """One that decides and goes on alone takes nobody with it, as long as the other two are here."""
+    one = kept.branch(1)
+    one.end_round(values(9), [2], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        for each in peers[:2]:
+            each.decides = True
+            await each.look()
+            each.assert_unmoved(kept.states[1], kept.links[:1])
+
+    with_peers(scenario, (kept, 1), (kept, 1), (one, 2))
+
+
+def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
+    """Whoever does not decide waits as long as those who do may take for a strong link."""
+    one = kept.branch(1)
+    one.end_round(values(9), [2], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        waiting = peers[0]
+        waiting.following._patience = 60.0
+        await waiting.look()
+        waiting.assert_unmoved(kept.states[1], kept.links[:1])
+        waiting.following._patience = 0.0
+        waiting.following._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
+        await waiting.look()
+        assert waiting.head == one.states[-1].digest
+
+    with_peers(scenario, (kept, 1), (one, 2))
+
+
+def test_whoever_was_left_alone_is_found_again(kept, with_peers) -> None:
+    """Two of three were away while the third went on by a weak link: they go to it."""
+    alone = kept.branch(1)
+    for number in range(3):
+        alone.end_round(values(10 + number), [2], weak=not number)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        assert await until_all_are_there(peers) == alone.states[-1].digest
+        assert (mine.moved, theirs.moved) == ([alone.states[-1].digest], [])
+        assert mine.history.chain.electorate.members == {kept.ids[2]}
+
+    with_peers(scenario, (kept, 1), (alone, 4))
+
+
+def test_a_link_that_was_invented_for_one_of_ours(kept, with_peers) -> None:
+    """A stranger signs a weak link to a state to which ours leads already: our own link stays as it is."""
+    first = kept.branch(0)
+    invented = first.link(first.choice(values(9), [3], weak=True), kept.links[0].after, [3])
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        theirs.tell = lambda known: [invented, *kept.links[1:]] if kept.states[1].digest in known else []
+        for _ in range(2):
+            await mine.look()
+        assert_sound(mine.history.chain, kept)
+        assert mine.history.chain.links[0] == kept.links[0]
+
+    with_peers(scenario, (kept, 1), (kept, ROUNDS))
+
+
+def test_a_round_that_ends_meanwhile(kept, with_peers) -> None:
+    """What was decided here while others' state was being fetched stays."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, _ = peers
+
+        def hear(said: object) -> None:
+            if said == CatchingUp(fetching=True, newer=None):
+                mine.history.follow(kept.links[:1])
+                mine.store.newer = kept.states[1]
+
+        mine.following._tell = hear
+        await mine.look()
+        assert mine.moved == [kept.states[1].digest]
+        assert mine.history.chain.links == kept.links[:1]
+        mine.following._tell = mine.said.append
+        assert await until_all_are_there(peers) == kept.states[-1].digest
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def test_one_at_a_time(kept, with_peers) -> None:
+    """While something is being fetched, nothing else is begun."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine = peers[0]
+        await mine.member.refresh()
+        assert not mine.following.is_busy
+        mine.following.look(mine._adopt)
+        task = mine.following.task
+        assert task is not None and mine.following.is_busy
+        mine.following.look(mine._adopt)
+        assert mine.following.task is task
+        await task
+        assert not mine.following.is_busy
+        assert mine.moved == [kept.states[-1].digest]
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS), (kept, ROUNDS))
+
+
+def test_what_is_remembered_of_those_asked_is_bounded(kept, with_peers, clock) -> None:
+    """Anybody can make as many keys as it likes: who was not asked for long is forgotten."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        following = peers[0].following
+        for number in range(1000):
+            following._pauses.note(f"liar{number}", clock.now, useful=False)
+            clock.now += 1.0
+        assert len(following._pauses) <= FIRST_SECONDS + LONGEST_SECONDS + 1
+
+    with_peers(scenario, (kept, 0))

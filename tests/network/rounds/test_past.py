@@ -1,0 +1,288 @@
+"""How a peer that has joined in the middle learns the rounds before: real links, told on loopback."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.rounds import past
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.past import FIRST_SECONDS, Past, by_trust, chain_of
+from dupt_swarm.network.states import exchange
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.link import Brought, Choice, Link
+from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
+from tests.support.driven_swarm import Cluster
+from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.saved_models import small_tokenizer
+from tests.support.tiny import tiny_manifest
+from tests.support.waiting import wait_until
+
+JOINED = 3  # the round of the state with which we have joined
+ROUNDS = 5
+
+
+@pytest.fixture
+def kept(make_manifest, identities) -> KeptRounds:
+    """Five rounds of three since round 0, and a fourth that never takes part."""
+    manifest = make_manifest(
+        encoding={"contribution": "fp32"},
+        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
+    )
+    rounds = KeptRounds.from_round_0(manifest, [load_identity(path) for path in identities[:3]])
+    for number in range(1, ROUNDS):
+        rounds.end_round(values(number))
+    return replace(rounds, keys=[load_identity(path) for path in identities])
+
+
+def values(number: int) -> torch.Tensor:
+    """A contribution."""
+    return torch.full((NUMEL,), 0.01 * (1 + number))
+
+
+@dataclass
+class Newcomer:
+    """One that has joined, and another whom it can ask.
+
+    Attributes:
+        history: its own, of the rounds since.
+        asks: learns those before.
+        donor: the other's peer id.
+        told: how many answers it has given.
+    """
+
+    history: History
+    asks: Past
+    donor: str
+    exchange: Exchange
+    told: int = 0
+
+
+Tell = Callable[[Sequence[str]], Sequence[Link]]
+Scenario = Callable[[Newcomer], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def joined(kept, stations, make_peer, tmp_path, monkeypatch) -> Callable[..., None]:
+    """``joined(scenario, tell, begins)``: the other tells these links, and that they begin there."""
+    monkeypatch.setattr(past, "LOOK_SECONDS", 0.01)
+
+    def run(scenario: Scenario, tell: Tell, begins: Chain | None) -> None:
+        async def start() -> None:
+            async with stations(2) as [giving, asking]:
+                await connect(asking.p2p, [giving.address])
+                history = History(kept.states[JOINED], Words(kept.manifest.swarm_id), tmp_path / "chain")
+                history.follow(kept.links[JOINED:])
+                member = Membership(kept.manifest, asking.p2p, asking.key)
+                member.living = (make_peer(giving.peer_id),)
+                theirs, ours = Exchange(giving.p2p), Exchange(asking.p2p)
+                newcomer = Newcomer(history, Past(history, member, ours, kept.manifest), giving.peer_id, ours)
+
+                def count(known: Sequence[str]) -> Sequence[Link]:
+                    newcomer.told += 1
+                    return tell(known)
+
+                theirs.tell_links(count, lambda: None if begins is None else BeginningRecord.of(begins))
+                await theirs.start()
+                await scenario(newcomer)
+
+        asyncio.run(asyncio.wait_for(start(), 50))
+
+    return run
+
+
+def on_disk(kept: KeptRounds, path: Path) -> Chain:
+    """What is kept there."""
+    return ChainFile(path, Words(kept.manifest.swarm_id)).load()
+
+
+def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> None:
+    """From round 0 on, page by page, in memory and on disk; and rounds go on as before."""
+    longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
+    monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
+    chain = kept.chain()
+
+    async def scenario(newcomer: Newcomer) -> None:
+        await newcomer.asks.learn()
+        assert newcomer.told == JOINED
+        found = newcomer.history.chain
+        assert (found.first, found.links) == (kept.states[0].digest, kept.links)
+        assert found.electorate == kept.states[-1].electorate
+        assert on_disk(kept, tmp_path / "chain").links == kept.links
+        kept.end_round(values(7))
+        newcomer.history.follow(kept.links[-1:])
+        assert on_disk(kept, tmp_path / "chain").links == kept.links
+
+    joined(scenario, chain.since, chain)
+
+
+def test_it_counts_as_received(kept, joined) -> None:
+    """Where our rate is limited, what comes next waits until it may."""
+    chain = kept.chain()
+
+    async def scenario(newcomer: Newcomer) -> None:
+        size = sum(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
+        received = newcomer.exchange._p2p.bandwidth.download = TokenBucket(rate=size / 10)
+        await newcomer.asks.learn()
+        assert received.debt_seconds > 5
+
+    joined(scenario, chain.since, chain)
+
+
+@pytest.mark.parametrize("weak", [False, True], ids=["goes on", "wins"])
+def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, monkeypatch, weak: bool) -> None:
+    """It is on disk too, whether it goes on from ours or takes the place of a weak one."""
+    branch = kept.branch(ROUNDS - 1)
+    branch.end_round(values(20), [0], weak=True)
+    chain, write = kept.chain(), ChainFile.write
+    kept.end_round(values(7))
+
+    async def scenario(newcomer: Newcomer) -> None:
+        history, loop = newcomer.history, asyncio.get_running_loop()
+        if weak:
+            history.chain.cut(kept.states[ROUNDS - 1].digest)
+            history.follow(branch.links[-1:])
+
+        async def follow() -> None:
+            history.follow(kept.links[ROUNDS - 1 :])
+
+        def slowly(file: ChainFile, chain: Chain) -> None:
+            monkeypatch.undo()
+            write(file, chain)
+            asyncio.run_coroutine_threadsafe(follow(), loop).result(10)
+
+        monkeypatch.setattr(ChainFile, "write", slowly)
+        await newcomer.asks.learn()
+        assert history.chain.links == on_disk(kept, tmp_path / "chain").links == kept.links
+
+    joined(scenario, chain.since, chain)
+
+
+def forged(link: Link) -> Link:
+    """One of its signatures is wrong by a bit."""
+    first, *others = link.acceptances
+    signed = first.signed[:-9] + bytes([first.signed[-9] ^ 1]) + first.signed[-8:]
+    return replace(link, acceptances=(replace(first, signed=signed), *others))
+
+
+def by_a_stranger(kept: KeptRounds) -> list[Link]:
+    """It alone has made weak links to the very states: so it says, and whose contributions counted."""
+    branch = kept.branch(0)
+    found = []
+    for number in range(JOINED):
+        brought = tuple(Brought(peer, "0" * 64, 10) for peer in sorted(kept.ids))
+        found.append(branch.link(Choice(brought, weak=True), kept.states[number + 1].digest, [3]))
+        branch.states.append(kept.states[number + 1])
+    return found
+
+
+def of_another_swarm(kept: KeptRounds) -> list[Link]:
+    """The same peers made them, from the same state on."""
+    manifest = kept.manifest.model_copy(update={"name": "other"})
+    other = KeptRounds.from_round_0(manifest, kept.keys[:3], kept.states[0])
+    return [*other.links, *kept.links[1:]]
+
+
+LIES: dict[str, Callable[[KeptRounds], Sequence[Link]]] = {
+    "nothing": lambda _: [],
+    "a forged signature": lambda kept: [kept.links[0], forged(kept.links[1]), *kept.links[2:]],
+    "one is missing": lambda kept: [kept.links[0], *kept.links[2:]],
+    "cut": lambda kept: kept.links[:1],
+    "one too many": lambda kept: [kept.links[0], kept.links[0], *kept.links[1:]],
+    "of another swarm": of_another_swarm,
+    "less than a quorum": lambda kept: [
+        kept.links[0],
+        replace(kept.links[1], acceptances=kept.links[1].acceptances[:1]),
+        *kept.links[2:],
+    ],
+    "to the same states by a stranger": by_a_stranger,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
+    """Our chain stays as it is, and who tells them is not asked again at once."""
+    told = LIES[lie](kept)
+    now = [1000.0]
+    monkeypatch.setattr(past, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def tell(known: Sequence[str]) -> Sequence[Link]:
+        return [] if known else told
+
+    async def scenario(newcomer: Newcomer) -> None:
+        learning = asyncio.create_task(newcomer.asks.learn())
+        for times in (1, 2):
+            await asyncio.sleep(0.3)
+            chain = newcomer.history.chain
+            assert (chain.first, chain.links) == (kept.states[JOINED].digest, kept.links[JOINED:])
+            assert newcomer.told in (times, 2 * times)  # a page, and maybe that there is no other
+            now[0] += FIRST_SECONDS
+        learning.cancel()
+
+    joined(scenario, tell, kept.chain(0))
+
+
+@pytest.mark.parametrize("begins", [None, 1, JOINED], ids=["nowhere", "in the middle", "where ours does"])
+def test_who_does_not_know_it_either(kept, joined, begins: int | None) -> None:
+    """A chain that does not begin with round 0 takes the place of none."""
+    chain = kept.chain() if begins is None else kept.chain().copied_from(kept.states[begins].digest)
+
+    async def scenario(newcomer: Newcomer) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(newcomer.asks.learn(), 0.5)
+        assert newcomer.history.chain.first == kept.states[JOINED].digest
+        assert newcomer.told == 1
+
+    joined(scenario, chain.since, None if begins is None else chain)
+
+
+def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
+    """A past that begins with another one is not this swarm's."""
+    chain = kept.chain()
+
+    async def scenario(newcomer: Newcomer) -> None:
+        ours = newcomer.history.chain
+        for digest in ("", kept.states[0].digest):
+            named = kept.manifest.model_copy(update={"initial_digest": digest})
+            given = (newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_at(0))
+            assert (await chain_of(*given, whole=True)).links == kept.links[:JOINED]
+        named = kept.manifest.model_copy(update={"initial_digest": "1" * 64})
+        with pytest.raises(ValueError, match="another state than the manifest names"):
+            await chain_of(newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_at(0))
+
+    joined(scenario, chain.since, chain)
+
+
+def test_who_is_asked_first(make_peer) -> None:
+    """Those who decide, and then first peers: they were there from the beginning."""
+    peers = [make_peer("a"), make_peer("b", role="bootstrap"), make_peer("c"), make_peer("d")]
+    assert [peer.peer_id for peer in by_trust(peers, {"c"})][:2] == ["c", "b"]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_that_joins_late(tmp_path) -> None:
+    """It has the links of all rounds on disk soon, and goes on with them."""
+    tokenizer = small_tokenizer()
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ("ada",)) as cluster:
+        cluster.end_round()
+        cluster.end_round()
+        late = cluster.add("late")
+
+        def links() -> list[Link]:
+            return ChainFile(late.folder.chain, Words(manifest.swarm_id)).load().links
+
+        wait_until(lambda: len(links()) == 2, "it has learnt the rounds before")
+        cluster.end_round()
+        wait_until(lambda: len(links()) == 3, "the next round is kept with them")

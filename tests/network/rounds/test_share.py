@@ -1,0 +1,204 @@
+"""The exchange `share` between real peers on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.rounds.session import Ended
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.link import Brought
+from dupt_swarm.replica.state import ReplicaState
+from tests.support.deciders import Decider, open_deciders, state_of, step
+
+NUMEL = 300_000
+WEIGHTS = (10_000, 20_000, 5_000)
+
+
+@pytest.fixture
+def make_sharing(make_manifest):
+    """The manifest of a swarm that shares, with time limits of seconds."""
+
+    def make(codec: str = "fp32", seconds: float = 30, rule: str = "mean", gather: float = 20) -> Manifest:
+        times = {"matchmaking_seconds": gather, "chunk_seconds": 3, "allreduce_seconds": seconds}
+        return make_manifest(rounds=times, encoding={"contribution": codec}, aggregation={"rule": rule})
+
+    return make
+
+
+@pytest.fixture
+def contributions() -> list[torch.Tensor]:
+    """Three, whose norms have the same bits: none is clipped."""
+    draws = [torch.randn(NUMEL, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    return [draws[0].abs() * draw.sign() * 1e-3 for draw in draws]
+
+
+@pytest.fixture
+def sharing(stations):
+    """``async with sharing(manifest, 3) as (peers, state)`` starts so many members."""
+
+    @asynccontextmanager
+    async def start(
+        manifest: Manifest, count: int = 3, hidden: Sequence[int] = ()
+    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
+        async with stations(count, manifest) as started:
+            peers, state = await open_deciders(manifest, started, NUMEL, hidden=hidden)
+            try:
+                yield peers, state
+            finally:
+                for each in peers:
+                    await each.close()
+
+    return start
+
+
+async def end_all(peers: Sequence[Decider], contributions: Sequence[torch.Tensor]) -> list[Ended]:
+    """All bring what they have, and leave the state."""
+    return await asyncio.gather(
+        *(
+            each.end(values, tokens)
+            for each, values, tokens in zip(peers, contributions, WEIGHTS, strict=True)
+        )
+    )
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 90))
+
+
+def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
+    """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(), hidden=(1, 2)) as (peers, _):
+            ended = await end_all(peers, contributions)
+            [link] = {each.link for each in ended}
+            assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
+            assert {state_of(each).swarm_tokens for each in ended} == {35_000}
+            for each in peers:
+                assert each.deciding._desks[link.state].round.ballots.coordinator == peers[0].peer_id
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("codec", "rule"),
+    [
+        ("fp32", "mean"),
+        ("two_bit", "mean"),
+        ("two_bit", "agreeing_mean"),
+    ],
+)
+def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
+    """Three members get bit for bit the same state; with exact contributions, the one computed by hand."""
+    manifest = make_sharing(codec, rule=rule)
+
+    async def scenario() -> None:
+        async with sharing(manifest) as (peers, state):
+            ended = await end_all(peers, contributions)
+            [digest] = {state_of(each).digest for each in ended}
+            assert {state_of(each).swarm_tokens for each in ended} == {35_000}
+            averaged = [each.computed.averaged for each in ended if each.computed is not None]
+            assert [list(each.blobs) for each in averaged] == [list(averaged[0].blobs)] * 3
+            assert {each.counted for each in averaged} == {tuple(sorted(peer.peer_id for peer in peers))}
+            if codec == "fp32":
+                by_id = sorted(zip((each.peer_id for each in peers), contributions, WEIGHTS, strict=True))
+                [(_, one, w1), (_, two, w2), (_, three, w3)] = by_id
+                expected = one * (w1 / 35_000) + two * (w2 / 35_000) + three * (w3 / 35_000)
+                makers = [each.peer_id for each in peers]
+                assert step(manifest, state, expected, 35_000, makers).digest == digest
+
+    run(scenario())
+
+
+def test_alone(sharing, make_sharing, contributions) -> None:
+    """Who is alone gets its own contribution, and what is needed to compute the round again."""
+    manifest = make_sharing()
+
+    async def scenario() -> None:
+        async with sharing(manifest, 1) as ([peer], state):
+            ended = await peer.end(contributions[0], WEIGHTS[0])
+            expected = step(manifest, state, contributions[0], WEIGHTS[0], [peer.peer_id])
+            assert state_of(ended).digest == expected.digest
+            assert ended.computed is not None
+            [brought] = ended.link.choice.brought
+            assert list(ended.computed.averaged.blobs) == [brought.digest]
+
+    run(scenario())
+
+
+def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing, contributions) -> None:
+    """What not more than half hold does not count; its maker gets the others' state all the same."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(seconds=10)) as (peers, _):
+            miser = peers[2].peer_id
+            peers[2].blobs._shelves.clear()
+            ended = await end_all(peers, contributions)
+            [link] = {each.link for each in ended}
+            assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
+            assert miser not in link.counted and not link.choice.weak
+            assert {state_of(each).digest for each in ended} == {link.after}
+            assert {state_of(each).swarm_tokens for each in ended} == {30_000}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, contributions, first) -> None:
+    """Two of three end the round in time without the third, which had everything and then said nothing.
+
+    If it does not coordinate, its own counts: they had it. Else they choose again, from what is there then.
+    """
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(gather=3)) as (peers, _):
+            coordinator = peers[0].deciding.present.round.ballots.coordinator
+            silent = next(each for each in peers if (each.peer_id == coordinator) is first)
+            others = [each for each in peers if each is not silent]
+
+            async def says_no_more(_: ReplicaState) -> bool:
+                silent.seen.refused = {each.peer_id for each in others}
+                silent.deciding.rest()
+                return await asyncio.Event().wait()
+
+            silent.deciding.accepts = says_no_more
+            tasks = [
+                asyncio.create_task(each.end(values, tokens))
+                for each, values, tokens in zip((*others, silent), contributions, WEIGHTS, strict=True)
+            ]
+            ended = await asyncio.gather(*tasks[:2])
+            [link] = {each.link for each in ended}
+            assert {state_of(each).digest for each in ended} == {link.after}
+            assert link.makers == {each.peer_id for each in others} and not link.choice.weak
+            if not first:
+                assert link.ballot == 0 and state_of(ended[0]).swarm_tokens == 35_000
+            await asyncio.wait([tasks[2]])
+            assert tasks[2].cancelled()
+
+    run(scenario())
+
+
+def test_what_is_not_what_its_maker_has_signed_for_is_left_out(sharing, make_sharing, contributions) -> None:
+    """A contribution that claims more tokens than its maker states is held by nobody, and does not count."""
+
+    async def scenario() -> None:
+        async with sharing(make_sharing(seconds=10)) as (peers, _):
+            liar = peers[2]
+            prepare = liar.context.exchange.prepare
+
+            async def with_more_tokens(contribution: bytes | memoryview, claim: Claim) -> Brought:
+                return replace(await prepare(contribution, claim), tokens=claim.tokens + 1)
+
+            liar.context.exchange.prepare = with_more_tokens
+            ended = await end_all(peers, contributions)
+            [link] = {each.link for each in ended}
+            assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
+            assert {state_of(each).digest for each in ended} == {link.after}
+
+    run(scenario())
