@@ -82,6 +82,7 @@ class Share:
 
         blob = await asyncio.to_thread(build)
         self._shelf.add(claim.state, blob)
+        self._measuring(blob)
         return Brought(claim.maker, blob.digest, claim.tokens)
 
     async def run(self, floor: Floor) -> None:
@@ -95,7 +96,8 @@ class Share:
         """See `RoundExchange`."""
         before = following.before
         blobs = {each.digest: self._held(each.digest) for each in choice.brought}
-        measures = await asyncio.gather(*(self._measure(each) for each in blobs.values()))
+        measuring = [asyncio.shield(self._measuring(each)) for each in blobs.values()]
+        measures = await asyncio.gather(*measuring)
         contributions = [
             (blobs[each.digest], each.tokens, found)
             for each, found in zip(choice.brought, measures, strict=True)
@@ -115,15 +117,15 @@ class Share:
         assert blob is not None
         return blob
 
-    async def _measure(self, blob: Blob) -> Measure:
-        """Each is measured once, as soon as it is here."""
+    def _measuring(self, blob: Blob) -> asyncio.Task[Measure]:
+        """Each is measured once, as soon as it is here, while others are still on their way."""
         if blob.digest not in self._measures:
             task = asyncio.create_task(asyncio.to_thread(measure, blob, self._form))
             self._measures[blob.digest] = task
             kept = {each.digest for each in self._shelf.blobs}
             for digest in [each for each in self._measures if each not in kept]:
                 del self._measures[digest]
-        return await asyncio.shield(self._measures[blob.digest])
+        return self._measures[blob.digest]
 
     async def _fetch_forever(self, fetching: _Fetching) -> None:
         while True:
@@ -157,7 +159,7 @@ class Share:
 
             blob = await self._blobs.fetch(Assembly(index), donors, FETCH_SECONDS)
             self._shelf.add(floor.before.digest, blob)
-        await self._measure(blob)
+        self._measuring(blob)
         floor.hold([brought.digest])
 
 
