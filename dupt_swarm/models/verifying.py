@@ -25,7 +25,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.exporting import STATE_INDEX_FILE
 from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, layout_of
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Index, chunk_hashes
-from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
@@ -246,22 +246,12 @@ def _check_state(chain: Chain, model: _Model) -> None:
 
 
 def _check_tokens(chain: Chain, model: _Model) -> None:
-    counted, said = sum(_tokens(chain).values()), model.index.header["tokens_total"]
+    counted, said = sum(counted_in(chain.links).values()), model.index.header["tokens_total"]
     if counted != said:
         raise VerificationError(
             f"{model.chain}: the links count {counted:,} tokens, and the model's state {said:,}, so they are "
             f"forged; {REMEDY}"
         )
-
-
-def _tokens(chain: Chain) -> Counter[str]:
-    """Behind the contributions that counted, by their makers' ids."""
-    found: Counter[str] = Counter()
-    for link in chain.links:
-        for each in link.choice.brought:
-            if each.maker not in link.dropped:
-                found[each.maker] += each.tokens
-    return found
 
 
 def _summary(chain: Chain, model: _Model, unchecked: Sequence[str]) -> Verified:
@@ -276,7 +266,8 @@ def _summary(chain: Chain, model: _Model, unchecked: Sequence[str]) -> Verified:
         begins=begins,
         weak_rounds=tuple(number for number, link in enumerate(chain.links, begins + 1) if link.choice.weak),
         contributors=tuple(
-            Contributor(maker, rounds[maker], tokens) for maker, tokens in _tokens(chain).most_common()
+            Contributor(maker, rounds[maker], tokens)
+            for maker, tokens in Counter(counted_in(chain.links)).most_common()
         ),
         unchecked=tuple(unchecked),
     )

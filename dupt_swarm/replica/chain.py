@@ -148,7 +148,9 @@ def counted_in(links: Iterable[Link]) -> dict[str, int]:
     """Tokens of the contributions that counted in these rounds, by maker."""
     found: Counter[str] = Counter()
     for link in links:
-        found.update({each.maker: each.tokens for each in link.choice.brought if each.maker in link.counted})
+        found.update(
+            {each.maker: each.tokens for each in link.choice.brought if each.maker not in link.dropped}
+        )
     return dict(found)
 
 

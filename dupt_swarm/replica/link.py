@@ -155,6 +155,11 @@ class Acceptance(Word):
         """What."""
         return Accepted(self.ballot, self.choice, self.after)
 
+    @property
+    def outcome(self) -> tuple[str, tuple[str, ...]]:
+        """What it says that the choice leads to: the state, and who is dropped."""
+        return self.after, self.dropped
+
 
 @dataclass(frozen=True)
 class Link:
@@ -188,6 +193,11 @@ class Link:
         """Ids of those whose contributions count for nothing in it."""
         return self.acceptances[0].dropped
 
+    @property
+    def outcome(self) -> tuple[str, tuple[str, ...]]:
+        """See `Acceptance.outcome`."""
+        return self.after, self.dropped
+
     def electorate(self, before: Electorate) -> Electorate:
         """That of the state that follows."""
         return before.after(self.counted, self.choice.left, weak=self.choice.weak)
@@ -204,7 +214,7 @@ class Link:
 
     def joined(self, other: Link, members: Collection[str]) -> Link:
         """This one with what else these members have signed for the same weak link."""
-        if (other.after, other.dropped) != (self.after, self.dropped):
+        if other.outcome != self.outcome:
             return self
         more = [each for each in other.acceptances if each.maker in members and each.maker not in self.makers]
         acceptances = tuple(sorted((*self.acceptances, *more), key=lambda each: each.maker))

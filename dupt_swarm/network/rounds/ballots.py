@@ -278,11 +278,9 @@ class Ballots:
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
         here = self._here
-        is_here = here.proposal is not None and self.to_judge == choice  # else there is another ballot now
+        accepted, is_here = self._pledged.accepted, self.to_judge == choice  # or there is another ballot now
         if not accepts:
-            if self.decides and (
-                self._pledged.accepted is None or self._pledged.accepted.choice != choice.id
-            ):
+            if self.decides and (accepted is None or accepted.choice != choice.id):
                 self._pledge(refused=self._pledged.refused | {choice.id})
             if is_here:
                 here.refusing.add(self.me)
@@ -402,15 +400,13 @@ class Ballots:
 
     def _decide(self, proposal: Proposal) -> None:
         here = self._here
-        for after, dropped in sorted({(each.after, each.dropped) for each in here.acceptances.values()}):
-            alike = (after, dropped)
-            accepted = sorted(here.acceptances.items())
-            found = [each for _, each in accepted if (each.after, each.dropped) == alike]
+        for outcome in sorted({each.outcome for each in here.acceptances.values()}):
+            found = [each for _, each in sorted(here.acceptances.items()) if each.outcome == outcome]
             makers = {each.maker for each in found} - proposal.left
             if self.electorate.is_quorum(makers, proposal.left):
                 acceptances = tuple(each for each in found if each.maker in makers)
                 choice, leaves = proposal.choice, proposal.leaves
-                self.link = Link(self.state, self.ballot, choice, after, leaves, acceptances)
+                self.link = Link(self.state, self.ballot, choice, outcome[0], leaves, acceptances)
                 return
 
     def _is_refused(self, proposal: Proposal) -> bool:

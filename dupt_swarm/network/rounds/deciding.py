@@ -181,18 +181,22 @@ class Deciding:
         try:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
-            if ended.computed is None and self.present is session:
-                self.present = None  # to be begun again: maybe what is missing comes
+            if ended.computed is None:  # maybe what is missing comes
+                self._forget(session)
             session.ended.set_result(ended)
         except asyncio.CancelledError:
             session.ended.cancel()
             raise
         except Exception as error:
             logger.exception("the round failed")
-            if self.present is session:
-                self.present = None  # to be begun again
+            self._forget(session)
             session.ended.set_exception(error)
             session.ended.exception()  # maybe nobody waits
+
+    def _forget(self, session: Session) -> None:
+        """Have it begun again, if nothing else has been begun."""
+        if self.present is session:
+            self.present = None
 
     @property
     def is_in_ballots(self) -> bool:

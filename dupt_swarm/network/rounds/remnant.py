@@ -235,9 +235,11 @@ class Remnant:
             if here.proposal.choice.id in self._refused:
                 self._turn_to(self.me, now)
             return
-        alike = (mine.accepted, mine.dropped)
-        accepted = sorted(here.acceptances.items())
-        found = tuple(each for _, each in accepted if (each.accepted, each.dropped) == alike)
+        found = tuple(
+            each
+            for _, each in sorted(here.acceptances.items())
+            if (each.accepted, each.outcome) == (mine.accepted, mine.outcome)
+        )
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
         if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
@@ -245,11 +247,9 @@ class Remnant:
     def _would_take(self, peer: str, link: Link) -> bool:
         """Whether to go on by a weak link: that of our coordinator, to what we have accepted too."""
         mine = self._here.acceptance
-        return (
-            peer == self.coordinator
-            and mine is not None
-            and ((link.choice.id, link.after, link.dropped) == (mine.choice, mine.after, mine.dropped))
-        )
+        if peer != self.coordinator or mine is None:
+            return False
+        return (link.choice.id, link.outcome) == (mine.choice, mine.outcome)
 
     def _is_sound(self, proposal: Proposal) -> bool:
         """Whether it may be signed: it is of the one whom we ask, and names what was stated."""

@@ -58,7 +58,6 @@ class Round:
         """Begin with ``ballots``."""
         self.ballots = ballots
         self.remnant: Remnant | None = None
-        self._is_idle = True  # there is nothing that we bring
 
     @property
     def part(self) -> Ballots | Remnant:
@@ -69,6 +68,11 @@ class Round:
     def link(self) -> Link | None:
         """What was decided, once we know it."""
         return self.part.link
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether there is nothing that we bring."""
+        return self.ballots.brought is None
 
     @property
     def coordinator(self) -> str:
@@ -104,14 +108,13 @@ class Round:
     def bring(self, brought: Brought, now: float) -> None:
         """Our contribution is ready: from now on we wait for others. See `Ballots.bring`."""
         self.ballots.bring(brought, now)
-        self._is_idle = False
         if self.remnant is not None:
             self.ballots.leave(bringing=True)
             self.remnant.bring(self.ballots.report(), now)
 
     def retract(self) -> None:
         """What we have brought is not brought any more, until there is another contribution of ours."""
-        self.ballots.brought, self._is_idle = None, True
+        self.ballots.brought = None
 
     def hold(self, digest: str) -> None:
         """A contribution is here."""

@@ -114,7 +114,6 @@ class Session:
         self.overflows = False
         self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
         self._refused_in: int | None = None  # the ballot
-        self._work = 0  # how often a contribution was brought
         self._computing: dict[str, asyncio.Task[Computed]] = {}  # by the choice, the last one
         self._reports: set[asyncio.Task[bool]] = set()
         self.on_roll: Callable[[Roll], None] = lambda _: None
@@ -151,7 +150,7 @@ class Session:
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
         self.rejected.clear()
-        self._refused_in, self._work, self.overflows = None, self._work + 1, False
+        self._refused_in, self.overflows = None, False
         self.round.bring(brought, time.monotonic())
         self._consider()
         self.desk.tell()
@@ -270,14 +269,14 @@ class Session:
     async def _judge_forever(self) -> None:
         while True:
             choice = self.round.to_judge
-            if (
-                choice is None or self.rejected.is_set()
-            ):  # who has refused one looks at the next with new work
+            # Who has refused one looks at the next with new work.
+            if choice is None or self.rejected.is_set():
                 await self.change(TICK_SECONDS)
                 continue
-            ballot, work = self.round.ballots.ballot, self._work
+            ballots = self.round.ballots
+            ballot, brought = ballots.ballot, ballots.brought
             after, dropped, accepts = await self._judge(choice)
-            if not accepts and work == self._work:
+            if not accepts and brought is ballots.brought:  # else there is new work meanwhile
                 self._refused_in = ballot
             self.round.judge(choice, after, dropped, accepts=accepts)
             self._consider()
