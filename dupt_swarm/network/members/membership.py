@@ -40,8 +40,6 @@ class Membership:
     Attributes:
         view: everybody's as they were read last.
         living: all whose records are fresh, whatever is thought of them.
-        at_work: ids of the oracles among them that take part in rounds.
-        paused: ids of the other oracles among them.
         records: those that this peer knows, as they were signed.
         gossip: how they spread.
         attendance: which of them rounds wait for.
@@ -67,10 +65,8 @@ class Membership:
         self.records = Records(manifest, self._admission, lambda: self.mates, p2p.refused)
         others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: {*self.mates, *self.voters})
         self.gossip = Gossip(p2p, self.records, others, self._heard.set)
-        self._suspected, self._dead = (Outdated(manifest.limits.record_seconds) for _ in range(2))
+        self._dead = Outdated(manifest.limits.record_seconds)
         self.living: tuple[Peer, ...] = ()
-        self.at_work: frozenset[str] = frozenset()
-        self.paused: frozenset[str] = frozenset()
         self._distrust = Distrust()
         self._may_ask = 0.0  # at this time of the event loop
 
@@ -82,13 +78,8 @@ class Membership:
         if now:
             self._changed.set()
 
-    def suspect(self, peer_ids: tuple[str, ...]) -> None:
-        """Leave these peers out of the view until they publish a newer record."""
-        self._suspected.note(peer_ids)
-
     def bury(self, peer_ids: tuple[str, ...]) -> None:
         """Nobody listens where these peers were: they are not there until they publish a newer record."""
-        self.suspect(peer_ids)
         self._dead.note(peer_ids)
 
     def distrust(self, view: View, claim: Claim) -> None:
@@ -158,9 +149,6 @@ class Membership:
         ]
         self._p2p.limits.members = frozenset(peer.peer_id for peer in peers)
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
-        living = View(0.0, self.living)
-        self.at_work = frozenset(peer.peer_id for peer in living.at_work)
-        self.paused = frozenset(peer.peer_id for peer in living.oracles) - self.at_work
         alive = tuple(filter(self._is_believed, self.living))
         self.view = View(get_dht_time(), alive, dict(self.records.refused), self.electorate.members)
         return self.view
@@ -224,11 +212,6 @@ class Membership:
         return self._record is not None and self._record.role == "oracle" and self._record.at_work
 
     @property
-    def record_seconds(self) -> float:
-        """After so long a silent peer counts as gone."""
-        return self._manifest.limits.record_seconds
-
-    @property
     def mates(self) -> Collection[str]:
         """Peers that were in a group with this one."""
         return self.attendance.mates
@@ -280,10 +263,7 @@ class Membership:
         )
 
     def _is_believed(self, peer: Peer) -> bool:
-        return peer.peer_id == self.peer_id or (
-            not self._suspected.applies(peer.peer_id, peer.record.time)
-            and not self._distrust.applies(peer.peer_id, _claim_of(peer))
-        )
+        return peer.peer_id == self.peer_id or not self._distrust.applies(peer.peer_id, _claim_of(peer))
 
 
 def _claim_of(peer: Peer) -> Claim:
