@@ -100,7 +100,7 @@ class Participant:
         """What the parent process gets to know."""
         settings, addresses = self.connection.settings, await own_addresses(self.connection.p2p)
         return Joined(
-            peer_id=str(self.connection.p2p.peer_id),
+            peer_id=self._me,
             addresses=tuple(addresses),
             host_maddrs=keep_ports(settings.host_maddrs, addresses),
             manifest=self.connection.manifest.canonical_bytes(),
@@ -168,12 +168,12 @@ class Participant:
             ending.cancel()
 
     def _ended(self, ended: Ended, order: EndRound, seconds: float) -> RoundResult:
-        link, me = ended.link, str(self.connection.p2p.peer_id)
-        mates = tuple(peer for peer in link.counted if peer != me)
+        link = ended.link
+        mates = tuple(peer for peer in link.counted if peer != self._me)
         if ended.computed is None or self.store.newer is None or self.store.newer.digest != link.after:
             return self._failed(order, Failure.PEER_LOST, seconds, link, mates)
         tokens = ended.computed.averaged.tokens
-        if me not in link.counted:
+        if self._me not in link.counted:
             logger.info("round %d ended without our contribution", self.store.newer.round)
             self._announce_failure(Failure.LEFT_OUT)
             self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
@@ -186,7 +186,7 @@ class Participant:
             *(name.round, len(mates), seconds, tokens, name.digest),
         )
         self.announce(RecordUpdate(state="training", round_tokens=0) | self.tally.told)
-        own = counted_in([link])[me]
+        own = counted_in([link])[self._me]
         return RoundResult(self._tell_state(), None, tokens, mates, seconds, own)
 
     def _failed(
@@ -208,16 +208,14 @@ class Participant:
 
     def on_roll(self, roll: Roll) -> None:
         """It is known with whom the round is ended."""
-        me = str(self.connection.p2p.peer_id)
-        mates = tuple(each.maker for each in roll.brought if each.maker != me)
+        mates = tuple(each.maker for each in roll.brought if each.maker != self._me)
         self.host.tell(GroupFormed(sum(each.tokens for each in roll.brought), mates))
 
     def on_left(self, session: Session, ended: Ended) -> None:
         """A state was left in which we took part, with our contribution or without it."""
         link, computed = ended.link, ended.computed
         attendance = self.connection.membership.attendance
-        me = str(self.connection.p2p.peer_id)
-        attendance.ended(session.companions, frozenset(link.choice.makers) - {me})
+        attendance.ended(session.companions, frozenset(link.choice.makers) - {self._me})
         if computed is None or self.following.history.chain.head != link.state:
             return  # `Following` gets there
         averaged = computed.averaged
@@ -233,6 +231,10 @@ class Participant:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
 
     @property
+    def _me(self) -> str:
+        return self.connection.membership.peer_id
+
+    @property
     def _reduces(self) -> bool:
         return self.connection.manifest.rounds.exchange == "reduce"
 
@@ -240,11 +242,11 @@ class Participant:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""
         self._release(state)
         self._move_on()
-        history, me = self.following.history, str(self.connection.p2p.peer_id)
+        history = self.following.history
         left = history.left_up_to(state.digest)
         parted = left[0].state if left else state.digest
         counted = history.chain.counted(parted, self.store.name.digest)
-        lost = Lost(counted_in(left).get(me, 0), self.origins.find(parted)) if left else None
+        lost = Lost(counted_in(left).get(self._me, 0), self.origins.find(parted)) if left else None
         return Adopted(self._tell_state(), counted, lost)
 
     def voters(self) -> tuple[StateName, tuple[str, ...]]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -220,8 +220,36 @@ class Words:
         return tuple(found)
 
 
-class LinkRecord(Plain):
+class Line(Plain):
+    """What is kept as one line of JSON.
+
+    Attributes:
+        kind: what it is, for whoever reads one that is none.
+    """
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def parse(cls, data: bytes | str) -> Self:
+        """Read one that is kept.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise ValueError(f"not {cls.kind}: {error.error_count()} problems") from None
+
+    def to_bytes(self) -> bytes:
+        """As it is kept."""
+        return self.model_dump_json(exclude_defaults=True).encode()
+
+
+class LinkRecord(Line):
     """A link as it travels and is kept."""
+
+    kind = "a link of rounds"
 
     state: Digest
     ballot: Count
@@ -260,25 +288,11 @@ class LinkRecord(Plain):
             self.average,
         )
 
-    @classmethod
-    def parse(cls, data: bytes | str) -> LinkRecord:
-        """Read one that is kept.
 
-        Raises:
-            ValueError: it is malformed.
-        """
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise ValueError(f"not a link of rounds: {error.error_count()} problems") from None
-
-    def to_bytes(self) -> bytes:
-        """As it is kept: one line of JSON."""
-        return self.model_dump_json(exclude_defaults=True).encode()
-
-
-class BeginningRecord(Plain):
+class BeginningRecord(Line):
     """Where a chain begins, as it travels and is kept: nothing in it is signed."""
+
+    kind = "the first line of a chain"
 
     round: Count
     first: Digest
@@ -298,19 +312,3 @@ class BeginningRecord(Plain):
             ValueError: the electorate is none.
         """
         return Chain(self.first, Electorate.parse(self.round, self.electorate))
-
-    @classmethod
-    def parse(cls, data: bytes) -> BeginningRecord:
-        """Read one that is kept.
-
-        Raises:
-            ValueError: it is malformed.
-        """
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise ValueError(f"not the first line of a chain: {error.error_count()} problems") from None
-
-    def to_bytes(self) -> bytes:
-        """As it is kept: one line of JSON."""
-        return self.model_dump_json().encode()

@@ -26,6 +26,8 @@ from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
 from dupt_swarm.node.view import Peer
+from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
@@ -123,8 +125,8 @@ class Following:
             known = peer_id in self.history.chain.electorate.former
             async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
                 links = self._cautiously(await self._links_of(peer_id))
-            if links and self._leads_on(links):
-                moved = await self._get(links, peer_id)
+            if links and (trial := self._trial(links)) is not None:
+                moved = await self._get(links, trial.electorate, peer_id)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
@@ -137,14 +139,15 @@ class Following:
 
         Raises:
             CallError: it does not tell.
-            ValueError: a link does not follow from the one before.
+            ValueError: a word in them cannot be read, or a link does not follow from the one before.
         """
         found: list[Link] = []
         async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
             async for page in pages:
-                found += await asyncio.to_thread(self._read, page.links)
-                if any(link.state != before.after for before, link in pairwise(found)):
+                told = await asyncio.to_thread(self._read, page.links)
+                if any(link.state != before.after for before, link in pairwise([*found[-1:], *told])):
                     raise ValueError("links that do not follow from one another")
+                found += told
         return found
 
     def _read(self, records: Sequence[LinkRecord]) -> list[Link]:
@@ -183,19 +186,19 @@ class Following:
             return False
         return bool(electorate.former & link.makers) or not self._living
 
-    def _leads_on(self, links: Sequence[Link]) -> bool:
-        """Whether our chain would follow these, which it does not yet.
+    def _trial(self, links: Sequence[Link]) -> Chain | None:
+        """The end of our chain as it would be with these; None: it would not follow them, or does so already.
 
         Raises:
             ValueError: they are not to be followed.
         """
         chain = self.history.chain
         if links[0].state not in chain:
-            return False
+            return None
         trial = chain.copied_from(links[0].state)
         trial.follow(links)
         self._compare(links)
-        return trial.head == links[-1].after != chain.head
+        return trial if trial.head == links[-1].after != chain.head else None
 
     def _compare(self, links: Sequence[Link]) -> None:
         """Where they part from ours, somebody may have signed for both."""
@@ -208,15 +211,16 @@ class Following:
                     ledger.note((*each.leaves, *each.acceptances))
                 return
 
-    async def _get(self, links: list[Link], peer_id: str) -> bool:
-        """The state to which they lead, and our chain with it."""
+    async def _get(self, links: list[Link], electorate: Electorate, peer_id: str) -> bool:
+        """The state to which they lead, which has this ``electorate``, and our chain with it."""
         before = self._newest
         self._tell(CatchingUp(fetching=True, newer=None))
         try:
             state = await self._state_after(links, peer_id)
             if self._newest is not before:
                 return True  # meanwhile a round has ended here
-            self._check(state, links)
+            if (state.round, state.electorate) != (electorate.round, electorate):
+                raise ValueError(f"state {state.digest[:8]} does not say what its links say")
             self.history.follow(links)
             self._store.newer = state
             return True
@@ -227,17 +231,6 @@ class Following:
         finally:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
-
-    def _check(self, state: ReplicaState, links: Sequence[Link]) -> None:
-        """Whether a state says of itself what follows from the links.
-
-        Raises:
-            ValueError: it does not.
-        """
-        trial = self.history.chain.copied_from(links[0].state)
-        trial.follow(links)
-        if (state.round, state.electorate) != (trial.electorate.round, trial.electorate):
-            raise ValueError(f"state {state.digest[:8]} does not say what its links say")
 
     async def _state_after(self, links: list[Link], peer_id: str) -> ReplicaState:
         """Computed from ours, if that is possible and pays, or fetched.
