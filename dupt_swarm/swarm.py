@@ -242,7 +242,7 @@ class Swarm:
         return None if candidate is None else (candidate.digest, self._memory.vectors.at(candidate.place))
 
     def judge(self, digest: str, *, accepted: bool) -> None:
-        """Whether this peer should vote for the candidate with this digest."""
+        """Whether this peer should accept the candidate with this digest."""
         self._node.judge(digest, accepted=accepted)
 
     def average(self, size: int, tokens: int, *, judged: bool = False) -> Averaging:
@@ -277,7 +277,7 @@ class Swarm:
         return self._saved
 
     def attest(self, organiser: Ed25519PrivateKey) -> None:
-        """Have the organiser say which state this peer is at, and who votes on the next one, to all who ask.
+        """Have the organiser say which state this peer is at, and who decides what follows, to all who ask.
 
         The key stays in this process: the node, which reads what strangers send, gets the signature only.
         """

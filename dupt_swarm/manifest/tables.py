@@ -196,17 +196,17 @@ class Rounds(Table):
 
     @property
     def searching_seconds(self) -> float:
-        """How long finding a group may take, whoever of those that coordinate fails."""
+        """How long a roll may take, whoever of those that coordinate fails."""
         return 2.5 * self.matchmaking_seconds
 
     @property
     def ending_seconds(self) -> float:
-        """How long the end of a round may take: finding a group, averaging, votes."""
+        """How long the end of a round may take: the roll, averaging, deciding."""
         return self.searching_seconds + self.allreduce_seconds + self.voting_seconds
 
     @property
     def voting_seconds(self) -> float:
-        """How long votes on the state that follows are waited for: by then it is seen who has left."""
+        """How long deciding may take once all is averaged: by then it is seen who has left."""
         return min(self.allreduce_seconds, 90.0)
 
     @property

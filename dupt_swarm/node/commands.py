@@ -104,7 +104,7 @@ class EndRound(Command[RoundResult]):
         state: the one that the contribution started from.
         size: bytes of it; 0: it was not finite, and there is nothing to be sent.
         tokens: what it stands for.
-        judged: whether the trainer judges the state that a group comes to, before this peer votes for it.
+        judged: whether the trainer judges the state that a group comes to, before this peer accepts it.
     """
 
     state: StateName
@@ -115,7 +115,7 @@ class EndRound(Command[RoundResult]):
 
 @dataclass(frozen=True)
 class Judge(Command[None]):
-    """Whether this peer should vote for the `Candidate` with this digest."""
+    """Whether this peer should accept the `Candidate` with this digest."""
 
     digest: str
     accepted: bool
@@ -138,7 +138,7 @@ class Adopt(Command[Adopted]):
 
 @dataclass(frozen=True)
 class ReadVoters(Command[tuple[StateName, tuple[str, ...]]]):
-    """Which state is the current one, and the ids of those who vote on the next one, sorted."""
+    """Which state is the current one, and the ids of those who decide what follows, sorted."""
 
 
 @dataclass(frozen=True)

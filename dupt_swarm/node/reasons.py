@@ -44,8 +44,8 @@ class Failure(StrEnum):
     CANCELLED = "cancelled"  # the peer was told to stop
     NODE_LOST = "node_lost"  # the node process ended in it
     LEFT_OUT = "left_out"  # it ended without the own contribution, which counts in the next one
-    # For too many voters the state that follows is worse on text that they hold out. They have signed that
-    # they stay at the state before, so the contribution is in none.
+    # This peer has refused the state that was proposed, as it is worse on text that it holds out, say, and
+    # its ballot has failed.
     REJECTED = "rejected", Fate.MADE_ANEW
     STALE = "stale", Fate.NOT_TRIED  # the node is at another state than the trainer
     BEHIND = "behind", Fate.NOT_TRIED  # the others are at a newer state

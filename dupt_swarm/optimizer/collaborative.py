@@ -66,8 +66,8 @@ class CollaborativeOptimizer(optim.Optimizer):
             swarm: an open membership as oracle.
             matrices: those of the parameters that are matrices of the model's blocks (`block_matrices`), for
                 a manifest with Muon; None: they are guessed from the order of the parameters.
-            judge: called in the thread that trains, between micro-batches, before this peer votes for the
-                state that a round leads to; None: it votes for what it has computed.
+            judge: called in the thread that trains, between micro-batches, before this peer accepts the
+                state that a round leads to; None: it accepts what it has computed.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -168,9 +168,6 @@ class CollaborativeOptimizer(optim.Optimizer):
             adopted = self._swarm.adopt()
             lost, origin = _read(adopted.lost)
         most = int(self._manifest.weight_limit(adopted.state.round))
-        if lost is not None:
-            found = "" if origin is None else ", and are brought again"
-            logger.warning("the swarm left the branch that had %d tokens of ours%s", lost.tokens, found)
         met = self._contribution.meet(before, replace(adopted, lost=lost), self._swarm.peer_id, most)
         self._obey(met, lost, origin)
         if adopted.state != before:
@@ -241,7 +238,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             self._end_round()
 
     def _judge_candidate(self) -> None:
-        """If the round under way leads to a state now, say whether to vote for it."""
+        """If the round under way leads to a state now, say whether to accept it."""
         candidate, swarm = self._swarm.candidate, self._swarm
         if self._judge is not None and candidate is not None:
             before = swarm.state.digest, swarm.anchor
@@ -278,7 +275,12 @@ class CollaborativeOptimizer(optim.Optimizer):
                 case Order.BRING_BACK:
                     assert lost is not None and origin is not None
                     self._feedback.drop()
-                    part = (self._contribution.tokens - before.tokens) / lost.tokens
+                    again = self._contribution.tokens - before.tokens
+                    part = again / lost.tokens
+                    logger.warning(
+                        "the swarm has left our branch: of %d tokens there we bring %d again",
+                        *(lost.tokens, again),
+                    )
                     self._strategy.bring_back(self._swarm.anchor, origin, part)
                 case Order.DISCARD:
                     self._feedback.forget()

@@ -1,7 +1,7 @@
 """An oracle: trainer + corpus + swarm.
 
 oracle          `Oracle`, the loop of inner steps and rounds; held-out evaluation; its trainer put together
-judge           whether to vote for the state that a round leads to
+judge           whether to accept the state that a round leads to
 commands        run, pause, finish, stop: by its owner, and by `--hours`
 checkpoints     writing them, and going on from the newest
 status          how it is doing and what it does at this moment, for screen, log and record
