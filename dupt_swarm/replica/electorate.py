@@ -53,10 +53,9 @@ class Electorate:
         There are fewer juniors than others among them, those that came first. So keys that are new are never
         a majority beside others, however many they are and however few of the others stay up at night.
         """
-        there = self._active - frozenset(left)
-        seniors = {peer for peer in there if self._time(peer) >= self._senior}
-        juniors = sorted(there - seniors, key=lambda peer: (-self._time(peer), peer))
-        return frozenset(seniors).union(juniors[: max(0, len(seniors) - 1)])
+        seniors = self._seniors.difference(left)
+        juniors = [peer for peer in self._juniors if peer not in left]
+        return seniors.union(juniors[: max(0, len(seniors) - 1)])
 
     def is_quorum(self, those: Collection[str], left: Collection[str] = ()) -> bool:
         """Whether these are more than half of those who decide if ``left`` have left.
@@ -105,9 +104,14 @@ class Electorate:
         )
 
     @cached_property
-    def _senior(self) -> float:
-        """Since so many rounds, or more, is a senior with the swarm."""
-        return min(max(map(self._time, self._active), default=0) / 2, JUNIOR_ROUNDS_MAX)
+    def _seniors(self) -> frozenset[str]:
+        since = min(max(map(self._time, self._active), default=0) / 2, JUNIOR_ROUNDS_MAX)
+        return frozenset(peer for peer in self._active if self._time(peer) >= since)
+
+    @cached_property
+    def _juniors(self) -> list[str]:
+        """Those that came first before the others."""
+        return sorted(self._active - self._seniors, key=lambda peer: (-self._time(peer), peer))
 
     def _time(self, peer: str) -> int:
         """Rounds since it came."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
@@ -257,8 +257,14 @@ def brought_by(promises: Iterable[Promise]) -> tuple[Brought, ...]:
 
 def coordinator_of(electorate: Electorate, state: str, ballot: int) -> str:
     """Who coordinates a ballot; nobody where nobody decides: by a draw that follows from the state."""
-    order = drawn(electorate.members, state)
+    order = _coordinators(electorate.members, state)
     return order[ballot % len(order)] if order else ""
+
+
+# Members ask for it again and again while they leave a state.
+@lru_cache(maxsize=64)
+def _coordinators(members: frozenset[str], state: str) -> list[str]:
+    return drawn(members, state)
 
 
 def binding(electorate: Electorate, promises: Collection[Promise]) -> frozenset[Accepted]:
