@@ -421,7 +421,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         replaying,
         words,
         patience=2 * manifest.rounds.searching_seconds,
-        decides=lambda: deciding.is_in_ballots,
+        deciding=deciding,
         tell=host.tell,
         expose=offences.expose_by,
     )

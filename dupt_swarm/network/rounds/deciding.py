@@ -131,6 +131,7 @@ class Deciding:
         self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
         self._wary_until = 0  # this round
+        self._missed = ""  # a state that was left by what we could not compute
 
     async def open(self) -> None:
         """Begin to answer others."""
@@ -182,6 +183,7 @@ class Deciding:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
             if ended.computed is None:  # maybe what is missing comes
+                self._missed = session.state
                 self._forget(session)
             session.ended.set_result(ended)
         except asyncio.CancelledError:
@@ -203,6 +205,23 @@ class Deciding:
         """Whether our word counts on the present state, and we have not given up deciding with a quorum."""
         session = self.present
         return session is not None and session.round.remnant is None and session.round.ballots.decides
+
+    @property
+    def next_state(self) -> str:
+        """Digest of the state to which we are on our way from the present one; empty if we are not."""
+        session = self.present
+        link = None if session is None or session.state == self._missed else session.round.link
+        return "" if link is None else link.after
+
+    def follow(self, link: Link) -> bool:
+        """Go on by ``link``, which was verified, with what we hold of its round already; whether we do so."""
+        session = self.present
+        if session is None or session.state != link.state or session.state == self._missed:
+            return False
+        if not self._context.exchange.lasting:
+            return False
+        session.follow(link)
+        return True
 
     def desk_of(self, state: str) -> Desk | None:
         """That of a state that we have left lately, or are leaving."""

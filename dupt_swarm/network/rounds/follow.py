@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from itertools import pairwise
+from typing import Protocol
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
@@ -40,6 +41,21 @@ FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 logger = logging.getLogger(__name__)
 
 
+class Decider(Protocol):
+    """Leaves one state after another with others; see `Deciding`."""
+
+    @property
+    def is_in_ballots(self) -> bool:
+        """Whether our word counts on the present state, and most of those who decide may be there still."""
+
+    @property
+    def next_state(self) -> str:
+        """Digest of the state to which it is on its way; empty if it is not."""
+
+    def follow(self, link: Link) -> bool:
+        """Go on by a link that was verified, if it leaves the present state; whether it does so."""
+
+
 class Following:
     """Looks where others are, and gets there.
 
@@ -57,7 +73,7 @@ class Following:
         replaying: Replaying,
         words: Words,
         patience: float,
-        decides: Callable[[], bool],
+        deciding: Decider,
         tell: Callable[[object], None],
         expose: Expose = lambda *_: None,
     ) -> None:
@@ -71,12 +87,13 @@ class Following:
             replaying: computes missed rounds.
             words: reads those of links.
             patience: for so many seconds we wait for a strong link before we go on by a weak one.
-            decides: whether we are in the midst of deciding what follows, so that no weak link leads us on.
+            deciding: what we take part in. No weak link leads us on while we are in the midst of it, and the
+                round in which we are goes on by a link that we hear of.
             tell: passes each `CatchingUp` to the parent process.
             expose: see `Ledger`.
         """
         self._expose = expose
-        self._patience, self._decides = patience, decides
+        self._patience, self._deciding = patience, deciding
         self.history, self._store, self._member, self._exchange = history, store, member, exchange
         self._replaying, self._words, self._tell = replaying, words, tell
         self._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
@@ -103,11 +120,12 @@ class Following:
     def _elsewhere(self) -> list[Peer]:
         """Others at states that are none of ours, those first whose word counts."""
         now, chain = time.monotonic(), self.history.chain
+        ours = (self._deciding.next_state, "")
         found = [
             peer
             for peer in self._member.living
             if peer.peer_id != self._member.peer_id
-            and peer.record.state_digest
+            and peer.record.state_digest not in ours
             and peer.record.state_digest not in chain
             and not self._pauses.has(peer.peer_id, now)
         ]
@@ -120,17 +138,18 @@ class Following:
         return sorted(found, key=key)
 
     async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
-        moved = False
+        moved = handed = False
         try:
             known = peer_id in self.history.chain.electorate.former
             async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
                 links = self._cautiously(await self._links_of(peer_id))
             if links and (trial := self._trial(links)) is not None:
-                moved = await self._get(links, trial.electorate, peer_id)
+                handed = len(links) == 1 and self._deciding.follow(links[0])
+                moved = not handed and await self._get(links, trial.electorate, peer_id)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
-            self._pauses.note(peer_id, time.monotonic(), useful=moved)
+            self._pauses.note(peer_id, time.monotonic(), useful=moved or handed)
         if moved:
             await then()
 
@@ -167,7 +186,11 @@ class Following:
             return links
         alone = all(peer.peer_id in links[weak].makers for peer in self._living)
         waited = alone or now - self._since >= self._patience
-        return links if waited and not self._decides() and self._may_be_left(links[weak]) else links[:weak]
+        return (
+            links
+            if waited and not self._deciding.is_in_ballots and self._may_be_left(links[weak])
+            else links[:weak]
+        )
 
     @property
     def _living(self) -> list[Peer]:

@@ -134,6 +134,10 @@ class Round:
         """
         self.part.judge(choice, after, dropped, accepts=accepts)
 
+    def end(self, link: Link) -> None:
+        """It was decided, as somebody has told; ``link`` was verified, and we want to follow it."""
+        self.part.link = self.part.link or link
+
     def leave(self) -> Report:
         """Say our last word on this state, as we stop; whom it is told counts us no more."""
         self.ballots.leave()

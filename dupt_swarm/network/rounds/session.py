@@ -155,6 +155,11 @@ class Session:
         self._consider()
         self.desk.tell()
 
+    def follow(self, link: Link) -> None:
+        """The state was left by ``link``, which was verified: go on by it."""
+        self.round.end(link)
+        self.desk.tell()
+
     def leave(self) -> ReportMessage:
         """Our last word on this state, for whom it is told."""
         return ReportMessage.of(self.round.leave())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.round import Roll
+from dupt_swarm.network.rounds.session import Session
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS
+from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider, open_deciders
@@ -207,6 +210,54 @@ def test_a_coordinator_that_is_silent(deciders) -> None:
             late = await silent.end(values(7))
             assert late.link == link
             assert late.computed is not None and late.computed.after.digest == link.after
+
+    run(scenario())
+
+
+async def left_without(peers: list[Decider]) -> tuple[Link, Session]:
+    """By which link all but the last one have left their state, and how the last one stands to that."""
+    *others, last = peers
+    session = last.deciding.present
+    assert session is not None
+    for each in others:
+        each.seen.at[session.state] = {other.peer_id for other in others}
+    ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(others)))
+    assert last.deciding.next_state == ""
+    return ended[0].link, session
+
+
+def test_who_is_told_the_link_goes_on_by_it(deciders) -> None:
+    """The others have ended a round while one still trains: it gets what they brought, and computes."""
+
+    async def scenario() -> None:
+        async with deciders(3) as (peers, _):
+            link, session = await left_without(peers)
+            deciding = peers[2].deciding
+            assert not deciding.follow(replace(link, state=link.after)) and session.round.link is None
+            assert deciding.follow(link) and deciding.next_state == link.after
+            ended = await session.ended
+            assert ended.link == link
+            assert ended.computed is not None and ended.computed.after.digest == link.after
+            assert deciding.follow(link)  # another tells it again
+
+    run(scenario())
+
+
+def test_what_cannot_be_computed_is_not_tried_again(deciders) -> None:
+    """What the others brought is not to be had any more: the state has to come in another way."""
+
+    async def scenario() -> None:
+        async with deciders(3) as (peers, state):
+            link, session = await left_without(peers)
+            for each in peers[:2]:
+                each.context.exchange._shelf._rounds.clear()
+            deciding, ballots = peers[2].deciding, session.round.ballots
+            ballots.pace = replace(ballots.pace, exchange=0.5)
+            assert deciding.follow(link)
+            assert (await session.ended).computed is None
+            assert deciding.present is None and not deciding.follow(link)
+            peers[2].reach(state, [])
+            assert not deciding.follow(link) and deciding.next_state == ""
 
     run(scenario())
 

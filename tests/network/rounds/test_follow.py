@@ -51,6 +51,21 @@ class Shelf:
         return list(self.found.values())
 
 
+@dataclass
+class Decider:
+    """What a peer takes part in; see there. It takes links if it leaves ``state``."""
+
+    is_in_ballots: bool = False
+    next_state: str = ""
+    state: str = ""
+    told: list[Link] = field(default_factory=list)
+
+    def follow(self, link: Link) -> bool:
+        if link.state == self.state:
+            self.told.append(link)
+        return link.state == self.state
+
+
 class Peer:
     """One that follows others: what it is at is what its record says.
 
@@ -78,13 +93,13 @@ class Peer:
         self.said: list[object] = []
         self.moved: list[str] = []
         self.asked = 0
+        self.deciding = Decider()
         self.following = Following(
             *(self.history, self.store, self.member, self.exchange, replaying, words),
             patience=0.0,
-            decides=lambda: self.decides,
+            deciding=self.deciding,
             tell=lambda said: self.said.append(said),
         )
-        self.decides = False
         self.tell: Callable[[Sequence[str]], Sequence[Link]] = self.history.chain.since
         self.exchange.tell_links(self._since)
 
@@ -453,7 +468,7 @@ def test_a_strangers_weak_link_from_our_own_state(kept, with_peers) -> None:
     async def scenario(peers: list[Peer]) -> None:
         members, newcomer = peers[:3], peers[3]
         for each in members:
-            each.decides = True
+            each.deciding.is_in_ballots = True
             await each.look()
             each.assert_unmoved(kept.states[1], kept.links[:1])
         assert newcomer.head == stranger.states[-1].digest
@@ -468,7 +483,7 @@ def test_a_weak_link_of_one_of_three(kept, with_peers) -> None:
 
     async def scenario(peers: list[Peer]) -> None:
         for each in peers[:2]:
-            each.decides = True
+            each.deciding.is_in_ballots = True
             await each.look()
             each.assert_unmoved(kept.states[1], kept.links[:1])
 
@@ -543,6 +558,27 @@ def test_a_round_that_ends_meanwhile(kept, with_peers) -> None:
         assert await until_all_are_there(peers) == kept.states[-1].digest
 
     with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def test_the_round_in_which_we_are_goes_on_by_a_link(kept, with_peers) -> None:
+    """What it holds of that link's contributions need not be fetched; others are not asked meanwhile."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, ahead, _ = peers
+        mine.deciding.state = kept.states[0].digest
+        assert await mine.look()
+        assert mine.deciding.told == kept.links[:1]
+        mine.assert_unmoved(kept.states[0], [])
+        assert mine.said == []
+        mine.deciding.next_state = kept.states[1].digest
+        assert not await mine.look()
+        await ahead.be_at(kept.states[2])
+        ahead.history.follow(kept.links[1:2])
+        assert await mine.look()
+        assert mine.moved == [kept.states[2].digest]  # it has missed more than the round in which it is
+        assert len(mine.deciding.told) == 1
+
+    with_peers(scenario, (kept, 0), (kept, 1), (kept, 1))
 
 
 def test_one_at_a_time(kept, with_peers) -> None:
