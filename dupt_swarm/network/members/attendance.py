@@ -1,4 +1,4 @@
-"""Who is waited for when a round ends, and whose word is not believed for a while.
+"""Who comes to rounds, so that they wait for it, and whose word is not believed for a while.
 
 Not waited for is who never comes, or comes and brings nothing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, KeysView
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hivemind.utils import get_dht_time
@@ -39,18 +39,6 @@ class Attendance:
         self._mates: OrderedDict[str, int] = OrderedDict()
         self._spoilt = 0  # rounds in a row by newcomers
         self._pause, self._next_trial = FIRST_SECONDS, 0.0
-        self._exposed: dict[str, None] = {}
-
-    def expose(self, peer: str) -> None:
-        """It has signed what contradicts itself; there is no way back."""
-        if peer not in self._exposed:
-            self._exposed[peer] = None
-            self._refused["contradiction"] += 1
-
-    @property
-    def exposed(self) -> KeysView[str]:
-        """Ids of those who have signed what contradicts itself, as they were found out."""
-        return self._exposed.keys()
 
     @property
     def mates(self) -> Collection[str]:
@@ -59,11 +47,11 @@ class Attendance:
 
     def awaited(self, companions: Iterable[str]) -> tuple[str, ...]:
         """Those of ``companions`` that a round waits for."""
-        return tuple(filter(self.admits, companions))
+        return tuple(filter(self.expects, companions))
 
-    def admits(self, peer: str) -> bool:
-        """Whether it may be in the group of the next round."""
-        return peer not in self.exposed and (self.trusts(peer) or self._on_trial)
+    def expects(self, peer: str) -> bool:
+        """Whether the next round waits for it, if it is there."""
+        return self.trusts(peer) or self._on_trial
 
     def ended(self, companions: Collection[str], came: Collection[str]) -> None:
         """A round at whose beginning ``companions`` were there had what ``came`` have brought."""
@@ -101,7 +89,7 @@ class Attendance:
         """Whether it may be expected to come."""
         spoilt = peer not in self._mates and self._spoilt >= TOLERATED_OF_NEWCOMERS
         missed = self._missed.get(peer, 0)
-        return peer not in self.exposed and not spoilt and missed < self._tolerated(peer)
+        return not spoilt and missed < self._tolerated(peer)
 
     def _tolerated(self, peer: str) -> int:
         return TOLERATED_OF_MATES if peer in self._mates else TOLERATED

@@ -14,6 +14,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
 from dupt_swarm.network.members.gossip import Acquaintances, Gossip
 from dupt_swarm.network.members.records import Records
+from dupt_swarm.network.members.standing import Standing
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
@@ -42,7 +43,8 @@ class Membership:
         living: all whose records are fresh, whatever is thought of them.
         records: those that this peer knows, as they were signed.
         gossip: how they spread.
-        attendance: which of them rounds wait for.
+        attendance: which of them come to rounds.
+        exposed: ids of those that have signed what contradicts itself, as they were found out.
         electorate: of the state that this peer is at.
     """
 
@@ -58,6 +60,7 @@ class Membership:
         self._manifest, self._p2p, self._key = manifest, p2p, key
         self._admission: Admission = p2p.admission
         self.attendance = Attendance(p2p.refused)
+        self.exposed: dict[str, None] = {}
         self.electorate = Electorate()
         self.peer_id = str(p2p.peer_id)
         self._record: PeerRecord | None = None
@@ -98,7 +101,7 @@ class Membership:
         said = {
             "time": get_dht_time(),
             "refused": in_order(self._p2p.refused, REFUSED_MESSAGES),
-            "exposed": tuple(self.attendance.exposed)[-EXPOSED_MAX:],
+            "exposed": tuple(self.exposed)[-EXPOSED_MAX:],
         }
         self._record = self._record.model_copy(update=said)
         record = self.records.publish(self._key, self._record)
@@ -153,14 +156,26 @@ class Membership:
         self.view = View(get_dht_time(), alive, dict(self.records.refused), self.electorate.members)
         return self.view
 
+    def standing(self, peer_id: str) -> Standing:
+        """What is known of a peer; of a stranger nothing bad is."""
+        known = self.records.of(peer_id)
+        return Standing(
+            decides=peer_id in self.electorate,
+            comes=self.attendance.expects(peer_id),
+            exposed=peer_id in self.exposed,
+            admitted=known is None or not self._admission.objection(peer_id),
+            lives=known is None or not self._is_gone(peer_id, known.record),
+            callable=self.can_be_called(peer_id),
+        )
+
     def here(self, state: str) -> frozenset[str]:
-        """Ids of the other oracles that work on the round after ``state``, but for those that never come."""
-        companions = [peer.peer_id for peer in self.view.companions(state, self.peer_id)]
-        return frozenset(self.attendance.awaited(companions))
+        """Ids of the other oracles that work on the round after ``state``, and are waited for."""
+        return frozenset(peer for peer in self.present(state) if self.standing(peer).awaited)
 
     def present(self, state: str) -> frozenset[str]:
         """Ids of the other oracles at work at ``state``."""
-        return frozenset(peer.peer_id for peer in self.view.companions(state, self.peer_id))
+        companions = (peer.peer_id for peer in self.view.companions(state, self.peer_id))
+        return frozenset(companions).difference(self.exposed)
 
     def coming(self, state: str) -> frozenset[str]:
         """Ids of the other oracles at work on earlier rounds, who come here if they are not slow."""
@@ -173,29 +188,17 @@ class Membership:
             for peer in self.view.stragglers(record.swarm_tokens, [self.peer_id])
             if peer.record.round >= record.round - COMING_ROUNDS
         ]
-        return frozenset(self.attendance.awaited(behind))
+        return frozenset(peer for peer in behind if self.standing(peer).awaited)
 
     @property
     def gone(self) -> frozenset[str]:
-        """Ids of the electorate where nobody listens, that say that they go, or are admitted no more."""
-        return frozenset(
-            each.peer_id
-            for each in self.records
-            if each.peer_id in self.electorate
-            and (
-                each.record.state == "stopping"
-                or self._dead.applies(each.peer_id, each.record.time)
-                or self._admission.objection(each.peer_id)
-            )
-        )
+        """Ids of the electorate that are no more, or are admitted no more."""
+        return frozenset(peer for peer in self.electorate.members if not self.standing(peer).counted)
 
     @property
     def unable(self) -> frozenset[str]:
-        """Ids of the electorate that cannot be called, as their records tell, or that nobody should ask."""
-        exposed = self.attendance.exposed
-        return frozenset(
-            peer for peer in self.electorate.members if peer in exposed or not self.can_be_called(peer)
-        )
+        """Ids of the electorate that cannot be called, or that nobody should ask."""
+        return frozenset(peer for peer in self.electorate.members if not self.standing(peer).coordinates)
 
     @property
     def voters(self) -> frozenset[str]:
@@ -227,7 +230,9 @@ class Membership:
                 "for good; let no two peers have one identity, and remove it to come as a newcomer"
             )
             return
-        self.attendance.expose(peer_id)
+        if peer_id not in self.exposed:
+            self.exposed[peer_id] = None
+            self._p2p.refused["contradiction"] += 1
 
     def can_be_called(self, peer_id: str) -> bool:
         """Whether others can call this peer, as far as its record tells."""
@@ -236,13 +241,11 @@ class Membership:
 
     def admits(self, peer_id: str) -> bool:
         """Whether what this peer says of a round is listened to."""
-        if peer_id in self.attendance.exposed:
-            return False
-        return peer_id in self.electorate or self.attendance.admits(peer_id)
+        return self.standing(peer_id).eligible
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
-        """Who holds state ``digest`` now; ``otherwise`` if no record says so."""
-        return (await self.refresh()).holders(digest) or otherwise
+        """Who holds state ``digest`` now; ``otherwise`` if no record says so, and nobody asked knows one."""
+        return self.look().holders(digest) or (await self.refresh()).holders(digest) or otherwise
 
     async def leave(self) -> None:
         """Announce that this peer leaves."""
@@ -256,11 +259,13 @@ class Membership:
         record = peer.record
         if peer.peer_id == self.peer_id:
             return record.state != "stopping"
-        return (
-            get_dht_time() - record.time < self._manifest.limits.record_seconds
-            and record.state != "stopping"
-            and not self._dead.applies(peer.peer_id, record.time)
+        return get_dht_time() - record.time < self._manifest.limits.record_seconds and not self._is_gone(
+            peer.peer_id, record
         )
+
+    def _is_gone(self, peer_id: str, record: PeerRecord) -> bool:
+        """Whether it says that it goes, or nobody listens where it was."""
+        return record.state == "stopping" or self._dead.applies(peer_id, record.time)
 
     def _is_believed(self, peer: Peer) -> bool:
         return peer.peer_id == self.peer_id or not self._distrust.applies(peer.peer_id, _claim_of(peer))

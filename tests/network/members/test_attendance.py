@@ -105,13 +105,13 @@ def test_who_may_come(book, clock) -> None:
     """New keys that spoilt round after round keep all newcomers out, until there is another chance."""
     hold(book, ["ada"], ["ada"])
     for number in range(TOLERATED_OF_NEWCOMERS):
-        assert book.admits("newcomer")
+        assert book.expects("newcomer")
         hold(book, ["ada", f"phantom{number}"], ["ada"])
-    assert (book.admits("ada"), book.admits("newcomer")) == (True, False)
+    assert (book.expects("ada"), book.expects("newcomer")) == (True, False)
     hold(book, ["ada", "newcomer"], ["ada"])
-    assert not book.admits("newcomer")
+    assert not book.expects("newcomer")
     clock.now += FIRST_SECONDS
-    assert book.admits("newcomer")
+    assert book.expects("newcomer")
 
 
 def test_looking_changes_nothing(book, clock) -> None:
@@ -131,16 +131,3 @@ def test_who_comes_though_nobody_waited_for_it(book) -> None:
     assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada",)
     assert +book._refused == {}
     assert book.awaited(["slow"]) == ("slow",)
-
-
-def test_who_has_contradicted_itself(book, clock) -> None:
-    """There is no way back: neither by coming, nor when all others have another chance."""
-    hold(book, ["ada", "eve"], ["ada", "eve"])
-    book.expose("eve")
-    book.expose("eve")
-    assert +book._refused == {"contradiction": 1}
-    for _ in range(5):
-        clock.now += LONGEST_SECONDS
-        assert hold(book, ["ada", "eve"], ["ada", "eve"]) == ("ada",)
-        assert not book.admits("eve")
-    assert list(book.exposed) == ["eve"]

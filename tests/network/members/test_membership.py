@@ -84,10 +84,15 @@ def test_who_has_contradicted_itself_is_not_listened_to(with_member, make_peer) 
 
     def check(member: Membership) -> None:
         see(member, make_peer("one", state_digest=STATE))
-        for peer in ("one", NEWCOMER, member.peer_id):
+        for peer in ("one", NEWCOMER, member.peer_id, "one"):
             member.expose(peer)
+        assert list(member.exposed) == ["one", NEWCOMER]
+        assert member._p2p.refused["contradiction"] == 2
         assert [member.admits(peer) for peer in ("one", NEWCOMER, "two")] == [False, False, True]
-        assert member.here(STATE) == frozenset()
+        assert member.here(STATE) == member.present(STATE) == member.gone == frozenset()
+        assert member.unable == {"one"}
+        member.attendance.ended([], ["one"])  # there is no way back, also not by coming
+        assert not member.admits("one")
         assert member.admits(member.peer_id)
 
     with_member(check, ["one", "two"])

@@ -45,7 +45,7 @@ class Accuser:
 
     @property
     def exposed(self) -> set[str]:
-        return set(self.member.attendance.exposed)
+        return set(self.member.exposed)
 
     @property
     def received(self) -> int:

@@ -161,13 +161,20 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
             coordinator = peers[0].deciding.present.round.ballots.coordinator
             silent = next(each for each in peers if (each.peer_id == coordinator) is first)
             others = [each for each in peers if each is not silent]
+            fell_silent = asyncio.Event()
 
             async def says_no_more(_: ReplicaState) -> bool:
                 silent.seen.refused = {each.peer_id for each in others}
                 silent.deciding.rest()
+                fell_silent.set()
                 return await asyncio.Event().wait()
 
+            async def accepts_later(_: ReplicaState) -> bool:
+                return await fell_silent.wait()
+
             silent.deciding.accepts = says_no_more
+            for each in others:  # else both may have decided before the third looks at anything
+                each.deciding.accepts = accepts_later
             tasks = [
                 asyncio.create_task(each.end(values, tokens))
                 for each, values, tokens in zip((*others, silent), contributions, WEIGHTS, strict=True)
