@@ -1,7 +1,7 @@
 """Real peers on loopback leave states together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.network.rounds.session import Session
+from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS
 from dupt_swarm.replica.link import Link
@@ -214,9 +215,18 @@ def test_a_coordinator_that_is_silent(deciders) -> None:
     run(scenario())
 
 
-async def left_without(peers: list[Decider]) -> tuple[Link, Session]:
-    """By which link all but the last one have left their state, and how the last one stands to that."""
-    *others, last = peers
+def coordinator_first(peers: Iterable[Decider]) -> list[Decider]:
+    """These, whoever it is: the coordinator hears what is decided, also while it trains."""
+
+    def is_another(peer: Decider) -> bool:
+        assert peer.deciding.present is not None
+        return peer.peer_id != peer.deciding.present.round.ballots.coordinator
+
+    return sorted(peers, key=is_another)
+
+
+async def left_without(last: Decider, others: Sequence[Decider]) -> tuple[Link, Session]:
+    """By which link the ``others`` have left their state, and how the ``last`` one stands to that."""
     session = last.deciding.present
     assert session is not None
     for each in others:
@@ -231,8 +241,9 @@ def test_who_is_told_the_link_goes_on_by_it(deciders) -> None:
 
     async def scenario() -> None:
         async with deciders(3) as (peers, _):
-            link, session = await left_without(peers)
-            deciding = peers[2].deciding
+            *others, last = coordinator_first(peers)
+            link, session = await left_without(last, others)
+            deciding = last.deciding
             assert not deciding.follow(replace(link, state=link.after)) and session.round.link is None
             assert deciding.follow(link) and deciding.next_state == link.after
             ended = await session.ended
@@ -248,15 +259,18 @@ def test_what_cannot_be_computed_is_not_tried_again(deciders) -> None:
 
     async def scenario() -> None:
         async with deciders(3) as (peers, state):
-            link, session = await left_without(peers)
-            for each in peers[:2]:
-                each.context.exchange._shelf._rounds.clear()
-            deciding, ballots = peers[2].deciding, session.round.ballots
+            *others, last = coordinator_first(peers)
+            link, session = await left_without(last, others)
+            for each in others:
+                exchange = each.context.exchange
+                assert isinstance(exchange, Share)
+                exchange._shelf._rounds.clear()
+            deciding, ballots = last.deciding, session.round.ballots
             ballots.pace = replace(ballots.pace, exchange=0.5)
             assert deciding.follow(link)
             assert (await session.ended).computed is None
             assert deciding.present is None and not deciding.follow(link)
-            peers[2].reach(state, [])
+            last.reach(state, [])
             assert not deciding.follow(link) and deciding.next_state == ""
 
     run(scenario())
