@@ -27,6 +27,7 @@ from dupt_swarm.replica.state import ReplicaState
 
 AT_ONCE = 3
 RETRY_SECONDS = 0.25
+IDLE_SECONDS = 2.0  # whatever there is to fetch wakes who waits for it
 FETCH_SECONDS = 600.0  # the round ends long before
 
 SHELF_ROUNDS = 2  # a member that is late may still ask for those of the round before
@@ -131,7 +132,7 @@ class Share:
         while True:
             brought = fetching.rarest()
             if brought is None:
-                await fetching.floor.change(RETRY_SECONDS)
+                await fetching.floor.change(IDLE_SECONDS)
                 continue
             fetching.under_way.add(brought.digest)
             try:
