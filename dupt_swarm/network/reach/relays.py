@@ -98,19 +98,25 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
     inside = [_from_inside(Address.parse(text)) for text in settings.host_maddrs]
     observer = await start_daemon(NodeSettings("observer"), run_dir)
     door = ReachabilitySettings("public", announced=announced)
+    carried = []
     try:
         for attempt in range(1, STARTS_MAX + 1):
             with one_processor():
                 p2p = await start_daemon(settings, run_dir, door)
             for address in inside:
                 await dial(observer, str(replace(address, peer_id=str(p2p.peer_id))))
-            if await bytes_carried(observer, p2p.peer_id) >= RELAY_BYTES_MIN:
+            carried.append(await bytes_carried(observer, p2p.peer_id))
+            if carried[-1] >= RELAY_BYTES_MIN:
                 logger.info("relays for others, as daemon number %d", attempt)
                 return p2p
             await p2p.shutdown()
     finally:
         await observer.shutdown()
-    logger.warning("libp2p's relay service did not start; peers behind a NAT need another relay")
+    logger.warning(
+        "libp2p's relay service did not start in %d attempts, which carry %s bytes; "
+        "peers behind a NAT need another relay",
+        *(len(carried), ", ".join(f"{each:.0f}" for each in carried)),
+    )
     return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
 
 
