@@ -74,7 +74,7 @@ class View:
 
     def record(self, peer_id: str) -> PeerRecord | None:
         """What that peer says of itself; None if it is not there."""
-        return next((peer.record for peer in self.peers if peer.peer_id == peer_id), None)
+        return self._records.get(peer_id)
 
     def without(self, peer_id: str) -> View:
         """This view but for one peer, if it is there."""
@@ -212,6 +212,10 @@ class View:
             "exposed": self.exposed,
             "peers": [peer.to_json() for peer in self.peers],
         }
+
+    @cached_property
+    def _records(self) -> dict[str, PeerRecord]:
+        return {peer.peer_id: peer.record for peer in self.peers}
 
     @cached_property
     def _holders(self) -> Counter[str]:

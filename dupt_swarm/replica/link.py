@@ -263,8 +263,8 @@ def coordinator_of(electorate: Electorate, state: str, ballot: int) -> str:
 
 # Members ask for it again and again while they leave a state.
 @lru_cache(maxsize=64)
-def _coordinators(members: frozenset[str], state: str) -> list[str]:
-    return drawn(members, state)
+def _coordinators(members: frozenset[str], state: str) -> tuple[str, ...]:
+    return tuple(drawn(members, state))
 
 
 def binding(electorate: Electorate, promises: Collection[Promise]) -> frozenset[Accepted]:

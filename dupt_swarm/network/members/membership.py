@@ -259,9 +259,8 @@ class Membership:
         record = peer.record
         if peer.peer_id == self.peer_id:
             return record.state != "stopping"
-        return get_dht_time() - record.time < self._manifest.limits.record_seconds and not self._is_gone(
-            peer.peer_id, record
-        )
+        fresh = get_dht_time() - record.time < self._manifest.limits.record_seconds
+        return fresh and not self._is_gone(peer.peer_id, record)
 
     def _is_gone(self, peer_id: str, record: PeerRecord) -> bool:
         """Whether it says that it goes, or nobody listens where it was."""

@@ -209,19 +209,23 @@ class Deciding:
     @property
     def next_state(self) -> str:
         """Digest of the state to which we are on our way from the present one; empty if we are not."""
-        session = self.present
-        link = None if session is None or session.state == self._missed else session.round.link
+        session = self._under_way
+        link = None if session is None else session.round.link
         return "" if link is None else link.after
 
     def follow(self, link: Link) -> bool:
         """Go on by ``link``, which was verified, with what we hold of its round already; whether we do so."""
-        session = self.present
-        if session is None or session.state != link.state or session.state == self._missed:
-            return False
-        if not self._context.exchange.lasting:
+        session = self._under_way
+        if session is None or session.state != link.state or not self._context.exchange.lasting:
             return False
         session.follow(link)
         return True
+
+    @property
+    def _under_way(self) -> Session | None:
+        """That of the present state, unless we could not compute before what that was left by."""
+        session = self.present
+        return None if session is None or session.state == self._missed else session
 
     def desk_of(self, state: str) -> Desk | None:
         """That of a state that we have left lately, or are leaving."""

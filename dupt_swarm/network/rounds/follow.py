@@ -186,11 +186,8 @@ class Following:
             return links
         alone = all(peer.peer_id in links[weak].makers for peer in self._living)
         waited = alone or now - self._since >= self._patience
-        return (
-            links
-            if waited and not self._deciding.is_in_ballots and self._may_be_left(links[weak])
-            else links[:weak]
-        )
+        may_go_on = waited and not self._deciding.is_in_ballots and self._may_be_left(links[weak])
+        return links if may_go_on else links[:weak]
 
     @property
     def _living(self) -> list[Peer]:

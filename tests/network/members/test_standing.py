@@ -26,7 +26,7 @@ def answers(standing: Standing) -> tuple[bool, ...]:
     return standing.awaited, standing.eligible, standing.counted, standing.coordinates
 
 
-@pytest.mark.parametrize(("known", "expected"), ROWS, ids=lambda row: str(row))
+@pytest.mark.parametrize(("known", "expected"), ROWS, ids=str)
 def test_rows(known: dict[str, bool], expected: tuple[bool, ...]) -> None:
     assert answers(Standing(**known)) == expected
 
