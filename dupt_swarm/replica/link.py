@@ -212,6 +212,11 @@ class Link:
         """Ids of those who have left, as counted for the quorum."""
         return frozenset(each.maker for each in self.leaves)
 
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """All that was signed for it."""
+        return *self.leaves, *self.acceptances
+
     def joined(self, other: Link, members: Collection[str]) -> Link:
         """This one with what else these members have signed for the same weak link."""
         if other.outcome != self.outcome:

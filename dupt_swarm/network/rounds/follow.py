@@ -228,7 +228,7 @@ class Following:
             if ours is not None and ours.after != link.after:
                 ledger = Ledger({*ours.makers, *ours.left}, self._expose)
                 for each in (ours, link):
-                    ledger.note((*each.leaves, *each.acceptances))
+                    ledger.note(each.words)
                 return
 
     async def _get(self, links: list[Link], electorate: Electorate, peer_id: str) -> bool:

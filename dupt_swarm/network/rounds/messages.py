@@ -211,7 +211,7 @@ def said_in(said: Report | Answer) -> list[Word]:
     else:
         found += said.roll
         if said.link is not None:
-            found += (*said.link.leaves, *said.link.acceptances)
+            found += said.link.words
         proposal = said.proposal
     while proposal is not None:
         found += (proposal, *proposal.promises)
