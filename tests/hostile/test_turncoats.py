@@ -14,13 +14,31 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.rounds.ballots import Ballots
+from dupt_swarm.network.rounds.follow import Following
+from dupt_swarm.network.rounds.history import History
+from dupt_swarm.network.rounds.session import Ended, Session
+from dupt_swarm.network.states.replaying import Replaying, RoundLog
+from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
 from tests.support.turncoats import coordinating, prepare, telling
-from tests.support.turncoats.camp import TIMES, Camps, Stations, camps_of, ids, run, until
+from tests.support.turncoats.camp import (
+    ROUND_SECONDS,
+    TIMES,
+    TOKENS,
+    Camps,
+    Stations,
+    camps_of,
+    ids,
+    run,
+    until,
+)
 from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
 from tests.support.turncoats.orders import SpokenOrders
 from tests.support.waiting import wait_until
@@ -51,6 +69,68 @@ def ballots_of(peer: Decider) -> Ballots:
     session = peer.deciding.present
     assert session is not None
     return session.round.ballots
+
+
+class Looker:
+    """What else an honest one does: it tells where it is, and goes where others are.
+
+    Attributes:
+        member: knows the others by their records.
+        history: of its rounds.
+    """
+
+    def __init__(self, peer: Decider, state: ReplicaState) -> None:
+        """It is at ``state``."""
+        self._deciding = peer.deciding
+        words, store = Words(peer.manifest.swarm_id), StateStore(peer.manifest, peer.blobs)
+        store.replace(state)
+        self.member = Membership(peer.manifest, peer.station.p2p, peer.station.key)
+        self.history = History(state, words)
+        replaying = Replaying(peer.manifest, peer.blobs, RoundLog(1, 1 << 20), store.empty, always=True)
+        self._following = Following(
+            *(self.history, store, self.member, peer.blobs, replaying, words),
+            patience=ROUND_SECONDS,
+            deciding=peer.deciding,
+            tell=lambda _: None,
+            expose=lambda one, other: peer.proofs.append((one, other)),
+        )
+        peer.blobs.tell_links(self.history.chain.since)
+        peer.deciding.on_left = self._note
+
+    def _note(self, session: Session, ended: Ended) -> None:
+        del session
+        self.history.follow([ended.link])
+
+    async def publish(self) -> None:
+        """Tell at which state it is."""
+        record = RecordUpdate(
+            role="oracle",
+            state="training",
+            round=self.history.chain.electorate.round,
+            swarm_tokens=TOKENS,
+            state_digest=self.history.chain.head,
+        )
+        self.member.update(record)
+        await self.member.publish()
+
+    async def look(self) -> None:
+        """Find out about one that is elsewhere, and be on the way there."""
+        while not self._deciding.next_state:
+            await self.member.refresh()
+            self._following.look(nowhere)
+            if self._following.task is not None:
+                await self._following.task
+
+
+async def nowhere() -> None:
+    """No state was fetched: the round in which we are goes on."""
+    raise AssertionError("a state was fetched")
+
+
+async def never(_: ReplicaState) -> bool:
+    """It takes longer than the round to look at what was proposed."""
+    await asyncio.sleep(2 * ROUND_SECONDS)
+    return True
 
 
 @pytest.mark.parametrize("how", [telling.ANOTHER_STATE, telling.ACCEPTS_NOTHING, telling.REFUSES])
@@ -169,6 +249,35 @@ def test_a_coordinator_of_two_choices(camps: Camps) -> None:
             link = await camp.battle()
             assert camp.orders.done
             assert link.ballot > 0 and not link.choice.weak
+            assert camp.exposed == ids(liar)
+
+    run(scenario())
+
+
+def test_a_coordinator_of_two_choices_of_which_one_is_decided(camps: Camps) -> None:
+    """Two that have not accepted its other choice yet see where the others are, and go on by their link: what
+    was proposed to them is proof all the same."""
+
+    async def scenario() -> None:
+        async with camps(5) as camp:
+            liar = camp.coordinator()
+            camp.order(coordinating.TWO_LINKS, liar)
+            first, second, *others = sorted(camp.honest, key=lambda each: each.peer_id)
+            for each in (first, second):
+                each.deciding.accepts = never
+            lookers = {each.peer_id: Looker(each, camp.state) for each in camp.honest}
+            for looker in lookers.values():
+                await looker.member.gossip.start()
+            battle = asyncio.create_task(camp.battle())
+            await until(lambda: all(lookers[each.peer_id].history.chain.links for each in others))
+            await until(lambda: all(ballots_of(each).proposed for each in (first, second)))
+            for each in others:
+                await lookers[each.peer_id].publish()
+            for each in (first, second):
+                await lookers[each.peer_id].look()
+            link = await battle
+            assert link.makers == ids(liar, *others)
+            assert [{one.maker for one, _ in each.proofs} for each in (first, second)] == [ids(liar)] * 2
             assert camp.exposed == ids(liar)
 
     run(scenario())
@@ -308,8 +417,9 @@ def test_nodes_go_on_without_who_accepts_twice(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
 def test_nodes_whom_a_coordinator_leads_to_two_states(tmp_path: Path) -> None:
-    """Two links leave the state, each accepted by two honest ones and by who has proposed two choices: all
-    are on one branch soon, and leave it out, as they compare what it has signed."""
+    """Two links leave the state, each accepted by two honest ones and by who has proposed two choices, or one
+    link, if the others hear of it first: all are on one branch soon, and leave it out, as they compare what
+    it has signed."""
     with betrayed(tmp_path) as swarm:
         swarm.until_its_turn()
         swarm.attack(coordinating.TWO_LINKS)

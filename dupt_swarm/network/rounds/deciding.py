@@ -221,6 +221,12 @@ class Deciding:
         session.follow(link)
         return True
 
+    def compare(self, link: Link) -> None:
+        """Hold what was signed for ``link`` against all that was said here of the state that it leaves."""
+        desk = self.desk_of(link.state)
+        if desk is not None:
+            desk.compare(link)
+
     @property
     def _under_way(self) -> Session | None:
         """That of the present state, unless we could not compute before what that was left by."""

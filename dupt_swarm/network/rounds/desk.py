@@ -12,7 +12,7 @@ from dupt_swarm.network.rounds.ledger import Ledger
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
 from dupt_swarm.network.rounds.reports import Answer
 from dupt_swarm.network.rounds.round import Round
-from dupt_swarm.replica.link import Promise, Proposal, Word
+from dupt_swarm.replica.link import Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed_words import Words
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
@@ -73,6 +73,10 @@ class Desk:
             if any(each.tokens > self._weight_max for each in brought):
                 raise ValueError("a contribution that stands for more than it can")
         self._ledger.note(found)
+
+    def compare(self, link: Link) -> None:
+        """Hold what was signed for ``link``, which leaves this state, against what was said otherwise."""
+        self._ledger.note(link.words)
 
     def tell(self) -> None:
         """Wake all who wait for a change."""

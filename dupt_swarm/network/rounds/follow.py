@@ -55,6 +55,9 @@ class Decider(Protocol):
     def follow(self, link: Link) -> bool:
         """Go on by a link that was verified, if it leaves the present state; whether it does so."""
 
+    def compare(self, link: Link) -> None:
+        """Hold what was signed for a link against all that was said here of the state that it leaves."""
+
 
 class Following:
     """Looks where others are, and gets there.
@@ -221,7 +224,10 @@ class Following:
         return trial if trial.head == links[-1].after != chain.head else None
 
     def _compare(self, links: Sequence[Link]) -> None:
-        """Where they part from ours, somebody may have signed for both."""
+        """Where they part from ours, or from what we were proposed, somebody may have signed for both."""
+        for link in links:
+            # There is no link of ours while we are in ballots, only what we were told there.
+            self._deciding.compare(link)
         chain = self.history.chain
         for link in links:
             ours = chain.from_state(link.state)

@@ -59,11 +59,15 @@ class Decider:
     next_state: str = ""
     state: str = ""
     told: list[Link] = field(default_factory=list)
+    compared: list[Link] = field(default_factory=list)
 
     def follow(self, link: Link) -> bool:
         if link.state == self.state:
             self.told.append(link)
         return link.state == self.state
+
+    def compare(self, link: Link) -> None:
+        self.compared.append(link)
 
 
 class Peer:
@@ -579,6 +583,23 @@ def test_the_round_in_which_we_are_goes_on_by_a_link(kept, with_peers) -> None:
         assert len(mine.deciding.told) == 1
 
     with_peers(scenario, (kept, 0), (kept, 1), (kept, 1))
+
+
+def test_what_was_signed_for_links_is_compared(kept, with_peers) -> None:
+    """With all that was said in ballots, of those that lead on as of those that do not."""
+    one = kept.branch(1)
+    one.end_round(values(9), [2], weak=True)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        assert await mine.look()
+        assert mine.deciding.compared == one.links[1:]
+        mine.assert_unmoved(kept.states[2], kept.links[:2])
+        assert await theirs.look()
+        assert theirs.deciding.compared == kept.links[1:2]
+        assert theirs.moved == [kept.states[2].digest]
+
+    with_peers(scenario, (kept, 2), (one, 2))
 
 
 def test_one_at_a_time(kept, with_peers) -> None:
