@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.learning.strategies.flat import flatten, unflatten
+from dupt_swarm.learning.strategies import flat as flat_module
+from dupt_swarm.learning.strategies.flat import Snapshot, flatten, move, unflatten
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
 
@@ -283,3 +284,31 @@ def test_flatten_and_back() -> None:
     assert parameters[0].tolist() == [[0.0, 1.0], [2.0, 3.0]]
     assert flat.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert flatten(parameters[:1] * 1).data_ptr() != parameters[0].data_ptr()
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_vectors_come_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    """However they are cut, and whatever their layout: parameters move as one vector would."""
+    monkeypatch.setattr(flat_module, "PIECE", piece)
+    parameters = [nn.Parameter(torch.randn(6, 4).T), nn.Parameter(torch.randn(5))]
+    before = flatten(parameters)
+    base, anchor = torch.randn(2, 29)
+    move(parameters, base, anchor)
+    assert torch.equal(flatten(parameters), (before - base) + anchor)
+    move(parameters, flatten(parameters), base)
+    assert torch.equal(flatten(parameters), base)
+    unflatten(anchor, parameters)
+    assert torch.equal(flatten(parameters), anchor)
+
+
+def test_a_snapshot_is_of_its_moment() -> None:
+    """What happens to the parameters later does not change it, and the next one takes its memory."""
+    parameters = [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.ones(1))]
+    snapshot = Snapshot(parameters)
+    snapshot.take()
+    unflatten(torch.full((5,), 3.0), parameters)
+    values = snapshot.values
+    assert values.tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
+    snapshot.take()
+    assert snapshot.values.tolist() == [3.0] * 5
+    assert snapshot.values.data_ptr() == values.data_ptr()

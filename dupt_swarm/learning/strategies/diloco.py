@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, move, unflatten
+from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, unflatten
 from dupt_swarm.manifest import Manifest
 
 
@@ -27,12 +27,8 @@ class DiLoCo:
         self._parameters = parameters
         self._matrices = None if matrices is None else list(matrices)
         self._config = manifest.inner
-        self._device = parameters[0].device
         self._anchor = anchor
-        # The parameters as they were at the last mark, on their device and on the CPU; where marks are put.
-        self._sent: Tensor | None = None
-        self._marked: Tensor | None = None
-        self._memory: Tensor | None = None
+        self._mark, self._marked = Snapshot(parameters), False
         self._inner = build_inner(parameters, manifest.inner, self._matrices)
         unflatten(anchor, parameters)
 
@@ -45,36 +41,38 @@ class DiLoCo:
         self._inner.step()
 
     def mark(self) -> None:
-        self._sent = self._memory = flatten(self._parameters, self._memory)
-        self._marked = self._sent.cpu()
+        self._mark.take()
+        self._marked = True
 
     def contribute(self) -> Tensor:
-        assert self._marked is not None
-        return self._anchor - self._marked
+        assert self._marked
+        return self._anchor - self._mark.values
 
     def accept(self, anchor: Tensor) -> None:
-        assert self._sent is not None
-        self._move(anchor, self._sent)
+        assert self._marked
+        self._move(anchor, self._mark.values)
 
     def rebase(self, anchor: Tensor) -> None:
-        self._move(anchor, self._anchor.to(self._device))
+        self._move(anchor, self._anchor)
 
     def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
-        self._move(anchor, torch.lerp(self._anchor, origin, part).to(self._device))
+        self._move(anchor, torch.lerp(self._anchor, origin, part))
 
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
         unflatten(self._anchor, self._parameters)
         self._inner = build_inner(self._parameters, self._config, self._matrices)
-        self._sent = None
+        self._marked = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"parameters": flatten(self._parameters), "inner": self._inner.state_dict()}
+        present = Snapshot(self._parameters)
+        present.take()
+        return {"parameters": present.values, "inner": self._inner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        unflatten(state["parameters"].to(self._device), self._parameters)
+        unflatten(state["parameters"], self._parameters)
         self._inner.load_state_dict(state["inner"])
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
-        move(self._parameters, base, anchor.to(self._device))
-        self._anchor, self._sent = anchor, None
+        move(self._parameters, base, anchor)
+        self._anchor, self._marked = anchor, False
