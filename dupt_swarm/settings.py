@@ -184,7 +184,8 @@ class OracleSettings:
         columns: of labelled examples: what a column is called there, by what it is, as in
             ``{"text": "review"}``; for those with other names.
         device: ``auto``, or a torch device such as ``cuda:1``.
-        batch_size: sequences at once at most; gradients are accumulated up to the manifest's step.
+        batch_size: sequences at once at most; gradients are accumulated up to the manifest's step. None: on a
+            GPU as many as it has room for, elsewhere 16.
         compile: whether to use `torch.compile`; None: on CUDA only.
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
@@ -198,7 +199,7 @@ class OracleSettings:
     field: str = "text"
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
-    batch_size: int = 16
+    batch_size: int | None = None
     compile: bool | None = None
     rounds: int | None = None
     checkpoint_seconds: float = 300.0

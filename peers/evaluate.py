@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
 @options.data
+@options.batch_size
 @click.option(
     "--blocks",
     type=click.IntRange(1),

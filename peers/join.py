@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     "labelled examples in .csv .jsonl .parquet. It never leaves this machine."
 )
 @options.data
+@options.room
 @options.threads
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")

@@ -207,6 +207,12 @@ device = click.option("--device", default="auto", show_default=True, help="auto,
 batch_size = click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
 )
+room = click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=None,
+    help="Sequences at once at most. [default: on a GPU as many as fit, elsewhere 16]",
+)
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )
@@ -314,7 +320,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 
 
 # What several commands have in a row.
-data = together(field, language, columns, strict, device, batch_size)
+data = together(field, language, columns, strict, device)
 running = together(
     *(state_dir, name, max_upload, max_download),
     *(log_rounds, log_size, relay, relay_size, metrics_addr),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
+import sysconfig
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
+
+logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -22,6 +27,12 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        if name == "cpu" and (card := _card_of_driver()):
+            logger.warning(
+                "computing on the CPU although there is a GPU (%s): PyTorch %s, built for %s, cannot use it; "
+                "update the driver, or install another build (https://pytorch.org/get-started)",
+                *(card, torch.__version__, f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"),
+            )
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -35,7 +46,37 @@ def choose_device(name: str = "auto") -> torch.device:
         raise DeviceError(f"no device `{name}`: it needs a Mac with an Apple GPU; use device auto")
     if device.type not in ("cpu", "cuda", "mps"):
         raise DeviceError(f"device `{name}` is not supported; choose auto, cpu, cuda, cuda:1 … or mps")
+    if device.type == "cuda":
+        _try_out(device)
     return device
+
+
+def _card_of_driver() -> str:
+    """The name of an NVIDIA GPU that the driver knows; empty: there is none, or no driver."""
+    try:
+        import pynvml  # not there on every machine
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))
+    except Exception:  # no library, no driver, no card: each has an error of its own
+        return ""
+
+
+def _try_out(device: torch.device) -> None:
+    """Make it this process's GPU, for PyTorch's calls that name none, and run one kernel.
+
+    Raises:
+        DeviceError: PyTorch has no kernels for it, or cannot use it.
+    """
+    try:
+        torch.cuda.set_device(device.index or 0)
+        torch.ones(1, device=device).add(1).item()
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DeviceError(
+            f"PyTorch {torch.__version__} cannot compute on `{device}`: {reason}; install a build of PyTorch "
+            "for this card (https://pytorch.org/get-started), free the card, or use device cpu"
+        ) from error
 
 
 def autocast(device: torch.device) -> AbstractContextManager[object]:
@@ -57,9 +98,10 @@ def product_dtype(device: torch.device) -> torch.dtype:
 
 
 def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = None) -> bool:
-    """Compile ``model`` in place if ``flag`` says so; None: on CUDA, if a C compiler is there for Triton.
+    """Compile ``model`` in place if ``flag`` says so; None: on CUDA, if Triton and a C compiler work there.
 
-    Compilation happens in the first step. Names of parameters and of the state stay as they are.
+    Compilation happens in the first step, for the shapes of that, and anew for others. Names of parameters
+    and of the state stay as they are.
 
     Returns:
         Whether it is compiled.
@@ -67,15 +109,23 @@ def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = No
     if flag is None:
         flag = device.type == "cuda" and _triton_works()
     if flag:
-        model.compile()
+        # Dynamo of PyTorch 2.11 fails on the loss where it takes sizes for variable.
+        model.compile(dynamic=False)
     return flag
 
 
-def as_written(compiled: bool) -> AbstractContextManager[object]:
-    """Inside, a model that is ``compiled`` runs as it was written.
+def run_as_written(model: nn.Module) -> bool:
+    """Take back what `maybe_compile` did; whether it had done anything."""
+    compiled, model._compiled_call_impl = model._compiled_call_impl, None
+    return compiled is not None
+
+
+def as_written(model: nn.Module) -> AbstractContextManager[object]:
+    """Inside, ``model`` runs as it was written, compiled or not.
 
     For batches of one more shape, and for evaluation, it would be compiled anew, which takes up to a minute.
     """
+    compiled = model._compiled_call_impl is not None
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
@@ -83,6 +133,31 @@ def wait_for(device: torch.device) -> None:
     """Wait until ``device`` has done what it was told to: calls return before that, but on a CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+class Arriving:
+    """A number on its way from a device, which goes on computing meanwhile."""
+
+    def __init__(self, value: Tensor) -> None:
+        """``value``: 0-d."""
+        self._value = value
+        self._sent: torch.cuda.Event | None = None
+        if value.device.type == "cuda":
+            self._value = torch.empty((), dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)
+            self._sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._sent.record(torch.cuda.current_stream(value.device))
+
+    @property
+    def here(self) -> bool:
+        """Whether `number` need not wait."""
+        return self._sent is None or bool(self._sent.query())  # type: ignore[no-untyped-call]
+
+    @property
+    def number(self) -> float:
+        """What it is."""
+        if self._sent is not None:
+            self._sent.synchronize()
+        return float(self._value)
 
 
 @cache
@@ -93,8 +168,14 @@ def _cpu_has_bf16() -> bool:
 
 
 def _triton_works() -> bool:
+    """Whether it can compile for the cards that are there: it builds a Python module for that."""
     compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
-    return importlib.util.find_spec("triton") is not None and any(map(shutil.which, compilers))
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if importlib.util.find_spec("triton") is None or not any(map(shutil.which, compilers)):
+        return False
+    return headers.exists() and min(
+        map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
+    ) >= (7, 0)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

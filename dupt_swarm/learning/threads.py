@@ -86,12 +86,22 @@ class ThreadRule:
 class Threads:
     """Keeps PyTorch's threads to what the machine has room for; to be used by the thread that trains."""
 
-    def __init__(self, fixed: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``fixed``: always so many; None: PyTorch's own number (or OMP_NUM_THREADS) at most."""
+    def __init__(
+        self, fixed: int | None = None, *, computing: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin.
+
+        Args:
+            fixed: always so many; None: PyTorch's own number (or OMP_NUM_THREADS) at most.
+            computing: whether the CPU trains. Where a GPU does, all threads move vectors to and from it a few
+                times in a round, and their number stays: a compiled model is compiled anew for another one.
+            clock: seconds.
+        """
         most = fixed or min(torch.get_num_threads(), quota())
         self._clock = clock
         self._looked, self._others = clock(), _used_by_others()[0]
-        self._rule = ThreadRule(most, self._looked) if fixed is None and most > 1 else None
+        adapts = fixed is None and most > 1 and computing
+        self._rule = ThreadRule(most, self._looked) if adapts else None
         self._set(self._rule.threads if self._rule else most)
 
     def adapt(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning.batches import Batch, count_examples
-from dupt_swarm.learning.device import autocast, is_out_of_memory
+from dupt_swarm.learning.device import Arriving, autocast, is_out_of_memory, run_as_written
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
@@ -85,6 +86,7 @@ class Trainer:
         self._position = batches.state_dict()
         self._next: list[Batch] = []
         self._examples = examples_at_once
+        self._short_of_memory = False
         self._watch = Stopwatch()
 
     def observe(self, observer: Observer) -> None:
@@ -110,7 +112,10 @@ class Trainer:
         random = _random_state(self.device)
         try:
             while (loss := self._accumulate(step_batches, sum(sizes), look)) is None:
-                self._shrink(max(sizes))
+                self.optimizer.zero_grad()
+                if self._short_of_memory:
+                    self._shrink(max(sizes))
+                _restore_random_state(random, self.device)
         except Abandoned:
             self._next = step_batches
             _restore_random_state(random, self.device)
@@ -147,7 +152,7 @@ class Trainer:
         self._position, self._next = position, []
 
     def _accumulate(self, step_batches: list[Batch], examples: int, look: Look) -> Tensor | None:
-        """The mean loss, with its gradients in the parameters; None if the memory did not suffice."""
+        """The mean loss, with its gradients in the parameters; None: what has failed may do now."""
         loss = torch.zeros((), device=self.device)
         pieces = list(self._pieces(step_batches))
         try:
@@ -159,9 +164,16 @@ class Trainer:
                 part.backward()
                 loss += part.detach()
                 self._watch.lap("backward")
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
+        except Abandoned:
+            raise
+        except Exception as error:
+            self._short_of_memory = is_out_of_memory(error)
+            if not self._short_of_memory:
+                if not run_as_written(self.model):
+                    raise
+                # If compiling was not what failed, it fails again.
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                logger.warning("the model could not be compiled, and runs slower as written: %s", reason)
             return None
         return loss
 
@@ -175,7 +187,6 @@ class Trainer:
         Raises:
             DeviceError: there is not even room for one.
         """
-        self.optimizer.zero_grad()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         tried = min(self._examples, examples)
@@ -198,21 +209,23 @@ class Trainer:
 
 
 class LossMeter:
-    """The mean loss since the last reading, without waiting for the device in between."""
+    """The mean loss since the last reading, of steps that the device has done: nobody waits for it."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._coming: deque[Arriving] = deque()
         self.mean: float | None = None
 
     def add(self, step: Step) -> None:
         """Take note of a step."""
-        self._steps.append(step)
+        self._coming.append(Arriving(step.loss))
 
     def read(self) -> None:
         """Bring ``mean`` up to date, nats per token."""
-        if self._steps:
-            self.mean = sum(float(step.loss) for step in self._steps) / len(self._steps)
-            self._steps.clear()
+        losses = []
+        while self._coming and self._coming[0].here:
+            losses.append(self._coming.popleft().number)
+        if losses:
+            self.mean = sum(losses) / len(losses)
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

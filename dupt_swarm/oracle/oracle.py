@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
+from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import as_written, choose_device, maybe_compile
 from dupt_swarm.learning.inner.matrices import block_matrices
@@ -21,10 +22,12 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.room import sequences_that_fit
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter, Trainer
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
@@ -35,9 +38,12 @@ from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, 
 from dupt_swarm.settings import OracleSettings
 from dupt_swarm.swarm import Swarm
 
+BATCH_SIZE = 16  # sequences at once, where it is not measured how many fit
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
-HELD_OUT_TIME_RATIO = 0.02  # of the time, at most, goes into held-out evaluations
+# Of the time, at most, goes into held-out evaluations; the larger part as long as that makes few seconds.
+HELD_OUT_TIME_RATIO, HELD_OUT_TIME_RATIO_LASTING = 0.02, 0.004
+HELD_OUT_SECONDS = 30.0
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
 # How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
@@ -55,6 +61,7 @@ class Oracle:
 
     Attributes:
         objective: what is learned, with this machine's data.
+        sequences: how many it computes with at once.
         held_out: held-out evaluation, the first and the latest.
     """
 
@@ -73,11 +80,11 @@ class Oracle:
         """
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
-        self._threads = Threads(settings.threads)
+        self._threads = Threads(settings.threads, computing=device.type == "cpu")
         self.objective = kind_of(swarm.manifest).open(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer = _build_trainer(
+        self._trainer, self._optimizer, self.sequences = _build_trainer(
             swarm, settings, self.objective, device, self._judging
         )
         self.held_out = HeldOut(self._evaluate)
@@ -286,13 +293,14 @@ class Oracle:
 
     def _evaluate(self) -> Quality:
         trainer, settings = self._trainer, self._settings
-        return self.objective.measure_held_out(
-            trainer.model,
-            trainer.device,
-            _at_once(self._swarm, settings, trainer.model, trainer.device),
-            settings.held_out_blocks,
-            self._evaluating,
-        )
+        with as_written(trainer.model):
+            return self.objective.measure_held_out(
+                trainer.model,
+                trainer.device,
+                self.sequences,
+                settings.held_out_blocks,
+                self._evaluating,
+            )
 
 
 def publishable(loss: float | None) -> float | None:
@@ -301,7 +309,9 @@ def publishable(loss: float | None) -> float | None:
 
 
 class HeldOut:
-    """Evaluates when due, so that evaluation takes at most `HELD_OUT_TIME_RATIO` of the time.
+    """Evaluates when due, so that evaluation takes at most `HELD_OUT_TIME_RATIO_LASTING` of the time.
+
+    As long as it has taken `HELD_OUT_SECONDS` only, it may take `HELD_OUT_TIME_RATIO`: at first most changes.
 
     Attributes:
         first: at the start, latest: the last one; None if not done yet.
@@ -310,7 +320,7 @@ class HeldOut:
     def __init__(self, evaluate: Callable[[], Quality]) -> None:
         """``evaluate`` measures the model as it is now."""
         self._evaluate = evaluate
-        self._next = 0.0
+        self._next = self._taken = 0.0
         self.first: Quality | None = None
         self.latest: Quality | None = None
 
@@ -320,7 +330,9 @@ class HeldOut:
         self.latest = self._evaluate()
         self.first = self.first or self.latest
         now = time.monotonic()
-        self._next = now + (now - started) / HELD_OUT_TIME_RATIO
+        self._taken += now - started
+        lasting = self._taken > HELD_OUT_SECONDS
+        self._next = now + (now - started) / (HELD_OUT_TIME_RATIO_LASTING if lasting else HELD_OUT_TIME_RATIO)
 
     def measure_if_due(self) -> None:
         """Measure if the last measurement is old enough."""
@@ -330,8 +342,8 @@ class HeldOut:
 
 def _build_trainer(
     swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device, look: Look
-) -> tuple[Trainer, CollaborativeOptimizer]:
-    """The model on its device, with its optimizer and its batches.
+) -> tuple[Trainer, CollaborativeOptimizer, int]:
+    """The model on its device, with its optimizer and its batches; and how many sequences it takes at once.
 
     ``look`` is called between two batches while a state is judged.
     """
@@ -341,21 +353,36 @@ def _build_trainer(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    sequences = _at_once(swarm, settings, model, device)
+    sequences = _at_once(manifest, settings, objective, model, device)
 
     def measure(blocks: int) -> float:
-        with as_written(compiled):
+        with as_written(model):
             return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
 
     judge = Judge(list(model.parameters()), manifest.model.context_length, measure)
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), judge)
     wanted = settings.compile if objective.uniform else bool(settings.compile)
-    compiled = maybe_compile(model, device, wanted)
+    maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences, swarm.peer_id)
-    return Trainer(model, optimizer, batches, device, micro_batches), optimizer
+    return Trainer(model, optimizer, batches, device, micro_batches), optimizer, sequences
 
 
-def _at_once(swarm: Swarm, settings: OracleSettings, model: nn.Module, device: torch.device) -> int:
+def _at_once(
+    manifest: Manifest,
+    settings: OracleSettings,
+    objective: TrainingObjective,
+    model: nn.Module,
+    device: torch.device,
+) -> int:
     """How many sequences to compute with at once."""
-    context_length = swarm.manifest.model.context_length
-    return sequences_at_once(settings.batch_size, parameter_count(model), context_length, device)
+    context_length, parameters = manifest.model.context_length, parameter_count(model)
+    if settings.batch_size is not None or device.type != "cuda":
+        return sequences_at_once(settings.batch_size or BATCH_SIZE, parameters, context_length, device)
+
+    def batch_of(sequences: int) -> Batch:
+        return next(objective.batches(sequences, "room")[0])
+
+    # Of AdamW; of an optimizer that needs less, it is as well.
+    moments = 2 * 4 * parameters
+    most = manifest.rounds.tokens_per_step // context_length
+    return sequences_that_fit(model, batch_of, most, device, moments)

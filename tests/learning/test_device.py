@@ -10,7 +10,7 @@ from torch import nn
 
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.device import as_written, autocast, choose_device, maybe_compile
+from dupt_swarm.learning.device import Arriving, as_written, autocast, choose_device, maybe_compile
 from dupt_swarm.learning.strategies.flat import standing_at
 
 CPU = torch.device("cpu")
@@ -19,6 +19,7 @@ CPU = torch.device("cpu")
 def pretend(monkeypatch: pytest.MonkeyPatch, *, cuda: bool, mps: bool) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: int(cuda))
+    monkeypatch.setattr(device_module, "_try_out", lambda _: None)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
 
@@ -48,6 +49,37 @@ def test_the_second_gpu_needs_two(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.device("cuda:0") == choose_device("cuda:0")
     with pytest.raises(DeviceError, match="sees 1 CUDA"):
         choose_device("cuda:1")
+
+
+def test_a_gpu_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the driver knows a card that PyTorch does not, auto is the CPU, and says what to do."""
+    pretend(monkeypatch, cuda=False, mps=False)
+    monkeypatch.setattr(device_module, "_card_of_driver", lambda: "NVIDIA GeForce RTX 3060")
+    assert choose_device() == CPU
+    assert "RTX 3060" in caplog.text and "update the driver" in caplog.text
+    caplog.clear()
+    assert choose_device("cpu") == CPU
+    assert not caplog.text
+
+
+def test_a_card_without_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that PyTorch sees and has no kernels for is found out before anything begins.
+
+    There is no GPU here: the kernel fails as it does on a CPU build, whose calls have no such device.
+    """
+    try_out = device_module._try_out
+    pretend(monkeypatch, cuda=True, mps=False)
+    monkeypatch.setattr(device_module, "_try_out", try_out)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile")
+
+    monkeypatch.setattr(torch, "ones", fail)
+    with pytest.raises(DeviceError, match=r"no kernel image is available.*install a build of PyTorch"):
+        choose_device()
 
 
 @pytest.mark.parametrize(("has_bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
@@ -83,11 +115,11 @@ def test_cuda_compiles_unless_told_otherwise(
 ) -> None:
     """By default models are compiled on CUDA where Triton works, elsewhere only when asked for."""
     monkeypatch.setattr(device_module, "_triton_works", lambda: triton)
-    compiled: list[nn.Module] = []
+    compiled: list[tuple[nn.Module, dict[str, bool]]] = []
     model = nn.Linear(2, 2)
-    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **how: compiled.append((self, how)))
     maybe_compile(model, torch.device(name), flag)
-    assert ([model] if expected else []) == compiled
+    assert ([(model, {"dynamic": False})] if expected else []) == compiled
 
 
 def test_compiling_keeps_the_names() -> None:
@@ -115,8 +147,15 @@ def test_a_compiled_model_as_it_was_written() -> None:
     model(torch.ones(3, 2))
     assert len(compiled) == 1
     vector = torch.zeros(6)
-    with as_written(compiled=True), standing_at(vector, list(model.parameters())), torch.no_grad():
+    with as_written(model), standing_at(vector, list(model.parameters())), torch.no_grad():
         assert torch.equal(model(torch.ones(5, 2)), torch.zeros(5, 2))
     assert len(compiled) == 1
     assert not torch.equal(model(torch.ones(3, 2)), torch.zeros(3, 2))
     assert len(compiled) == 1
+
+
+def test_a_number_of_the_cpu_is_here_at_once() -> None:
+    """There is nothing to wait for where nothing lags behind."""
+    arriving = Arriving(torch.tensor(2.5))
+    assert arriving.here
+    assert arriving.number == 2.5

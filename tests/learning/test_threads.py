@@ -9,6 +9,7 @@ import psutil
 import pytest
 import torch
 
+from dupt_swarm.learning.cores import quota
 from dupt_swarm.learning.threads import QUIET_SECONDS, ThreadRule, Threads
 
 
@@ -133,10 +134,20 @@ def two_threads() -> Iterator[None]:
 def test_a_fixed_number_stays() -> None:
     """`--threads` is obeyed whatever others do, and may be more than PyTorch would take by itself."""
     clock = itertools.count(0.0, 10.0)
-    threads = Threads(3, lambda: next(clock))
+    threads = Threads(3, clock=lambda: next(clock))
     for _ in range(5):
         threads.adapt()
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_beside_a_gpu_their_number_stays() -> None:
+    """Where the CPU does not train there are all of them from the start, whatever others do."""
+    clock = itertools.count(0.0, 10.0)
+    threads = Threads(computing=False, clock=lambda: next(clock))
+    for _ in range(5):
+        threads.adapt()
+        assert torch.get_num_threads() == min(2, quota())
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -254,6 +254,50 @@ def test_no_room_for_one_sequence_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         broken.step()
 
 
+class CrampedLater(Cramped):
+    """Fails in the backward pass, when dropout has drawn."""
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        loss = GPT.forward(self, inputs, targets)
+        if len(inputs) > self.room:
+            loss.register_hook(fail_for_memory)
+        return loss
+
+
+def fail_for_memory(_: torch.Tensor) -> None:
+    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+
+def test_dropout_after_out_of_memory_is_that_of_smaller_pieces() -> None:
+    """What was drawn before the memory ran out is drawn again: as if it had begun with such pieces."""
+    config = Model(vocabulary_size=300, context_length=8, layers=1, heads=2, width=16, hidden_width=32)
+    losses = []
+    for kind, at_once in ((GPT, CrampedLater.room), (CrampedLater, 2 * CrampedLater.room)):
+        torch.manual_seed(3)
+        model = kind(config)
+        trainer = Trainer(model, Adam(model), Source(2 * CrampedLater.room), CPU, 1, at_once)
+        losses.append([trainer.step().loss.item() for _ in range(3)])
+    assert losses[0] == losses[1]
+
+
+def test_a_model_that_cannot_be_compiled_runs_as_written(caplog: pytest.LogCaptureFixture) -> None:
+    """The step is done again without compiling, with the same losses, and one warning says so."""
+    losses = []
+    for broken in (False, True):
+        torch.manual_seed(3)
+        model = tiny(dropout=0.1)
+        if broken:
+            model.compile(backend=cannot_compile)
+        trainer = Trainer(model, Adam(model), Source(4), CPU)
+        losses.append([trainer.step().loss.item() for _ in range(3)])
+    assert losses[0] == losses[1]
+    assert caplog.text.count("could not be compiled") == 1
+
+
+def cannot_compile(_: torch.fx.GraphModule, __: list[torch.Tensor]) -> Any:
+    raise RuntimeError("no compiler for this card")
+
+
 class Impatient:
     """Wants no more after a number of looks; keeps what it was told."""
 

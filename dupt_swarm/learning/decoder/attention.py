@@ -43,7 +43,7 @@ class Attention(nn.Module):
         )
         q, k = turn(self.q_norm(q)).to(v.dtype), turn(self.k_norm(k)).to(v.dtype)
         if cache is None:
-            y = causal_attention(q, *shared(q, k, v), self.dropout if self.training else 0.0)
+            y = causal_attention(q, k, v, self.dropout if self.training else 0.0)
         else:
             y = cache.attend(q, k, v)
         y = self.c_proj(y.transpose(1, 2).reshape(B, T, C))
@@ -59,8 +59,18 @@ def shared(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """softmax(q·kᵀ ÷ √D + causal mask)·v of [B, heads, T, D] each, with dropout on the probabilities."""
+    """softmax(q·kᵀ ÷ √D + causal mask)·v, with dropout on the probabilities.
+
+    Args:
+        q: [B, heads, T, D].
+        k, v: [B, kv_heads, T, D] each.
+        dropout: of the probabilities.
+    """
     T, D = q.shape[-2:]
+    if q.device.type == "cuda" and q.dtype != torch.float32 and k.size(1) < q.size(1):
+        # Its kernels for half precision read keys and values of fewer heads where they are.
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=True)
+    k, v = shared(q, k, v)
     if q.device.type != "cpu" or q.dtype != torch.bfloat16 or T > 512:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     # The same in plain products: on CPUs in bf16 that takes half the time of PyTorch's fused kernel.
