@@ -27,7 +27,7 @@ def prepare_texts(
 
     ``halvings``: how often each of the four is cut in two halves, by document.
     """
-    sources = _write_four(folder / "texts")
+    sources = write_four(folder / "texts")
     for _ in range(halvings):
         sources = [half for source in sources for half in _halve(source)]
     pieces = read_pieces(find_sources(folder / "texts"))
@@ -45,7 +45,7 @@ def prepare_texts(
     return Texts(tokenizer, corpora)
 
 
-def _write_four(folder: Path) -> list[Path]:
+def write_four(folder: Path) -> list[Path]:
     """The manual, the package descriptions, and two halves of the standard library by module."""
     manual, library, packages = write_corpora(folder)
     return [manual, packages, *_halve(library)]

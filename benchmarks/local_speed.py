@@ -42,6 +42,7 @@ from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device, maybe_compile
 from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
@@ -89,7 +90,7 @@ class InnerOptimizer:
     def __init__(self, model: GPT, manifest: Manifest) -> None:
         self._parameters = list(model.parameters())
         self._manifest, self._update = manifest, 0
-        self._inner = build_inner(self._parameters, manifest.inner)
+        self._inner = build_inner(self._parameters, manifest.inner, block_matrices(model))
 
     def step(self, *, tokens: int) -> None:
         """Clip, set the scheduled learning rate, step."""

@@ -1,0 +1,158 @@
+"""Training loops on one device, without a swarm: what `gpu.py` compares."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from _nanogpt import PlainGPT, PlainLoop
+from _solitary import TOKENIZER
+from local_speed import InnerOptimizer, measure
+from torch import nn
+
+from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.device import maybe_compile, wait_for
+from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset, manifest_from_preset
+
+CORPUS_TOKENS = 1 << 23
+WARM_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A preset as it ships, and how many sequences at once to train it with at most."""
+
+    preset: str
+    size: str | None
+    sequences: int
+
+    @property
+    def manifest(self) -> Manifest:
+        """With a tokenizer that nobody reads: the tokens are random numbers."""
+        rows = load_preset(self.preset, self.size)["model"]["vocabulary_size"]
+        digest = hashlib.sha256(TOKENIZER).hexdigest()
+        return manifest_from_preset(
+            self.preset,
+            name="bench",
+            seed=0,
+            tokenizer_sha256=digest,
+            vocabulary_size=rows,
+            size=self.size,
+        )
+
+
+class Loop:
+    """One way to train, warmed up."""
+
+    def __init__(self, step: Callable[[], int], device: torch.device) -> None:
+        """``step`` trains on as many tokens as it returns."""
+        self.step, self._device = step, device
+        self.rates: list[float] = []
+        for _ in range(WARM_STEPS):
+            step()
+        wait_for(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        step()
+        wait_for(device)
+        self.peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+
+    contributed_tokens = 0
+
+    def between_rounds(self) -> bool:
+        """It has no rounds."""
+        return True
+
+    def run(self, seconds: float) -> None:
+        """Train for so long, and note the speed."""
+        self.rates.append(measure(self, seconds, self._device, None)[0])
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second, the median of all runs."""
+        return statistics.median(self.rates)
+
+
+def tokens_file(folder: Path, vocabulary_size: int) -> np.memmap:
+    """Random tokens on disk."""
+    path = folder / f"tokens-{vocabulary_size}"
+    if not path.exists():
+        numbers = np.random.default_rng(0).integers(0, vocabulary_size, CORPUS_TOKENS, dtype=np.uint16)
+        numbers.tofile(path)
+    return np.memmap(path, np.uint16, "r")
+
+
+def own_loop(
+    shape: Shape, data: np.ndarray, device: torch.device, *, compiled: bool | None = None
+) -> Trainer:
+    """The product's model, trainer and inner optimizer."""
+    manifest = shape.manifest
+    batch, micro_batches = cut_step(manifest, shape.sequences)
+    model = GPT(manifest.model).to(device)
+    optimizer = InnerOptimizer(model, manifest)
+    maybe_compile(model, device, compiled)
+    context = manifest.model.context_length
+    batches = Batches(Split([data]), context, batch, manifest.seed, "bench")
+    return Trainer(model, optimizer, batches, device, micro_batches)
+
+
+def nanogpt_loop(shape: Shape, data: np.ndarray, device: torch.device) -> PlainLoop:
+    """The same size in nanoGPT's manner."""
+    manifest = shape.manifest
+    batch, micro_batches = cut_step(manifest, shape.sequences)
+    model = PlainGPT(manifest.model).to(device)
+    maybe_compile(model, device)
+    return PlainLoop(
+        model, manifest.inner, data, (micro_batches, batch, manifest.model.context_length), device
+    )
+
+
+def flops_per_token(manifest: Manifest) -> int:
+    """Forward and backward (Chowdhery et al. 2022, "PaLM", appendix B); embeddings that are only looked up
+    do not count."""
+    model = manifest.model
+    with torch.device("meta"):
+        sizes = {name: parameter.numel() for name, parameter in GPT(model).named_parameters()}
+    looked_up = {"wpe.weight", *(() if model.tie_embeddings else ("wte.weight",))}
+    weights = sum(size for name, size in sizes.items() if name not in looked_up)
+    return 6 * weights + 12 * model.layers * model.width * model.context_length
+
+
+def top_operations(step: Callable[[], int], device: torch.device, count: int = 30) -> Mapping[str, float]:
+    """Which operations take most of the device's time, each as a part of all."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        for _ in range(2):
+            step()
+        wait_for(device)
+    kernels: dict[str, float] = {}
+    spans = []
+    for event in found.events():
+        if str(event.device_type).endswith("CUDA"):
+            kernels[event.name] = kernels.get(event.name, 0.0) + event.self_device_time_total
+            spans += [event.time_range.start, event.time_range.end]
+    total = sum(kernels.values()) or 1.0
+    largest = sorted(kernels.items(), key=lambda kernel: -kernel[1])[:count]
+    busy = {"busy": round(total / (max(spans) - min(spans)), 4)} if spans else {}
+    return busy | {name[:100]: round(spent / total, 4) for name, spent in largest}
+
+
+def forget(*models: nn.Module) -> None:
+    """Free what compiled models hold."""
+    import gc
+
+    del models
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,275 @@
+"""What oracles make of a GPU, as ratios between arms that are interleaved in one run; one JSON in the end.
+
+    checks   that it computes what a CPU computes
+    loops    tokens per second of the product's model and trainer, and its model FLOP utilisation: FLOP per
+             token (Chowdhery et al. 2022, "PaLM", appendix B) × tokens per second ÷ the rate of a product of
+             two 8192 × 8192 matrices in bf16, measured in the same run; beside it a loop in nanoGPT's manner
+    items    each thing that makes it faster, on ÷ off
+    profile  the operations that take most of the device's time
+    swarm    two oracles on the one device, with all that they do, ÷ the same two training without a swarm
+
+    python benchmarks/gpu.py [--parts loops,items,profile,swarm] [--output gpu.json]
+
+Without a GPU it runs the smallest models on the CPU (`--small`), to show that all of it works.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from _gpu_checks import check
+from _gpu_item import WITHOUT
+from _gpu_loops import (
+    Loop,
+    Shape,
+    flops_per_token,
+    forget,
+    nanogpt_loop,
+    own_loop,
+    tokens_file,
+    top_operations,
+)
+from _texts import write_four
+from local_speed import matrix_product_rate
+
+from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.documents import find_sources, read_pieces
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.presets import load_preset
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.swarm import Swarm
+
+SHAPES = {
+    "gpt1": Shape("gpt1", None, 64),
+    "llama-160m": Shape("llama", "160m", 16),
+    "llama-1b": Shape("llama", "1b", 4),
+}
+SMALL = {"tiny": Shape("tiny", None, 16)}
+PARTS = ("checks", "loops", "items", "profile", "swarm")
+
+Facts = dict[str, Any]
+
+
+@click.command()
+@click.option("--parts", default=",".join(PARTS), show_default=True)
+@click.option("--models", default=None, help="Of the loops. [default: all]")
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Length of a slice.")
+@click.option("--slices", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--device", "name", default="auto", show_default=True)
+@click.option("--small", is_flag=True, help="The smallest models.")
+@click.option("--output", type=click.Path(path_type=Path), default=None)
+def main(
+    parts: str,
+    models: str | None,
+    seconds: float,
+    slices: int,
+    name: str,
+    small: bool,
+    output: Path | None,
+) -> None:
+    """What oracles make of a GPU."""
+    device = choose_device(name)
+    shapes = SMALL if small else SHAPES
+    if models:
+        shapes = {model: shapes[model] for model in models.split(",")}
+    found: Facts = {"machine": machine(device)}
+    with tempfile.TemporaryDirectory(prefix="dupt-gpu-") as folder:
+        place = Path(folder)
+        if device.type == "cuda":
+            found["product_flop_per_second"] = matrix_product_rate()
+        work: dict[str, Callable[[], Facts]] = {
+            "loops": lambda: loops(shapes, place, device, seconds, slices, found),
+            "checks": lambda: dict(check(next(iter(shapes.values())).manifest, device)),
+            "items": lambda: items(shapes, place, device, seconds, slices, found),
+            "profile": lambda: profiles(shapes, place, device),
+            "swarm": lambda: swarm(next(iter(shapes.values())), place, device, seconds, slices),
+        }
+        for part in parts.split(","):
+            began = time.monotonic()
+            try:
+                found[part] = work[part]()
+            except Exception as error:  # what else was found is not to be lost
+                found[part] = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            found[part]["took_seconds"] = round(time.monotonic() - began, 1)
+            click.echo(json.dumps({part: found[part]}, indent=1))
+            if output:
+                output.write_text(json.dumps(found, indent=1), "utf-8")
+
+
+def machine(device: torch.device) -> Facts:
+    """Card and versions."""
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    return {
+        "device": f"{device}",
+        "card": card,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def loops(
+    shapes: dict[str, Shape], folder: Path, device: torch.device, seconds: float, slices: int, found: Facts
+) -> Facts:
+    """Each model, as it ships and in nanoGPT's manner."""
+    facts: Facts = {}
+    for name, shape in shapes.items():
+        manifest = shape.manifest
+        data = tokens_file(folder, manifest.model.vocabulary_size)
+        trainer = own_loop(shape, data, device)
+        arms = {"own": Loop(lambda trainer=trainer: trainer.step().tokens, device)}  # type: ignore[misc]
+        if manifest.model.positions == "learned":
+            arms["nanogpt"] = Loop(nanogpt_loop(shape, data, device).step, device)
+        for _ in range(slices):
+            for arm in arms.values():
+                arm.run(seconds)
+        facts[name] = {
+            arm: {"tokens_per_second": round(loop.rate), "peak_gib": round(loop.peak_bytes / 2**30, 2)}
+            | ({"mfu": mfu(loop.rate, manifest, found)} if "product_flop_per_second" in found else {})
+            for arm, loop in arms.items()
+        }
+        if "nanogpt" in arms:
+            facts[name]["own/nanogpt"] = ratio(arms["own"].rates, arms["nanogpt"].rates)
+        click.echo(json.dumps({name: facts[name]}))
+        del arms, trainer
+        forget()
+    return facts
+
+
+def items(
+    shapes: dict[str, Shape], folder: Path, device: torch.device, seconds: float, slices: int, found: Facts
+) -> Facts:
+    """The first model with all that makes it faster ÷ the same without one thing, each in its own process."""
+    name, shape = next(iter(shapes.items()))
+    tokens_file(folder, shape.manifest.model.vocabulary_size)
+    about = (shape.preset, shape.size or "", str(shape.sequences), folder, str(device))
+    with ExitStack() as stack:
+        arms = {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in WITHOUT}
+        peaks = {item: round(answer(arm)["peak_gib"], 2) for item, arm in arms.items()}
+        rates: dict[str, list[float]] = {item: [] for item in arms}
+        for _ in range(slices):
+            for item, arm in arms.items():
+                tell(arm, f"{seconds}")
+                rates[item].append(answer(arm)["rate"])
+        for arm in arms.values():
+            assert arm.stdin is not None
+            arm.stdin.close()
+    facts = {item: {"all/without": ratio(rates[""], rates[item]), "peak_gib": peaks[item]} for item in rates}
+    if "product_flop_per_second" in found:
+        facts[""] |= {"mfu": mfu(statistics.median(rates[""]), shape.manifest, found)}
+    return {name: facts}
+
+
+def mfu(rate: float, manifest: Manifest, found: Facts) -> float:
+    """Model FLOP utilisation."""
+    return round(rate * flops_per_token(manifest) / float(found["product_flop_per_second"]), 3)
+
+
+def ratio(over: list[float], under: list[float]) -> str:
+    """Median, minimum and maximum of the ratios of neighbouring slices."""
+    quotients = [a / b for a, b in zip(over, under, strict=True)]
+    return f"{statistics.median(quotients):.3f} ({min(quotients):.3f}–{max(quotients):.3f})"
+
+
+def profiles(shapes: dict[str, Shape], folder: Path, device: torch.device) -> Facts:
+    """What takes the device's time in the first model's steps."""
+    name, shape = next(iter(shapes.items()))
+    trainer = own_loop(shape, tokens_file(folder, shape.manifest.model.vocabulary_size), device)
+    loop = Loop(lambda: trainer.step().tokens, device)
+    return {name: dict(top_operations(loop.step, device))}
+
+
+def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slices: int) -> Facts:
+    """Two oracles and a first peer."""
+    texts = write_four(folder / "texts")[:2]
+    tokenizer = train_tokenizer((piece.text for piece in read_pieces(find_sources(folder / "texts"))), 2000)
+    tables = load_preset(shape.preset, shape.size) | {"name": "bench", "seed": 0}
+    tables["tokenizer"] = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
+    manifest = Manifest.model_validate(tables)
+    with ExitStack() as stack:
+        first = stack.enter_context(
+            Swarm.create(
+                manifest,
+                tokenizer.to_bytes(),
+                build_model(manifest).parameters(),
+                folder / "first",
+                NodeSettings("bootstrap", host_maddrs=("/ip4/127.0.0.1/tcp/0",)),
+            )
+        )
+        peers = [
+            stack.enter_context(
+                process("_gpu_peer.py", first.addresses[0], folder / f"peer-{text.name}", text, str(device))
+            )
+            for text in texts
+        ]
+        sequences = [answer(one)["sequences"] for one in peers]
+        click.echo(f"two oracles train, {sequences} sequences at once", err=True)
+        turns: dict[str, list[list[Facts]]] = {"plain": [], "oracle": []}
+        for _ in range(slices):
+            for order, many in (("plain", seconds), ("oracle", 2)):
+                for one in peers:
+                    tell(one, f"{order} {many}")
+                turns[order].append([answer(one) for one in peers])
+                click.echo(json.dumps({order: turns[order][-1]}), err=True)
+        for one in peers:
+            tell(one, "end")
+    rates = {
+        order: [sum(found["tokens"] / found["seconds"] for found in turn) for turn in made]
+        for order, made in turns.items()
+    }
+    return {
+        "oracles/plain": ratio(rates["oracle"], rates["plain"]),
+        "tokens_per_second": {order: round(statistics.median(made)) for order, made in rates.items()},
+        "sequences": sequences,
+        "turns": turns,
+    }
+
+
+@contextmanager
+def process(script: str, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A script of this folder, that is told what to do line by line."""
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name(script), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        try:
+            yield started
+            started.wait(90)
+        finally:
+            started.kill()
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    """Give an order."""
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def answer(process: subprocess.Popen[str]) -> Facts:
+    """What it says next."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError("an oracle has ended early; see its messages above")
+    found: Facts = json.loads(line)
+    return found
+
+
+if __name__ == "__main__":
+    main()
