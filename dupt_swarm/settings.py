@@ -76,6 +76,7 @@ Role = Literal[PublishedRole, "observer"]
 
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
 RELAY_BYTES_MIN = 1 << 30  # of a relay that peers choose; libp2p's default are 128 KiB
+BATCH_SIZE = 16  # sequences at once, where nothing else is said and no GPU has room for more
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus
 
 
@@ -238,7 +239,7 @@ class EvaluatorSettings:
     field: str = "text"
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
-    batch_size: int = 16
+    batch_size: int = BATCH_SIZE
     blocks: int | None = None
     strict: bool = False
     language: str | None = None

@@ -97,7 +97,7 @@ def _check_machine(
     oracle = options.pick(OracleSettings, of_oracle)
     about_device, kind = machine.check_device(oracle.device)
     checks, needed = [about_device], None
-    footprint = estimate_footprint(manifest, oracle.batch_size or 16, kind or "cpu") if manifest else None
+    footprint = estimate_footprint(manifest, oracle.batch_size, kind or "cpu") if manifest else None
     if kind:
         checks += machine.check_memory(kind, oracle.device, footprint)
     text_bytes = 0

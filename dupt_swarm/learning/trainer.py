@@ -17,6 +17,7 @@ from dupt_swarm.learning.device import Arriving, autocast, is_out_of_memory, run
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
+REASON_LENGTH_MAX = 200  # Dynamo's run to pages
 EXAMPLES_MAX = 1 << 30  # no limit until memory runs out
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class Trainer:
                 if not run_as_written(self.model):
                     raise
                 # If compiling was not what failed, it fails again.
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
                 logger.warning("the model could not be compiled, and runs slower as written: %s", reason)
             return None
         return loss

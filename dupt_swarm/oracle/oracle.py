@@ -35,10 +35,9 @@ from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
 from dupt_swarm.oracle.judge import Judge
 from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
-from dupt_swarm.settings import OracleSettings
+from dupt_swarm.settings import BATCH_SIZE, OracleSettings
 from dupt_swarm.swarm import Swarm
 
-BATCH_SIZE = 16  # sequences at once, where it is not measured how many fit
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
 # Of the time, at most, goes into held-out evaluations; the larger part as long as that makes few seconds.

@@ -11,6 +11,7 @@ from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.settings import BATCH_SIZE
 
 FLOAT = 4  # bytes of an fp32 number
 PROGRAM = 600e6  # of a process that has PyTorch, or hivemind and PyTorch, loaded
@@ -28,7 +29,8 @@ class Footprint:
 
     Attributes:
         device: what training takes on its device: parameters, gradients, optimizer, activations.
-        node: what the node takes of the main memory: replica states, and what is under way.
+        node: what the node takes of the main memory, replica states and what is under way, and with it a
+            trainer whose device has memory of its own.
         disk: checkpoints; the tokens of the corpus come on top.
     """
 
@@ -37,20 +39,25 @@ class Footprint:
     disk: float
 
 
-def estimate_footprint(manifest: Manifest, batch_size: int, device: str) -> Footprint:
-    """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once."""
+def estimate_footprint(manifest: Manifest, batch_size: int | None, device: str) -> Footprint:
+    """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once.
+
+    None: what it cannot do without, on a GPU one sequence.
+    """
+    on_gpu = device == "cuda"
     with torch.device("meta"):
         parameters = parameter_count(build_model(manifest))
     vector = FLOAT * parameters
     moments = MOMENTS[manifest.inner.optimizer]
-    # Parameters and gradients; diloco: anchor and what was sent, gradient: their sums; and two in between.
-    training = (2 + 2 + 2 + moments) * vector
+    # Parameters and gradients; on a CPU diloco: anchor and what was sent, gradient: their sums; and two in
+    # between. A GPU's trainer has what it keeps for a round, and for the judge, in the main memory.
+    training = (2 + moments + (0 if on_gpu else 4)) * vector
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
-    sequences, _ = cut_step(manifest, batch_size)
+    sequences, _ = cut_step(manifest, batch_size or (1 if on_gpu else BATCH_SIZE))
     activations = sequences * _activation_bytes(manifest, device)
     return Footprint(
-        device=training + activations + (GPU_PROGRAM if device == "cuda" else 0),
-        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector,
+        device=training + activations + (GPU_PROGRAM if on_gpu else 0),
+        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING + 2 * on_gpu) * vector,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import manifest_from_preset
-from peers.checks.footprint import estimate_footprint
+from peers.checks.footprint import GPU_PROGRAM, estimate_footprint
 from tests.support.tiny import tiny_manifest
 
 
@@ -16,6 +16,20 @@ def test_the_estimate_is_near_what_was_measured() -> None:
     """117 M weights on a CPU: the process grew by 4.8 GB with two sequences at once, by 5.8 with four."""
     for batch_size, measured in ((2, 4.8e9), (4, 5.8e9)):
         assert measured / 1.35 < estimate_footprint(gpt1(), batch_size, "cpu").device < measured * 1.35
+
+
+def test_the_estimate_is_near_what_a_gpu_had() -> None:
+    """117 M weights, 64 sequences at once: 17.29 GiB at most were allocated on an H100, before CUDA's own."""
+    estimated = estimate_footprint(gpt1(), 64, "cuda").device - GPU_PROGRAM
+    assert 17.29 * 2**30 / 1.2 < estimated < 17.29 * 2**30 * 1.2
+
+
+def test_a_billion_weights_train_on_24_gigabytes() -> None:
+    """One sequence at once, 16 bytes per weight beside it, and something to spare; on 16 GB they do not."""
+    llama = manifest_from_preset(
+        "llama", size="1b", name="g", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=32000
+    )
+    assert 16e9 < estimate_footprint(llama, None, "cuda").device < 24e9
 
 
 def test_what_grows_with_what() -> None:

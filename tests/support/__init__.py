@@ -25,6 +25,7 @@ warm             starting programs without importing everything anew each time
 unpacked         hivemind's daemon, which packed takes long to start
 costs            what rounds cost an oracle
 screen           what the join screen is shown
+fake_gpu         a CUDA device that computes nothing
 imports          what a module of ours imports
 quick            which tests start no process
 lacking          what a machine lacks that a test needs

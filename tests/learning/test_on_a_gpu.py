@@ -1,0 +1,132 @@
+"""What an oracle asks of a GPU, at real size.
+
+There is none here: the device is fake (`tests.support.fake_gpu`), so nothing is computed, but every operator,
+copy and allocation is as on a card. Whatever would wait for the card raises there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.device import as_written, maybe_compile
+from dupt_swarm.learning.strategies.flat import PIECE
+from dupt_swarm.learning.threads import Threads
+from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.manifest import Model
+from dupt_swarm.presets import PRESETS, load_preset
+from tests.support.fake_gpu.library import build
+
+FLOAT = 4
+SIZES = [("gpt1",), pytest.param(("llama", "1b"), marks=pytest.mark.system)]  # the latter takes longer
+# Dynamo makes one when it reads the loss; whatever else it warns of fails the test.
+OF_DYNAMO = "ignore:<class 'torch.autograd.function.Function'> should not be:DeprecationWarning"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake device, for a process that has not loaded PyTorch yet."""
+    return build(tmp_path_factory.mktemp("gpu"))
+
+
+@pytest.fixture(scope="module", params=SIZES, ids="-".join)
+def facts(library: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What was measured of steps and a round of a preset."""
+    scenes = [sys.executable, "-m", "tests.support.fake_gpu.scenes", str(library), *request.param]
+    found = subprocess.run(scenes, check=True, capture_output=True, text=True, timeout=600)
+    measured: dict[str, Any] = json.loads(found.stdout)
+    return measured
+
+
+def test_a_step_waits_for_nothing(facts: dict[str, Any]) -> None:
+    """A batch goes to the card and a loss comes back, both by themselves; anything else would have raised."""
+    assert facts["step"]["operators"] > 1_000
+    assert facts["step"]["copied"] == {"cpu to cuda": facts["batch_bytes"], "cuda to cpu": FLOAT}
+
+
+def test_sixteen_bytes_per_weight(facts: dict[str, Any]) -> None:
+    """Between steps parameters and two moments are there, in a round gradients and a piece on its way."""
+    weights, little = facts["weights"], 1 << 22
+    assert facts["step"]["live"] < 12 * weights + little
+    for scene in ("mark", "contribute", "judge", "accept", "rebase", "checkpoint"):
+        assert facts[scene]["peak"] < 16 * weights + 2 * FLOAT * PIECE + little, scene
+
+
+def test_copies_of_a_round(facts: dict[str, Any]) -> None:
+    """The mark comes, anchor and mark go; to judge, the parameters come and go, and the candidate goes."""
+    vector = FLOAT * facts["weights"]
+    assert facts["mark"]["copied"] == {"cuda to cpu": vector}
+    assert facts["contribute"]["operators"] == 0, (
+        "it is computed in another thread, and leaves the card alone"
+    )
+    assert facts["judge"]["copied"] == {"cuda to cpu": vector, "cpu to cuda": 2 * vector}
+    for scene in ("accept", "rebase"):
+        assert facts[scene]["copied"] == {"cpu to cuda": 2 * vector}
+
+
+class Counting:
+    """Dynamo's backend that keeps the graphs, and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., Any]:
+        self.graphs.append(graph)
+        return graph.forward
+
+
+class Descent:
+    """A step in place, as any optimizer's."""
+
+    def __init__(self, model: GPT) -> None:
+        self._inner = torch.optim.SGD(model.parameters(), 1e-3)
+        self.zero_grad = self._inner.zero_grad
+
+    def step(self, *, tokens: int) -> None:
+        del tokens
+        self._inner.step()
+
+
+class Blocks:
+    """The same batch again and again."""
+
+    tokens_per_example = 16
+
+    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = torch.arange(3 * 16).view(3, 16) % 64
+        return ids, ids
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.filterwarnings(OF_DYNAMO)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
+    """The loss is one graph, without a break, and stays the only one: whatever is evaluated in between, and
+    although the threads of a CPU would be adapted."""
+    torch.compiler.reset()
+    small = {"vocabulary_size": 300, "context_length": 16, "layers": 1, "heads": 2, "width": 16}
+    tables = load_preset(preset)["model"] | small | {"hidden_width": 32}
+    model, backend = GPT(Model.model_validate(tables)), Counting()
+    compile_model = model.compile
+    monkeypatch.setattr(model, "compile", lambda **how: compile_model(backend=backend, fullgraph=True, **how))
+    assert maybe_compile(model, torch.device("cpu"), flag=True)
+    trainer = Trainer(model, Descent(model), Blocks(), torch.device("cpu"))
+    threads = Threads(computing=False)
+    for _ in range(3):
+        trainer.step()
+        threads.adapt()
+        with as_written(model), torch.no_grad():
+            model(*(tensor[:1] for tensor in next(Blocks())))
+    assert len(backend.graphs) == 1

@@ -1,0 +1,93 @@
+"""What an oracle does with its device, on a fake one: ``scenes.py LIBRARY PRESET [SIZE]`` prints one JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tests.support.fake_gpu.meter import Meter, pretend
+
+SEQUENCES = 2
+
+
+def main() -> None:
+    """Measure."""
+    library, preset, *size = sys.argv[1:]
+    pretend(library)
+    print(json.dumps(measure(preset, *size)))
+
+
+def measure(preset: str, size: str | None = None) -> dict[str, Any]:
+    """Two steps and a round: operators, copies in bytes, and bytes on the device."""
+    # After `pretend`, as they load PyTorch.
+    import numpy as np
+    import torch
+
+    from dupt_swarm.learning.batches import Batches
+    from dupt_swarm.learning.decoder.gpt import GPT
+    from dupt_swarm.learning.inner.matrices import block_matrices
+    from dupt_swarm.learning.shards import Split
+    from dupt_swarm.learning.strategies.diloco import DiLoCo
+    from dupt_swarm.learning.strategies.flat import standing_at
+    from dupt_swarm.learning.trainer import LossMeter, Trainer
+    from dupt_swarm.presets import load_preset, manifest_from_preset
+
+    rows = load_preset(preset, size)["model"]["vocabulary_size"]
+    manifest = manifest_from_preset(
+        preset, name="fake", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=rows, size=size
+    )
+    context, meter, device = manifest.model.context_length, Meter(), torch.device("cuda")
+    tokens = np.zeros(SEQUENCES * context * 8, np.uint16)
+
+    class Inner:
+        """The inner steps of a strategy, as `CollaborativeOptimizer` takes them."""
+
+        def step(self, *, tokens: int) -> None:
+            strategy.inner_step(tokens, 1e-4)
+
+        def zero_grad(self) -> None:
+            for parameter in parameters:
+                parameter.grad = None
+
+    with meter.watching():
+        with device:  # moving a model made elsewhere fails on fake tensors
+            model = GPT(manifest.model)
+        parameters = list(model.parameters())
+        numel = sum(parameter.numel() for parameter in parameters)
+        strategy = DiLoCo(parameters, manifest, torch.zeros(numel), block_matrices(model))
+        batches = Batches(Split([tokens]), context, SEQUENCES, 0, "fake")
+        trainer, losses = Trainer(model, Inner(), batches, device), LossMeter()
+        trainer.step()
+        facts: dict[str, Any] = {"weights": numel, "batch_bytes": 2 * SEQUENCES * context * 8}
+
+        def noted() -> dict[str, Any]:
+            return {"operators": meter.operators, "copied": dict(meter.copied), "peak": meter.peak}
+
+        meter.begin()
+        losses.add(trainer.step())  # what has come is read from the main memory, where values are fake too
+        facts["step"] = noted() | {"live": meter.live}
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        anchor = torch.zeros(numel)
+
+        def judged() -> None:
+            with standing_at(anchor, parameters):
+                pass
+
+        for scene, act in (
+            ("mark", strategy.mark),
+            ("contribute", strategy.contribute),
+            ("judge", judged),
+            ("accept", lambda: strategy.accept(anchor)),
+            ("rebase", lambda: strategy.rebase(anchor)),
+            ("checkpoint", strategy.state_dict),
+        ):
+            meter.begin()
+            act()
+            facts[scene] = noted()
+    return facts
+
+
+if __name__ == "__main__":
+    main()
