@@ -7,7 +7,8 @@ import logging
 import os
 import shutil
 import sysconfig
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
+
+REASON_LENGTH_MAX = 200  # of an error of PyTorch's; Dynamo's run to pages
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +138,31 @@ def wait_for(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def free_memory(device: torch.device) -> None:
+    """Give back to ``device`` what PyTorch keeps of it for later."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def needing_memory(device: torch.device) -> Iterator[None]:
+    """Inside, who computes on ``device`` can do nothing about memory that is not there.
+
+    Raises:
+        DeviceError: it did not suffice.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
+        raise DeviceError(
+            f"{device}: out of memory ({reason}); close what else uses it, or use a larger device; "
+            "`dupt-peer check` tells what a swarm's model takes"
+        ) from error
+
+
 class Arriving:
     """A number on its way from a device, which goes on computing meanwhile."""
 
@@ -180,7 +208,8 @@ def _triton_works() -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that a device or the machine has no memory left."""
-    words = ("out of memory", "can't allocate memory", "not enough memory")
+    # cuBLAS has a word of its own for it.
+    words = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         word in str(error).lower() for word in words
     )

@@ -13,11 +13,17 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning.batches import Batch, count_examples
-from dupt_swarm.learning.device import Arriving, autocast, is_out_of_memory, run_as_written
+from dupt_swarm.learning.device import (
+    REASON_LENGTH_MAX,
+    Arriving,
+    autocast,
+    free_memory,
+    is_out_of_memory,
+    run_as_written,
+)
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
-REASON_LENGTH_MAX = 200  # Dynamo's run to pages
 EXAMPLES_MAX = 1 << 30  # no limit until memory runs out
 
 logger = logging.getLogger(__name__)
@@ -188,8 +194,7 @@ class Trainer:
         Raises:
             DeviceError: there is not even room for one.
         """
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory(self.device)
         tried = min(self._examples, examples)
         if tried == 1:
             raise DeviceError(f"{self.device}: out of memory with one sequence; use a larger device")

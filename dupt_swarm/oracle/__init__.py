@@ -1,6 +1,7 @@
 """An oracle: trainer + corpus + swarm.
 
-oracle          `Oracle`, the loop of inner steps and rounds; held-out evaluation; its trainer put together
+oracle          `Oracle`, the loop of inner steps and rounds; its trainer put together
+held_out        what is measured on held-out text, and how often
 judge           whether to accept the state that a round leads to
 commands        run, pause, finish, stop: by its owner, and by `--hours`
 checkpoints     writing them, and going on from the newest

@@ -15,13 +15,12 @@ from torch import nn
 from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.device import as_written, choose_device, maybe_compile
+from dupt_swarm.learning.device import choose_device, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
-from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.room import sequences_that_fit
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
@@ -33,6 +32,7 @@ from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
+from dupt_swarm.oracle.held_out import HeldOut, HeldOutText
 from dupt_swarm.oracle.judge import Judge
 from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
 from dupt_swarm.settings import BATCH_SIZE, OracleSettings
@@ -40,9 +40,6 @@ from dupt_swarm.swarm import Swarm
 
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
-# Of the time, at most, goes into held-out evaluations; the larger part as long as that makes few seconds.
-HELD_OUT_TIME_RATIO, HELD_OUT_TIME_RATIO_LASTING = 0.02, 0.004
-HELD_OUT_SECONDS = 30.0
 # How long an all-reduce under way may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
 # How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
@@ -74,7 +71,7 @@ class Oracle:
 
         Raises:
             CorpusError: the data are not usable.
-            DeviceError: the device is not there.
+            DeviceError: the device is not there, or has not enough memory.
             CheckpointError: the checkpoint is damaged.
         """
         self._swarm, self._settings = swarm, settings
@@ -83,10 +80,12 @@ class Oracle:
         self.objective = kind_of(swarm.manifest).open(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
         )
-        self._trainer, self._optimizer, self.sequences = _build_trainer(
-            swarm, settings, self.objective, device, self._judging
-        )
-        self.held_out = HeldOut(self._evaluate)
+        with needing_memory(device):
+            self._trainer, self._optimizer, text = _build_trainer(
+                swarm, settings, self.objective, device, self._judging
+            )
+        self.sequences = text.sequences
+        self.held_out = HeldOut(lambda: text.measure(settings.held_out_blocks, self._evaluating))
         self._meter = LossMeter()
         self._commands = Commands(settings.hours)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
@@ -140,8 +139,15 @@ class Oracle:
 
         Args:
             report: called about twice a second, before what may take long, and after every round.
+
+        Raises:
+            DeviceError: the device has not enough memory.
         """
         self._report_to = report
+        with needing_memory(self._trainer.device):
+            self._run()
+
+    def _run(self) -> None:
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
         while not self._stopping and not self._finished:
@@ -290,59 +296,16 @@ class Oracle:
         )
         self._report_to(status)
 
-    def _evaluate(self) -> Quality:
-        trainer, settings = self._trainer, self._settings
-        with as_written(trainer.model):
-            return self.objective.measure_held_out(
-                trainer.model,
-                trainer.device,
-                self.sequences,
-                settings.held_out_blocks,
-                self._evaluating,
-            )
-
 
 def publishable(loss: float | None) -> float | None:
     """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
     return loss if loss is not None and 0 <= loss <= LOSS_MAX else None
 
 
-class HeldOut:
-    """Evaluates when due, so that evaluation takes at most `HELD_OUT_TIME_RATIO_LASTING` of the time.
-
-    As long as it has taken `HELD_OUT_SECONDS` only, it may take `HELD_OUT_TIME_RATIO`: at first most changes.
-
-    Attributes:
-        first: at the start, latest: the last one; None if not done yet.
-    """
-
-    def __init__(self, evaluate: Callable[[], Quality]) -> None:
-        """``evaluate`` measures the model as it is now."""
-        self._evaluate = evaluate
-        self._next = self._taken = 0.0
-        self.first: Quality | None = None
-        self.latest: Quality | None = None
-
-    def measure(self) -> None:
-        """Measure now."""
-        started = time.monotonic()
-        self.latest = self._evaluate()
-        self.first = self.first or self.latest
-        now = time.monotonic()
-        self._taken += now - started
-        lasting = self._taken > HELD_OUT_SECONDS
-        self._next = now + (now - started) / (HELD_OUT_TIME_RATIO_LASTING if lasting else HELD_OUT_TIME_RATIO)
-
-    def measure_if_due(self) -> None:
-        """Measure if the last measurement is old enough."""
-        if time.monotonic() >= self._next:
-            self.measure()
-
-
 def _build_trainer(
     swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device, look: Look
-) -> tuple[Trainer, CollaborativeOptimizer, int]:
-    """The model on its device, with its optimizer and its batches; and how many sequences it takes at once.
+) -> tuple[Trainer, CollaborativeOptimizer, HeldOutText]:
+    """The model on its device, with its optimizer and its batches; and what measures it.
 
     ``look`` is called between two batches while a state is judged.
     """
@@ -353,17 +316,17 @@ def _build_trainer(
     )
     model = build_model(manifest).to(device)
     sequences = _at_once(manifest, settings, objective, model, device)
-
-    def measure(blocks: int) -> float:
-        with as_written(model):
-            return objective.measure_held_out(model, device, sequences, blocks, look).loss_nats
-
-    judge = Judge(list(model.parameters()), manifest.model.context_length, measure)
+    text = HeldOutText(objective, model, device, sequences)
+    judge = Judge(
+        list(model.parameters()),
+        manifest.model.context_length,
+        lambda blocks: text.measure(blocks, look).loss_nats,
+    )
     optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), judge)
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences, swarm.peer_id)
-    return Trainer(model, optimizer, batches, device, micro_batches), optimizer, sequences
+    return Trainer(model, optimizer, batches, device, micro_batches), optimizer, text
 
 
 def _at_once(

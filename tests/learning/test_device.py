@@ -10,7 +10,15 @@ from torch import nn
 
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.device import Arriving, as_written, autocast, choose_device, maybe_compile
+from dupt_swarm.learning.device import (
+    Arriving,
+    as_written,
+    autocast,
+    choose_device,
+    is_out_of_memory,
+    maybe_compile,
+    needing_memory,
+)
 from dupt_swarm.learning.strategies.flat import standing_at
 
 CPU = torch.device("cpu")
@@ -159,3 +167,22 @@ def test_a_number_of_the_cpu_is_here_at_once() -> None:
     arriving = Arriving(torch.tensor(2.5))
     assert arriving.here
     assert arriving.number == 2.5
+
+
+def test_memory_that_is_not_there_is_named() -> None:
+    """Whatever needs it, the optimizer's first step or a state that arrives: an error with a remedy."""
+    with (
+        pytest.raises(DeviceError, match=r"cpu: out of memory .*2\.00 GiB.*use a larger device"),
+        needing_memory(CPU),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\n" + 300 * "x")
+    with pytest.raises(RuntimeError, match="something else"), needing_memory(CPU):
+        raise RuntimeError("something else")
+
+
+def test_cublas_lacks_memory_too() -> None:
+    """Its handle is made in the first product, when the card is full already."""
+    assert is_out_of_memory(
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
+    )
+    assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
