@@ -66,11 +66,7 @@ class Loop:
         wait_for(device)
         self.peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
-    contributed_tokens = 0
-
-    def between_rounds(self) -> bool:
-        """It has no rounds."""
-        return True
+    rounds = 0
 
     def run(self, seconds: float) -> None:
         """Train for so long, and note the speed."""

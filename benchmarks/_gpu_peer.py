@@ -11,55 +11,20 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from _gated import GatedOracle
 from local_speed import InnerOptimizer
 
 from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.oracle.oracle import Oracle
-from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings, OracleSettings
 from dupt_swarm.swarm import Swarm
-
-
-class Gate:
-    """Lets an oracle's thread train for some rounds at a time, and holds it where a round has ended."""
-
-    def __init__(self) -> None:
-        self._ended: object = None
-        self._left, self._held, self._may = 0, threading.Event(), threading.Event()
-        self.status: Status | None = None
-
-    def pass_through(self, status: Status) -> None:
-        """What the oracle reports to."""
-        self.status = status
-        if status.last_round is None or status.last_round is self._ended:
-            return
-        self._ended = status.last_round
-        self._left -= status.last_round.state is not None
-        if self._left <= 0:
-            self._may.clear()
-            self._held.set()
-            self._may.wait()
-
-    def let(self, rounds: int) -> None:
-        """Let it train until so many more have ended."""
-        self._left = rounds
-        self._held.clear()
-        self._may.set()
-        while not self._held.wait(1.0):
-            pass
-
-    def open(self) -> None:
-        """Never hold it again."""
-        self._left = sys.maxsize
-        self._may.set()
 
 
 def main() -> None:
@@ -68,37 +33,26 @@ def main() -> None:
     device = choose_device(name)
     node = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
     with Swarm.join([address], Path(folder), node) as swarm:
-        oracle = Oracle(swarm, OracleSettings(Path(corpus), device=name))
-        trained = 0
-
-        def count(tokens: int, _: object) -> None:
-            nonlocal trained
-            trained += tokens
-
-        oracle.observe(count)
-        print("joined", file=sys.stderr, flush=True)
-        plain = plain_loop(oracle, swarm, device)
-        gate = Gate()
-        thread = threading.Thread(target=oracle.run, args=(gate.pass_through,), daemon=True)
-        thread.start()
-        print(f"the oracle begins, {oracle.sequences} sequences at once", file=sys.stderr, flush=True)
-        gate.let(1)
-        say(sequences=oracle.sequences)
+        oracle = GatedOracle(Oracle(swarm, OracleSettings(Path(corpus), device=name)), device)
+        sequences = oracle.oracle.sequences
+        plain = plain_loop(oracle.oracle, swarm, device)
+        print(f"an oracle begins, {sequences} sequences at once", file=sys.stderr, flush=True)
+        oracle.go_on(1)
+        say(sequences=sequences)
         for line in sys.stdin:
             order, _, number = line.strip().partition(" ")
             if order == "end":
                 break
-            wait_for(device)
-            began, before = time.perf_counter(), trained
+            began = time.perf_counter()
             if order == "oracle":
-                gate.let(int(number))
-                wait_for(device)
-                assert gate.status is not None
+                tokens = oracle.go_on(int(number))
+                seconds = time.perf_counter() - began
+                assert oracle.status is not None
                 own = swarm.view.record(swarm.peer_id)
                 say(
-                    tokens=trained - before,
-                    seconds=time.perf_counter() - began,
-                    failed=gate.status.failed_rounds,
+                    tokens=tokens,
+                    seconds=seconds,
+                    failed=oracle.status.failed_rounds,
                     utilization=own.utilization if own else None,
                     waited=own.round_waiting_seconds if own else None,
                 )
@@ -108,9 +62,7 @@ def main() -> None:
                     tokens += plain.step().tokens
                 wait_for(device)
                 say(tokens=tokens, seconds=time.perf_counter() - began)
-        gate.open()
-        oracle.stop()
-        thread.join(60)
+        oracle.end()
 
 
 def plain_loop(oracle: Oracle, swarm: Swarm, device: torch.device) -> Trainer:

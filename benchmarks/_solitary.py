@@ -21,15 +21,19 @@ from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-TOKENIZER = b"{}"  # the tokens are random numbers, so nobody reads it
+TOKENIZER = b"{}"  # where tokens are random numbers, so that nobody reads it
 
 
-def speed_manifest(preset: str) -> Manifest:
-    """The preset's size with what plain loops have: GPT-2's block, AdamW, whole rounds, a dummy tokenizer."""
+def speed_manifest(preset: str, tokenizer: bytes = TOKENIZER, rows: int | None = None) -> Manifest:
+    """The preset's size with what plain loops have: GPT-2's block, AdamW, whole rounds.
+
+    ``tokenizer`` has so many ``rows``, or none that anybody reads.
+    """
     size = load_preset(preset)["model"]["vocabulary_size"]
-    digest = hashlib.sha256(TOKENIZER).hexdigest()
+    digest = hashlib.sha256(tokenizer).hexdigest()
     named = manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
     tables = named.model_dump()
+    tables["tokenizer"]["vocabulary_size"] = rows or size
     tables["model"] |= {**ARCHITECTURES["gpt2"].parts, "hidden_width": 4 * named.model.width}
     tables["inner"]["optimizer"], tables["rounds"]["growth"] = "adamw", 1.0
     return Manifest.model_validate(tables)
@@ -83,13 +87,13 @@ class Pause:
 
 
 @contextlib.contextmanager
-def solitary_swarm(manifest: Manifest, folder: Path) -> Iterator[tuple[Swarm, Pause]]:
+def solitary_swarm(manifest: Manifest, tokenizer: bytes, folder: Path) -> Iterator[tuple[Swarm, Pause]]:
     """A first peer, and membership in its swarm as an oracle; the state of both lies below ``folder``."""
     with ExitStack() as stack:
         first = stack.enter_context(
             Swarm.create(
                 manifest,
-                TOKENIZER,
+                tokenizer,
                 GPT(manifest.model).parameters(),
                 folder / "first",
                 NodeSettings("bootstrap", host_maddrs=LOOPBACK),
