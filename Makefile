@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # start; the long ones of chaos/ come first.
 WORKERS ?= 5
 
-.PHONY: demo check test test-system fuzz lint bench bench-links dashboards clean
+.PHONY: demo check test test-system fuzz lint bench bench-gpu bench-links dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,10 @@ bench: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python benchmarks/verifying.py
 
 # Hosts, links and round trips are made of network namespaces, which needs root.
+# Under ten minutes on a card, with PyTorch for it in .venv; writes gpu.json.
+bench-gpu: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py --output gpu.json
+
 bench-links: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python benchmarks/join.py
 	PYTHONPATH=. $(BIN)/python benchmarks/link.py

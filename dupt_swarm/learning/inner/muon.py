@@ -8,7 +8,7 @@ training", section 2.2), so one learning rate and one weight decay serve both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from dupt_swarm.manifest import Inner
 
 ADAMW_RMS = 0.2  # of the entries of an AdamW update, as a rule
 NEWTON_SCHULZ_STEPS = 5
+# On a GPU one matrix is too little work for a call; on a CPU several at once take 8 to 22 % longer.
+VALUES_AT_ONCE = {"cuda": 1 << 25}
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # p(x) = a·x + b·x³ + c·x⁵ takes (0, 1] to about 0.7 … 1.2 soonest
 
 
@@ -52,39 +54,56 @@ class Muon(optim.Optimizer):
         """One update with the gradients that the matrices have; ``closure`` must be None."""
         assert closure is None, "closures are not supported"
         for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    self._update(matrix, matrix.grad, group)
+            for matrices in _together([matrix for matrix in group["params"] if matrix.grad is not None]):
+                self._update(matrices, group)
 
-    def _update(self, matrix: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
-        state, momentum = self.state[matrix], group["momentum"]
-        if not state:
-            state["momentum"] = torch.zeros_like(matrix)
-        mean = state["momentum"].lerp_(gradient, 1 - momentum)
-        step = group["lr"] * ADAMW_RMS * math.sqrt(max(matrix.shape))
-        matrix.mul_(1 - group["lr"] * group["weight_decay"])
-        matrix.add_(orthogonal(torch.lerp(gradient, mean, momentum)), alpha=-step)
+    def _update(self, matrices: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        """Of matrices that have one shape."""
+        momentum, shape = group["momentum"], matrices[0].shape
+        directions = []
+        for matrix in matrices:
+            assert matrix.grad is not None
+            state = self.state[matrix]
+            if not state:
+                state["momentum"] = torch.zeros_like(matrix)
+            mean = state["momentum"].lerp_(matrix.grad, 1 - momentum)
+            directions.append(torch.lerp(matrix.grad, mean, momentum))
+        step = group["lr"] * ADAMW_RMS * math.sqrt(max(shape))
+        for matrix, direction in zip(matrices, orthogonal(torch.stack(directions)), strict=True):
+            matrix.mul_(1 - group["lr"] * group["weight_decay"])
+            matrix.add_(direction, alpha=-step)
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """About U·Vᵀ of the singular value decomposition U·S·Vᵀ, by Newton and Schulz's iteration.
+def _together(matrices: Sequence[nn.Parameter]) -> Iterator[Sequence[nn.Parameter]]:
+    """Groups of one shape, which are made orthogonal at once."""
+    alike: dict[tuple[torch.Size, torch.device], list[nn.Parameter]] = {}
+    for matrix in matrices:
+        alike.setdefault((matrix.shape, matrix.device), []).append(matrix)
+    for (shape, device), group in alike.items():
+        size = max(1, VALUES_AT_ONCE.get(device.type, 0) // shape.numel())
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """About U·Vᵀ of the singular value decomposition U·S·Vᵀ of each, by Newton and Schulz's iteration.
 
     All singular values but the smallest come out between 0.7 and 1.2, which trains as well as 1 and takes
     five steps of three products each, in bf16 where that is fast.
 
     Args:
-        matrix: fp32 [m, n].
+        matrices: fp32 […, m, n].
 
     Returns:
-        fp32 [m, n]; zeros for zeros.
+        fp32 […, m, n]; zeros for zeros.
     """
     a, b, c = COEFFICIENTS
-    x = (matrix / (matrix.norm() + 1e-7)).to(product_dtype(matrix.device))
-    wide = x if x.size(0) <= x.size(1) else x.T  # the smaller square of the two
+    norms = torch.linalg.matrix_norm(matrices, keepdim=True)
+    x = (matrices / (norms + 1e-7)).to(product_dtype(matrices.device))
+    wide = x if x.size(-2) <= x.size(-1) else x.mT  # the smaller square of the two
     for _ in range(NEWTON_SCHULZ_STEPS):
-        square = wide @ wide.T
+        square = wide @ wide.mT
         wide = a * wide + (b * square + c * square @ square) @ wide
-    result: Tensor = wide if x.size(0) <= x.size(1) else wide.T
+    result: Tensor = wide if x.size(-2) <= x.size(-1) else wide.mT
     return result.float()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.inner import build_inner
+from dupt_swarm.learning.inner import build_inner, muon
 from dupt_swarm.learning.inner.muon import orthogonal
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.manifest import Inner
@@ -67,6 +67,25 @@ def test_singular_values_become_equal(shape: tuple[int, int]) -> None:
     left, _, right = torch.linalg.svd(gradient, full_matrices=False)
     rotated = left.T @ step @ right.T
     assert float((rotated - rotated.diag().diag()).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("values", [1, 100, 1 << 20])
+def test_matrices_of_one_shape_are_updated_together(monkeypatch: pytest.MonkeyPatch, values: int) -> None:
+    """However many at once, and whatever other shapes are among them: the same as one by one."""
+    shapes = [(6, 4), (4, 6), (6, 4), (5, 5), (6, 4)]
+    updated = []
+    for at_once in (0, values):
+        monkeypatch.setattr(muon, "VALUES_AT_ONCE", {"cpu": at_once})
+        matrices = [nn.Parameter(random(*shape, seed=seed)) for seed, shape in enumerate(shapes)]
+        optimizer = build_inner(matrices, INNER, matrices)
+        for step in (1, 2):
+            for seed, matrix in enumerate(matrices):
+                matrix.grad = random(*matrix.shape, seed=10 * step + seed) if seed != 3 else None
+            optimizer.step()
+        updated.append(matrices)
+    for alone, together in zip(*updated, strict=True):
+        torch.testing.assert_close(together, alone, rtol=0, atol=RATE * BF16)
+    assert torch.equal(updated[1][3], random(5, 5, seed=3)), "it had no gradient"
 
 
 def test_a_step_without_gradient_is_decay() -> None:
