@@ -58,11 +58,11 @@ bench: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
 	PYTHONPATH=. $(BIN)/python benchmarks/verifying.py
 
-# Hosts, links and round trips are made of network namespaces, which needs root.
 # Under ten minutes on a card, with PyTorch for it in .venv; writes gpu.json.
 bench-gpu: $(VENV)/installed
 	$(BIN)/python benchmarks/gpu.py --output gpu.json
 
+# Hosts, links and round trips are made of network namespaces, which needs root.
 bench-links: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python benchmarks/join.py
 	PYTHONPATH=. $(BIN)/python benchmarks/link.py

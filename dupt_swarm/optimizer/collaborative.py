@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.learning.device import free_memory
 from dupt_swarm.learning.strategies import Strategy, build_strategy
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import Lost, RoundResult
@@ -86,7 +87,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._ending = Ending(swarm, self._strategy, self._feedback, judged=judge is not None)
-        self._speed, self._costs = Speed(), RoundCosts(own[0].device)
+        self._device = own[0].device
+        self._speed, self._costs = Speed(), RoundCosts(self._device)
         self.last_round: RoundResult | None = None
         self.rounds_done = 0
         self._published = 0.0
@@ -175,15 +177,24 @@ class CollaborativeOptimizer(optim.Optimizer):
         return True
 
     def pause(self) -> None:
-        """Announce a pause, after settling any round under way."""
+        """Announce a pause, after settling any round under way, and leave the device to others."""
         self.settle()
+        if self._device.type != "cpu":
+            self._strategy.move_to(torch.device("cpu"))
+            free_memory(self._device)
         self._speed.restart()
         self._costs.pause()
         self._publish(now=True)
         self._swarm.publish(RecordUpdate(state="paused"), now=True)
 
+    def take_device(self) -> None:
+        """After a pause, have parameters and moments on the device again."""
+        if self._device.type != "cpu":
+            self._strategy.move_to(self._device)
+
     def resume(self) -> None:
         """Steps come again."""
+        self.take_device()
         self._speed.restart()
         self._due.resume()
         self._swarm.publish(RecordUpdate(state="training"), now=True)

@@ -216,7 +216,7 @@ class Oracle:
             self._checkpoints.write()
 
     def _rest(self) -> None:
-        """Leave the device idle until training may continue; the others do not wait for us."""
+        """Leave the device to others until training may continue; the swarm does not wait for us."""
         self._settle()
         self._optimizer.pause()
         self._checkpoints.write()
@@ -227,6 +227,7 @@ class Oracle:
             time.sleep(REST_SECONDS)
         self._activity = STARTING
         if self._commands.current is Command.FINISH and not self._optimizer.round_tokens:
+            self._optimizer.take_device()  # for a last evaluation
             self._finish_above = -1  # there is nothing to contribute
         elif not self._stopping:
             self._optimizer.resume()

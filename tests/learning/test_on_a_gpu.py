@@ -72,6 +72,17 @@ def test_copies_of_a_round(facts: dict[str, Any]) -> None:
         assert facts[scene]["copied"] == {"cpu to cuda": 2 * vector}
 
 
+def test_a_pause_leaves_the_card_to_others(facts: dict[str, Any]) -> None:
+    """Parameters and moments come to the main memory, and go back for the next step.
+
+    A fake parameter does not notice where its values are, so only the moments are seen on the way back.
+    """
+    weights, little = facts["weights"], 1 << 22
+    assert facts["rest"]["live"] < little
+    assert facts["rest"]["copied"] == {"cuda to cpu": pytest.approx(12 * weights, rel=0.001)}
+    assert facts["wake"]["copied"] == {"cpu to cuda": pytest.approx(8 * weights, rel=0.001)}
+
+
 class Counting:
     """Dynamo's backend that keeps the graphs, and runs them as they are."""
 

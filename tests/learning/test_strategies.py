@@ -286,6 +286,25 @@ def test_flatten_and_back() -> None:
     assert flatten(parameters[:1] * 1).data_ptr() != parameters[0].data_ptr()
 
 
+@pytest.mark.parametrize("optimizer", INNER)
+def test_a_move_changes_nothing(optimizer: str) -> None:
+    """One that lay elsewhere for a while, as in a pause, goes on as one that did not.
+
+    There is one device here; what is moved, and that a card is empty then, a fake one shows.
+    """
+    moved, stayed = Oracle(optimizer, vector(0)), Oracle(optimizer, vector(0))
+    for oracle in (moved, stayed):
+        oracle.step(vector(1))
+        oracle.contribute()
+    moved.strategy.move_to(torch.device("cpu"))
+    assert all(parameter.grad is None for parameter in moved.parameters)
+    for oracle in (moved, stayed):
+        oracle.strategy.accept(vector(2))
+        oracle.step(vector(3))
+    assert torch.equal(moved.values, stayed.values)
+    assert torch.equal(moved.contribute(), stayed.contribute())
+
+
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_vectors_come_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     """However they are cut, and whatever their layout: parameters move as one vector would."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from torch import nn, optim
+import torch
+from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.inner.adamw import build_adamw
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices
-from dupt_swarm.learning.inner.muon import build_muon
+from dupt_swarm.learning.inner.muon import JointOptimizer, build_muon
 from dupt_swarm.learning.inner.sgd import build_sgd
 from dupt_swarm.manifest import Inner
 
@@ -49,3 +50,15 @@ def build_inner(
         raise UsageError('inner.optimizer is "none"; only strategy `diloco` has one for its inner steps')
     named = assumed_block_matrices(trained) if matrices is None else list(matrices)
     return OPTIMIZERS[inner.optimizer](trained, named, inner)
+
+
+def move_moments(inner: optim.Optimizer, device: torch.device) -> None:
+    """Have on ``device`` what an optimizer of `build_inner` remembers of each weight.
+
+    A number, such as how many steps were made, stays where the optimizer wants it.
+    """
+    for part in inner.parts if isinstance(inner, JointOptimizer) else (inner,):
+        for state in part.state.values():
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.ndim:
+                    state[name] = value.to(device)

@@ -108,27 +108,27 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 class JointOptimizer(optim.Optimizer):
-    """Several optimizers that step as one, each with parameters of its own."""
+    """Several optimizers that step as one, each with parameters of its own: its ``parts``."""
 
     def __init__(self, parts: Sequence[optim.Optimizer]) -> None:
         """``parts``: at least one. Their groups are this one's, not copies."""
         super().__init__([group for part in parts for group in part.param_groups], {})
-        self._parts = parts
+        self.parts = parts
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
     ) -> None:
         """One update of each; ``closure`` must be None."""
         assert closure is None, "closures are not supported"
-        for part in self._parts:
+        for part in self.parts:
             part.step()
 
     def state_dict(self) -> dict[str, Any]:
         """What each of them needs to go on."""
-        return {"parts": [part.state_dict() for part in self._parts]}
+        return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on after ``state_dict``."""
-        for part, state in zip(self._parts, state_dict["parts"], strict=True):
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
-        self.param_groups = [group for part in self._parts for group in part.param_groups]
+        self.param_groups = [group for part in self.parts for group in part.param_groups]

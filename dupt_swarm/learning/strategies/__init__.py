@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.strategies.diloco import DiLoCo
@@ -52,6 +53,9 @@ class Strategy(Protocol):
 
     def discard(self) -> None:
         """Drop all progress since the anchor: it is not finite."""
+
+    def move_to(self, device: torch.device) -> None:
+        """Lie there from now on, with the parameters and without gradients."""
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, besides the anchor, to resume as if never stopped."""

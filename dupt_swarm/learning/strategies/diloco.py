@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, unflatten
+from dupt_swarm.learning.inner import build_inner, move_moments
+from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, move_to, unflatten
 from dupt_swarm.manifest import Manifest
 
 
@@ -63,6 +63,10 @@ class DiLoCo:
         unflatten(self._anchor, self._parameters)
         self._inner = build_inner(self._parameters, self._config, self._matrices)
         self._marked = False
+
+    def move_to(self, device: torch.device) -> None:
+        move_to(device, self._parameters)
+        move_moments(self._inner, device)
 
     def state_dict(self) -> dict[str, Any]:
         present = Snapshot(self._parameters)

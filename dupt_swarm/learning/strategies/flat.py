@@ -102,6 +102,13 @@ def move(parameters: Sequence[nn.Parameter], base: Tensor, anchor: Tensor) -> No
                 part.copy_(values)
 
 
+def move_to(device: torch.device, parameters: Sequence[nn.Parameter]) -> None:
+    """Have the parameters on ``device``; gradients are forgotten."""
+    for parameter in parameters:
+        parameter.grad = None
+        parameter.data = parameter.data.to(device)
+
+
 def pieces(parameters: Sequence[nn.Parameter], vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Parts of the parameters, of `PIECE` values at most, and what ``vector`` (``[numel]``) has for them."""
     sizes = [parameter.numel() for parameter in parameters]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.strategies.flat import clip_gradients, unflatten
+from dupt_swarm.learning.strategies.flat import clip_gradients, move_to, unflatten
 from dupt_swarm.manifest import Manifest
 
 
@@ -72,6 +72,13 @@ class Gradient:
         """See `Strategy`. What steps of an optimizer have done is no gradient: it is given up."""
         del origin, part
         self.rebase(anchor)
+
+    def move_to(self, device: torch.device) -> None:
+        move_to(device, self._parameters)
+        self._sum = self._sum.to(device)
+        if self._sent is not None:
+            total, on_cpu, tokens = self._sent
+            self._sent = total.to(device), on_cpu, tokens
 
     def state_dict(self) -> dict[str, Any]:
         return {"sum": self._sum, "tokens": self._tokens}

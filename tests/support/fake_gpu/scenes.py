@@ -82,10 +82,13 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
             ("accept", lambda: strategy.accept(anchor)),
             ("rebase", lambda: strategy.rebase(anchor)),
             ("checkpoint", strategy.state_dict),
+            ("rest", lambda: strategy.move_to(torch.device("cpu"))),
+            ("wake", lambda: strategy.move_to(device)),
         ):
             meter.begin()
             act()
-            facts[scene] = noted()
+            facts[scene] = noted() | {"live": meter.live}
+        trainer.step()
     return facts
 
 
