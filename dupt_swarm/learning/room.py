@@ -35,6 +35,7 @@ def sequences_that_fit(
     try:
         with torch.random.fork_rng(devices=[device]):
             small, large = (batch_of(min(count, most)) for count in (SMALL, LARGE))
+            _peak(model, small, device)  # the first one also has what libraries take once and keep
             needed, for_more = _peak(model, small, device), _peak(model, large, device)
     except RuntimeError as error:
         if not is_out_of_memory(error):

@@ -162,27 +162,31 @@ class Trainer:
         """The mean loss, with its gradients in the parameters; None: what has failed may do now."""
         loss = torch.zeros((), device=self.device)
         pieces = list(self._pieces(step_batches))
-        try:
-            for number, piece in enumerate(pieces):
-                look(number, len(pieces))
+        for number, piece in enumerate(pieces):
+            look(number, len(pieces))
+            try:
                 with autocast(self.device):
                     part = self.model(*piece) * (count_examples(piece) / examples)
                 self._watch.lap("forward")
                 part.backward()
                 loss += part.detach()
                 self._watch.lap("backward")
-        except Abandoned:
-            raise
-        except Exception as error:
-            self._short_of_memory = is_out_of_memory(error)
-            if not self._short_of_memory:
-                if not run_as_written(self.model):
+            except Exception as error:
+                if not self._may_do(error):
                     raise
-                # If compiling was not what failed, it fails again.
-                reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
-                logger.warning("the model could not be compiled, and runs slower as written: %s", reason)
-            return None
+                return None
         return loss
+
+    def _may_do(self, error: Exception) -> bool:
+        """Whether what failed may do with less memory, or as written where compiling it may have failed."""
+        self._short_of_memory = is_out_of_memory(error)
+        if self._short_of_memory:
+            return True
+        compiled = run_as_written(self.model)
+        if compiled:
+            reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
+            logger.warning("the model could not be compiled, and runs slower as written: %s", reason)
+        return compiled
 
     def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
         for batch in step_batches:
