@@ -1,6 +1,6 @@
 """One arm of `gpu.py`'s items, in a process of its own, as compiled code outlives the model that it is of.
 
-    _gpu_item.py PRESET SIZE SEQUENCES FOLDER DEVICE WITHOUT
+    _gpu_item.py PRESET SIZE SEQUENCES FOLDER DEVICE ITEM
 
 It is told SECONDS, line by line, trains for so long, and answers with its tokens per second.
 """
@@ -19,23 +19,24 @@ from _gpu_loops import Loop, Shape, own_loop, tokens_file
 
 from dupt_swarm.learning.device import choose_device
 
-WITHOUT: dict[str, AbstractContextManager[Any]] = {
-    "": nullcontext(),
-    "compilation": nullcontext(),
-    "large batches": nullcontext(),
-    "plain tuning": torch._inductor.config.patch(coordinate_descent_tuning=True),
+AS_IT_SHIPS, AS_WRITTEN, SMALLER = "as it ships", "as written", "16 sequences at once"
+SEQUENCES = 16  # of the smaller
+ITEMS: dict[str, AbstractContextManager[Any]] = {
+    AS_IT_SHIPS: nullcontext(),
+    AS_WRITTEN: nullcontext(),
+    SMALLER: nullcontext(),
+    "Inductor's coordinate descent": torch._inductor.config.patch(coordinate_descent_tuning=True),
 }
-SEQUENCES = 16  # without large batches
 
 
 def main() -> None:
     """Warm up, then obey."""
-    preset, size, sequences, folder, name, without = sys.argv[1:]
+    preset, size, sequences, folder, name, item = sys.argv[1:]
     device = choose_device(name)
-    shape = Shape(preset, size or None, SEQUENCES if without == "large batches" else int(sequences))
+    shape = Shape(preset, size or None, SEQUENCES if item == SMALLER else int(sequences))
     data = tokens_file(Path(folder), shape.manifest.model.vocabulary_size)
-    with WITHOUT[without]:
-        trainer = own_loop(shape, data, device, compiled=False if without == "compilation" else None)
+    with ITEMS[item]:
+        trainer = own_loop(shape, data, device, compiled=False if item == AS_WRITTEN else None)
         loop = Loop(lambda: trainer.step().tokens, device)
         print(json.dumps({"peak_gib": loop.peak_bytes / 2**30}), flush=True)
         for line in sys.stdin:

@@ -4,7 +4,7 @@
     loops    tokens per second of the product's model and trainer, and its model FLOP utilisation: FLOP per
              token (Chowdhery et al. 2022, "PaLM", appendix B) × tokens per second ÷ the rate of a product of
              two 8192 × 8192 matrices in bf16, measured in the same run; beside it a loop in nanoGPT's manner
-    items    each thing that makes it faster, on ÷ off
+    items    a model as it ships ÷ with one thing changed
     profile  the operations that take most of the device's time
     swarm    two oracles on the one device, with all that they do, ÷ the same two training without a swarm
 
@@ -30,7 +30,7 @@ from typing import Any
 import click
 import torch
 from _gpu_checks import check
-from _gpu_item import WITHOUT
+from _gpu_item import AS_IT_SHIPS, ITEMS
 from _gpu_loops import (
     Loop,
     Shape,
@@ -152,13 +152,13 @@ def loops(
 def items(
     shapes: dict[str, Shape], folder: Path, device: torch.device, seconds: float, slices: int, found: Facts
 ) -> Facts:
-    """The first model with all that makes it faster ÷ the same without one thing, each in its own process."""
+    """The first model as it ships ÷ with one thing changed, each in a process of its own."""
     name, shape = next(iter(shapes.items()))
     tokens_file(folder, shape.manifest.model.vocabulary_size)
     about = (shape.preset, shape.size or "", str(shape.sequences), folder, str(device))
     with ExitStack() as stack:
-        arms = {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in WITHOUT}
-        peaks = {item: round(answer(arm)["peak_gib"], 2) for item, arm in arms.items()}
+        arms = {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in ITEMS}
+        facts: Facts = {item: {"peak_gib": round(answer(arm)["peak_gib"], 2)} for item, arm in arms.items()}
         rates: dict[str, list[float]] = {item: [] for item in arms}
         for _ in range(slices):
             for item, arm in arms.items():
@@ -167,9 +167,11 @@ def items(
         for arm in arms.values():
             assert arm.stdin is not None
             arm.stdin.close()
-    facts = {item: {"all/without": ratio(rates[""], rates[item]), "peak_gib": peaks[item]} for item in rates}
+    for item in rates:
+        facts[item][f"{AS_IT_SHIPS} ÷ this"] = ratio(rates[AS_IT_SHIPS], rates[item])
     if "product_flop_per_second" in found:
-        facts[""] |= {"mfu": mfu(statistics.median(rates[""]), shape.manifest, found)}
+        rate = statistics.median(rates[AS_IT_SHIPS])
+        facts[AS_IT_SHIPS]["mfu"] = mfu(rate, shape.manifest, found)
     return {name: facts}
 
 
