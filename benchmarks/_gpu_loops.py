@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,7 @@ import numpy as np
 import torch
 from _nanogpt import PlainGPT, PlainLoop
 from _solitary import TOKENIZER
-from local_speed import InnerOptimizer, measure
-from torch import nn
+from local_speed import measure, plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.decoder.gpt import GPT
@@ -25,6 +26,7 @@ from dupt_swarm.presets import load_preset, manifest_from_preset
 
 CORPUS_TOKENS = 1 << 23
 WARM_STEPS = 3
+MATRIX, PRODUCTS = 8192, 20
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,9 @@ def own_loop(
     """The product's model, trainer and inner optimizer."""
     manifest = shape.manifest
     batch, micro_batches = cut_step(manifest, shape.sequences)
+    batches = Batches(Split([data]), manifest.model.context_length, batch, manifest.seed, "bench")
     model = GPT(manifest.model).to(device)
-    optimizer = InnerOptimizer(model, manifest)
-    maybe_compile(model, device, compiled)
-    context = manifest.model.context_length
-    batches = Batches(Split([data]), context, batch, manifest.seed, "bench")
-    return Trainer(model, optimizer, batches, device, micro_batches)
+    return plain_trainer(model, manifest, (batches, micro_batches), device, compiled=compiled)
 
 
 def nanogpt_loop(shape: Shape, data: np.ndarray, device: torch.device) -> PlainLoop:
@@ -123,6 +122,19 @@ def flops_per_token(manifest: Manifest) -> int:
     return 6 * weights + 12 * model.layers * model.width * model.context_length
 
 
+def matrix_product_rate() -> float:
+    """FLOP per second of a bf16 product of two square matrices."""
+    a, b = (torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(3):
+        a @ b
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(PRODUCTS):
+        a @ b
+    torch.cuda.synchronize()
+    return PRODUCTS * 2 * MATRIX**3 / (time.perf_counter() - started)
+
+
 def top_operations(step: Callable[[], int], device: torch.device, count: int = 30) -> Mapping[str, float]:
     """Which operations take most of the device's time, each as a part of all."""
     from torch.profiler import ProfilerActivity, profile
@@ -143,11 +155,8 @@ def top_operations(step: Callable[[], int], device: torch.device, count: int = 3
     return busy | {name[:100]: round(spent / total, 4) for name, spent in largest}
 
 
-def forget(*models: nn.Module) -> None:
-    """Free what compiled models hold."""
-    import gc
-
-    del models
+def forget() -> None:
+    """Free what compiled models hold that nobody has any longer."""
     torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_available():

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from _gated import GatedOracle
-from local_speed import InnerOptimizer
+from local_speed import plain_trainer
 
-from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
+from dupt_swarm.learning.device import choose_device, wait_for
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.oracle.oracle import Oracle
@@ -67,11 +67,8 @@ def main() -> None:
 
 def plain_loop(oracle: Oracle, swarm: Swarm, device: torch.device) -> Trainer:
     """The oracle's model and batches without a swarm, warmed up."""
-    model = build_model(swarm.manifest).to(device)
-    optimizer = InnerOptimizer(model, swarm.manifest)  # type: ignore[arg-type]
-    maybe_compile(model, device)
-    batches, micro_batches = oracle.objective.batches(oracle.sequences, "plain")
-    trainer = Trainer(model, optimizer, batches, device, micro_batches)
+    batches = oracle.objective.batches(oracle.sequences, "plain")
+    trainer = plain_trainer(build_model(swarm.manifest).to(device), swarm.manifest, batches, device)
     for _ in range(3):
         trainer.step()
     wait_for(device)

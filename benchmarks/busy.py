@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 import torch
 from _solitary import speed_manifest
-from local_speed import InnerOptimizer
+from local_speed import plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.decoder.gpt import GPT
@@ -222,7 +222,7 @@ def build_trainer(preset: str) -> Trainer:
     size = manifest.model.vocabulary_size
     tokens = np.random.default_rng(0).integers(0, size, CORPUS_TOKENS, dtype=np.uint16)
     batches = Batches(Split([tokens]), manifest.model.context_length, batch, manifest.seed, "busy")
-    return Trainer(model, InnerOptimizer(model, manifest), batches, device, micro_batches)
+    return plain_trainer(model, manifest, (batches, micro_batches), device)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,14 @@ from _gpu_loops import (
     Shape,
     flops_per_token,
     forget,
+    matrix_product_rate,
     nanogpt_loop,
     own_loop,
     tokens_file,
     top_operations,
 )
 from _texts import write_four
-from local_speed import matrix_product_rate
+from local_speed import ratio
 
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.documents import find_sources, read_pieces
@@ -178,12 +179,6 @@ def items(
 def mfu(rate: float, manifest: Manifest, found: Facts) -> float:
     """Model FLOP utilisation."""
     return round(rate * flops_per_token(manifest) / float(found["product_flop_per_second"]), 3)
-
-
-def ratio(over: list[float], under: list[float]) -> str:
-    """Median, minimum and maximum of the ratios of neighbouring slices."""
-    quotients = [a / b for a, b in zip(over, under, strict=True)]
-    return f"{statistics.median(quotients):.3f} ({min(quotients):.3f}–{max(quotients):.3f})"
 
 
 def profiles(shapes: dict[str, Shape], folder: Path, device: torch.device) -> Facts:

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 from unittest.mock import patch
 
 import click
@@ -41,6 +41,7 @@ from _gated import GatedOracle
 from _nanogpt import PlainGPT, PlainLoop
 from _solitary import Pause, solitary_swarm, speed_manifest
 from _texts import write_four
+from torch import nn
 
 from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.decoder.gpt import GPT
@@ -52,7 +53,7 @@ from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.tokenizer import train_tokenizer
-from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.learning_rate import inner_learning_rate
 from dupt_swarm.node import link
@@ -62,9 +63,7 @@ from dupt_swarm.presets import PRESETS, load_preset
 from dupt_swarm.settings import OracleSettings
 
 SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue
-MATRIX, PRODUCTS = 8192, 20
 
-Model = TypeVar("Model", PlainGPT, GPT)
 Rate = tuple[float, float]  # tokens per second of wall-clock time, and of CPU time
 
 
@@ -88,7 +87,7 @@ class PlainArm(PlainLoop):
 class InnerOptimizer:
     """What `CollaborativeOptimizer` does in an inner step, without a swarm."""
 
-    def __init__(self, model: GPT, manifest: Manifest) -> None:
+    def __init__(self, model: nn.Module, manifest: Manifest) -> None:
         self._parameters = list(model.parameters())
         self._manifest, self._update = manifest, 0
         self._inner = build_inner(self._parameters, manifest.inner, block_matrices(model))
@@ -133,6 +132,29 @@ class OracleArm:
     def rounds(self) -> int:
         """How many it has ended."""
         return self.oracle.oracle.status().rounds_done
+
+
+def plain_trainer(
+    model: nn.Module,
+    manifest: Manifest,
+    batches: tuple[BatchSource, int],
+    device: torch.device,
+    *,
+    compiled: bool | None = None,
+) -> Trainer:
+    """The product's trainer and inner optimizer for ``model``, without a swarm.
+
+    Args:
+        model: on ``device``.
+        manifest: of its swarm.
+        batches: and how many of them make a step.
+        device: where it is.
+        compiled: see `maybe_compile`.
+    """
+    optimizer = InnerOptimizer(model, manifest)
+    maybe_compile(model, device, compiled)
+    source, micro_batches = batches
+    return Trainer(model, optimizer, source, device, micro_batches)
 
 
 @click.command()
@@ -182,11 +204,6 @@ def arms_of(
     batch, micro_batches = cut_step(manifest, batch_size)
     context = manifest.model.context_length
 
-    def compiled(model: Model) -> Model:
-        model.to(device)
-        maybe_compile(model, device)
-        return model
-
     # As in the long run: only at first do evaluations get more.
     with (
         solitary_swarm(manifest, tokenizer.to_bytes(), folder) as (swarm, pause),
@@ -198,14 +215,14 @@ def arms_of(
         assert isinstance(oracle.objective, Language)
         tokens = oracle.objective.mixture.corpora[0].train
         data = np.asarray(tokens.read(0, len(tokens)), np.uint16)
-        model = GPT(manifest.model).to(device)
-        optimizer = InnerOptimizer(model, manifest)
         batches = Batches(Split([data]), context, batch, manifest.seed, "bench")
-        trainer = Trainer(compiled(model), optimizer, batches, device, micro_batches)
+        trainer = plain_trainer(GPT(manifest.model).to(device), manifest, (batches, micro_batches), device)
+        baseline = PlainGPT(manifest.model).to(device)
+        maybe_compile(baseline, device)
         shape = (micro_batches, batch, context)
         gated = GatedOracle(oracle, device)
         arms: dict[str, Arm] = {
-            "a": PlainArm(compiled(PlainGPT(manifest.model)), manifest.inner, data, shape, device),
+            "a": PlainArm(baseline, manifest.inner, data, shape, device),
             "b": TrainerArm(trainer),
             "c": OracleArm(gated),
         }
@@ -238,19 +255,6 @@ def ratio(over: list[float], under: list[float]) -> str:
     """Median, minimum and maximum of the ratios."""
     quotients = [a / b for a, b in zip(over, under, strict=True)]
     return f"{statistics.median(quotients):.3f} ({min(quotients):.3f}–{max(quotients):.3f})"
-
-
-def matrix_product_rate() -> float:
-    """FLOP per second of a bf16 product of two square matrices."""
-    a, b = (torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    for _ in range(3):
-        a @ b
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    for _ in range(PRODUCTS):
-        a @ b
-    torch.cuda.synchronize()
-    return PRODUCTS * 2 * MATRIX**3 / (time.perf_counter() - started)
 
 
 if __name__ == "__main__":

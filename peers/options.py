@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.settings import NodeSettings, WeightedCorpus
+from dupt_swarm.settings import BATCH_SIZE, NodeSettings, WeightedCorpus
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]
@@ -205,13 +205,17 @@ strict = click.option(
 )
 device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
 batch_size = click.option(
-    "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences at once at most."
+    "--batch-size",
+    type=click.IntRange(1),
+    default=BATCH_SIZE,
+    show_default=True,
+    help="Sequences at once at most.",
 )
 room = click.option(
     "--batch-size",
     type=click.IntRange(1),
     default=None,
-    help="Sequences at once at most. [default: on a GPU as many as fit, elsewhere 16]",
+    help=f"Sequences at once at most. [default: on a GPU as many as fit, elsewhere {BATCH_SIZE}]",
 )
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
 
-REASON_LENGTH_MAX = 200  # of an error of PyTorch's; Dynamo's run to pages
+REASON_LENGTH_MAX = 200
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _try_out(device: torch.device) -> None:
         torch.cuda.set_device(device.index or 0)
         torch.ones(1, device=device).add(1).item()
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0]  # what follows is about debugging CUDA
         raise DeviceError(
             f"PyTorch {torch.__version__} cannot compute on `{device}`: {reason}; install a build of PyTorch "
             "for this card (https://pytorch.org/get-started), free the card, or use device cpu"
@@ -156,9 +156,8 @@ def needing_memory(device: torch.device) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
         raise DeviceError(
-            f"{device}: out of memory ({reason}); close what else uses it, or use a larger device; "
+            f"{device}: out of memory ({shortly(error)}); close what else uses it, or use a larger device; "
             "`dupt-peer check` tells what a swarm's model takes"
         ) from error
 
@@ -204,6 +203,11 @@ def _triton_works() -> bool:
     return headers.exists() and min(
         map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
     ) >= (7, 0)
+
+
+def shortly(error: BaseException) -> str:
+    """The beginning of what ``error`` says, in one line: Dynamo's run to pages."""
+    return " ".join(str(error).split())[:REASON_LENGTH_MAX]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.learning.batches import Batch, count_examples
-from dupt_swarm.learning.device import as_written, autocast, is_out_of_memory
+from dupt_swarm.learning.device import as_written, autocast, free_memory, is_out_of_memory
 
 USED = 0.9  # of what is free: the allocator's blocks do not fit together without gaps
 SMALL, LARGE = 1, 4  # sequences that are tried out
@@ -60,5 +60,5 @@ def _peak(model: nn.Module, batch: Batch, device: torch.device) -> int:
     found = torch.cuda.max_memory_allocated(device) - before
     del loss
     model.zero_grad(set_to_none=True)
-    torch.cuda.empty_cache()
+    free_memory(device)
     return found

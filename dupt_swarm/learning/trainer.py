@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning.batches import Batch, count_examples
 from dupt_swarm.learning.device import (
-    REASON_LENGTH_MAX,
     Arriving,
     autocast,
     free_memory,
     is_out_of_memory,
     run_as_written,
+    shortly,
 )
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
@@ -184,8 +184,7 @@ class Trainer:
             return True
         compiled = run_as_written(self.model)
         if compiled:
-            reason = " ".join(str(error).split())[:REASON_LENGTH_MAX]
-            logger.warning("the model could not be compiled, and runs slower as written: %s", reason)
+            logger.warning("the model could not be compiled, and runs slower as written: %s", shortly(error))
         return compiled
 
     def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
