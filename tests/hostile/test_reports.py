@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.messages import REPORT_BYTES_MAX, AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.round import Round
-from dupt_swarm.network.rounds.session import Ended
+from dupt_swarm.network.rounds.session import AGAIN_AT_ONCE, AGAIN_PER_SECOND, Ended
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.link import (
@@ -249,7 +250,10 @@ KINDS = list(Liar("swarm-1", next(iter(keys_by_id(1).values())), [], STATE).answ
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_coordinator(stations, manifest, identities, kind: str) -> None:
-    """Whose turn it is, and who answers what cannot be, is passed over: the others are a quorum."""
+    """Whose turn it is, and who answers what cannot be, is passed over: the others are a quorum.
+
+    It answers at once, and they report to it no more often for that.
+    """
     keys = list(map(load_identity, identities))
     honest, key, asked = sorted(map(id_of, keys[:2])), keys[3], list[str]()
     electorate = Electorate().after([*honest, id_of(key)], weak=True)
@@ -266,8 +270,11 @@ def test_a_hostile_coordinator(stations, manifest, identities, kind: str) -> Non
         ):
             answer = Liar(manifest.swarm_id, key, honest, state.digest).answers[kind]
             await answer_reports(p2p, manifest.swarm_id, answer, asked)
+            began = time.monotonic()
             assert_left(peers, await end(peers))
             assert set(asked) == {*honest}
+            again = AGAIN_AT_ONCE + AGAIN_PER_SECOND * (time.monotonic() - began)
+            assert len(asked) <= len(honest) * (again + 20), "its answers keep them busy"
 
     run(scenario)
 

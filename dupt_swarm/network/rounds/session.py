@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
@@ -25,6 +26,8 @@ from dupt_swarm.replica.state import ReplicaState
 
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 0.1  # at first, when there was no answer
+# How often the same is reported again: who answers at once whatever it hears must not keep us busy.
+AGAIN_PER_SECOND, AGAIN_AT_ONCE = 4.0, 16.0
 
 Ask = Callable[[str, ReportMessage], Awaitable[AnswerMessage]]
 """Reports to a peer, and gives its answer."""
@@ -228,7 +231,11 @@ class Session:
             self.round.retract()
 
     async def _report_forever(self, ask: Ask) -> None:
-        retry = RETRY_SECONDS
+        retry, again = RETRY_SECONDS, Budget(time.monotonic())
+
+        def may_repeat() -> bool:
+            return again.take_if_left(1.0, AGAIN_PER_SECOND, AGAIN_AT_ONCE, time.monotonic())
+
         while True:
             coordinator = self.round.coordinator
             if not coordinator:
@@ -243,6 +250,8 @@ class Session:
                 await self.change(TICK_SECONDS)
             if not asking.done() or asking.result():
                 retry = RETRY_SECONDS
+                while asking.done() and self._would_report(coordinator, report) and not may_repeat():
+                    await self.change(1 / AGAIN_PER_SECOND)
             elif self._would_report(coordinator, report):
                 await asyncio.sleep(max(0.0, began + retry - time.monotonic()))
                 retry = min(1.5 * retry, ANSWER_SECONDS)
