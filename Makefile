@@ -9,6 +9,9 @@ PIP_ARGS ?=
 # start; the long ones of chaos/ come first.
 WORKERS ?= 5
 
+# The workers of pytest and the programs under test share what is compiled; without, each compiles all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo check test test-system fuzz lint bench bench-gpu bench-links dashboards clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
