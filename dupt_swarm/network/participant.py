@@ -41,7 +41,7 @@ from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, Lost, RoundResult, StateName
+from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, RoundResult, StateName
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
@@ -227,6 +227,7 @@ class Participant:
         # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
         if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
             self.origins.keep(session.before)
+            self.origins.keep(computed.after)
         if not self._ending:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
 
@@ -245,9 +246,9 @@ class Participant:
         history = self.following.history
         left = history.left_up_to(state.digest)
         parted = left[0].state if left else state.digest
-        counted = history.chain.counted(parted, self.store.name.digest)
-        lost = Lost(counted_in(left).get(self._me, 0), self.origins.find(parted)) if left else None
-        return Adopted(self._tell_state(), counted, lost)
+        rounds = history.chain.between(parted, self.store.name.digest)
+        counted = None if rounds is None else counted_in(rounds)
+        return Adopted(self._tell_state(), counted, self.origins.lost(left, rounds or [], self._me))
 
     def voters(self) -> tuple[StateName, tuple[str, ...]]:
         """The current state, and who votes on the next one; see `ReadVoters`."""

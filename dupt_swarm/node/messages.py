@@ -61,11 +61,15 @@ class Lost:
     """What a branch has learnt that is left for another one.
 
     Attributes:
-        tokens: those that the contributions of this peer stand for in it.
-        origin: a file with the anchor where the two part; None: it was not kept.
+        tokens: those that the contributions of this peer stand for in it, from where the two part.
+        both: those of contributions that the other branch has as well: the two parted within a round.
+        since: those after the last such contribution, which may be brought again.
+        origin: a file with the anchor from which they were learnt; None: it was not kept.
     """
 
     tokens: int
+    both: int
+    since: int
     origin: Path | None
 
 

@@ -270,7 +270,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     ) -> None:
         """Do with the parameters, and with what encoding has lost, what has become of the contribution.
 
-        ``lost`` is what was lost with a branch that began at the anchor ``origin``.
+        ``lost`` is what was lost with a branch, learnt from the anchor ``origin`` on.
         """
         before, (self._contribution, order) = self._contribution, outcome
         with self._costs.holding_up():
@@ -287,10 +287,10 @@ class CollaborativeOptimizer(optim.Optimizer):
                     assert lost is not None and origin is not None
                     self._feedback.drop()
                     again = self._contribution.tokens - before.tokens
-                    part = again / lost.tokens
+                    part = again / lost.since
                     logger.warning(
                         "the swarm has left our branch: of %d tokens there we bring %d again",
-                        *(lost.tokens, again),
+                        *(lost.since, again),
                     )
                     self._strategy.bring_back(self._swarm.anchor, origin, part)
                 case Order.DISCARD:
@@ -319,7 +319,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
 
 def _read(lost: Lost | None) -> tuple[Lost | None, Tensor | None]:
-    """The same, and the anchor where the branch began, if it can be read."""
+    """The same, and the anchor from which it was learnt, if that can be read."""
     if lost is None or lost.origin is None:
         return lost, None
     try:

@@ -181,9 +181,9 @@ class Contribution:
         """What we had contributed is in a branch that was left, but for so many tokens."""
         contributed = max(0, self.contributed_tokens - lost.tokens) + kept
         after = replace(self, mates=(), contributed_tokens=contributed)._fresh()
-        if kept:
-            return after, Order.REBASE  # nobody can tell what of ours is in both
-        again = min(lost.tokens, max(0, most - self.tokens))
+        if kept > lost.both:
+            return after, Order.REBASE  # what the other branch alone has of ours may be in our progress too
+        again = min(lost.since, max(0, most - self.tokens))
         if lost.origin is None or not again:
             return after, Order.REBASE
         return replace(after, tokens=self.tokens + again), Order.BRING_BACK

@@ -69,15 +69,12 @@ class Chain:
         place = self._places.get(state, len(self.links))
         return self.links[place] if place < len(self.links) else None
 
-    def counted(self, before: str, after: str) -> dict[str, int] | None:
-        """Tokens of the contributions that led from one state to the other; see `counted_in`.
-
-        None: that is not known.
-        """
+    def between(self, before: str, after: str) -> list[Link] | None:
+        """The links that lead from one state to the other; None: that is not known."""
         places = self._places.get(before), self._places.get(after)
         if places[0] is None or places[1] is None or places[0] > places[1]:
             return None
-        return counted_in(self.links[places[0] : places[1]])
+        return self.links[places[0] : places[1]]
 
     def known(self) -> list[str]:
         """Digests by which another finds the last state that both know: the last ones, then ever fewer."""

@@ -72,9 +72,10 @@ def computed(*makers: str) -> Event:
     )
 
 
-def parted(*makers: str, lost: int, origin: Path | None = Path("origin")) -> Event:
+def parted(*makers: str, lost: int, both: int = 0, origin: Path | None = Path("origin")) -> Event:
     """It has a state of another branch, to which these have contributed; ours had so much of us."""
-    adopted = Adopted(StateName(9, 6900, "c" * 64), dict.fromkeys(makers, OWN), Lost(lost, origin))
+    left = Lost(lost, both, lost - both, origin)
+    adopted = Adopted(StateName(9, 6900, "c" * 64), dict.fromkeys(makers, OWN), left)
     return lambda it: it.meet(BEFORE, adopted, ME, MOST)
 
 
@@ -274,10 +275,22 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(REBASED, contributed_tokens=490),
         Order.REBASE,
     ),
-    "both branches have something of ours": (
+    "the other branch has something of ours that this one has not": (
         UNCERTAIN,
         parted("me", "x", lost=150),
         replace(REBASED, contributed_tokens=690, retry_at=NOW),
+        Order.REBASE,
+    ),
+    "both have the round in which they part, and the rest is brought again": (
+        UNCERTAIN,
+        parted("me", "x", lost=OWN + 150, both=OWN),
+        replace(REBASED, tokens=450, contributed_tokens=490, retry_at=NOW),
+        Order.BRING_BACK,
+    ),
+    "both have all of ours": (
+        FRESH,
+        parted("me", "x", lost=OWN, both=OWN),
+        REBASED,
         Order.REBASE,
     ),
     # or it is not known

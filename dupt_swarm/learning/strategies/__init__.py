@@ -45,10 +45,10 @@ class Strategy(Protocol):
         """The swarm moved to ``anchor`` without our contribution: continue there, keeping all progress."""
 
     def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
-        """The same, where the anchor so far is of another branch, which began at ``origin``.
+        """The same, where the anchor so far is of another branch.
 
-        That part of what this branch has learnt is our progress too from now on, if the strategy can have it
-        so.
+        That part of what this branch has learnt since its anchor ``origin`` is our progress too from now on,
+        if the strategy can have it so.
         """
 
     def discard(self) -> None:

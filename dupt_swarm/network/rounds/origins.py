@@ -1,21 +1,27 @@
-"""Anchors from which less than a quorum went on, on disk.
+"""Anchors from which less than a quorum went on, on disk, and those of the rounds after them.
 
 Should the branch that began there be left for another one, its oracles bring what they have learnt since.
+Where a swarm is cut in two within a round, both branches may have what they contributed to that one; then
+they have learnt the rest since the round after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError
+from dupt_swarm.node.messages import Lost
+from dupt_swarm.replica.chain import counted_in
+from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_anchor
 
-KEPT_MAX = 2  # each is as large as the model
+KEPT_MAX = 4  # each is as large as the model; a branch has two
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +35,7 @@ class Origins:
         self._writing: set[asyncio.Future[None]] = set()
 
     def keep(self, state: ReplicaState) -> None:
-        """A branch begins at ``state``. The file is written beside what goes on."""
+        """A branch begins at ``state``, or after it. The file is written beside what goes on."""
         if self._folder is None:
             return
         path = self._folder / f"{state.round:08d}-{state.digest}.safetensors"
@@ -43,6 +49,24 @@ class Origins:
             return None
         return next(self._folder.glob(f"*-{digest}.safetensors"), None)
 
+    def lost(self, left: Sequence[Link], ours: Sequence[Link], maker: str) -> Lost | None:
+        """What the links ``left`` have of a maker that ``ours``, which part from them, have not.
+
+        None: nothing was left.
+        """
+        if not left:
+            return None
+        here = {_digest(link, maker) for link in ours} - {None}
+        both = [place for place, link in enumerate(left) if _digest(link, maker) in here]
+        since = both[-1] + 1 if both else 0
+        begin = left[since - 1].after if since else left[0].state
+        return Lost(
+            tokens=counted_in(left).get(maker, 0),
+            both=counted_in(left[place] for place in both).get(maker, 0),
+            since=counted_in(left[since:]).get(maker, 0),
+            origin=self.find(begin),
+        )
+
     def _write(self, anchor: Tensor, path: Path) -> None:
         try:
             path.parent.mkdir(exist_ok=True)
@@ -52,3 +76,9 @@ class Origins:
                 old.unlink()
         except (CheckpointError, OSError) as error:
             logger.warning("what is learnt now may be lost where branches meet: %s", error)
+
+
+def _digest(link: Link, maker: str) -> str | None:
+    """Of the maker's contribution that counts in that round, if it has one."""
+    brought = (each.digest for each in link.choice.brought if each.maker == maker)
+    return next(brought, None) if maker not in link.dropped else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.network.rounds.origins import KEPT_MAX, Origins
+from dupt_swarm.node.messages import Lost
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_anchor
 from tests.support.waiting import wait_until
@@ -36,6 +39,50 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
         path = again.find(each.digest)
         assert path is not None
         assert torch.equal(load_anchor(path), each.anchor)
+
+
+def link(before: str, after: str, *brought: Brought, dropped: tuple[str, ...] = ()) -> Link:
+    """Nobody has signed it."""
+    choice = Choice(brought)
+    return Link(before, 0, choice, after, (), (Acceptance("x", before, 0, choice.id, after, dropped),))
+
+
+ONE, TWO, THREE = (Brought("me", digit * 64, 10 * int(digit)) for digit in "123")
+OTHER = Brought("other", "4" * 64, 40)
+
+
+@pytest.mark.parametrize(
+    ("left", "ours", "found"),
+    [
+        ([], [[ONE]], None),
+        ([[ONE], [TWO, OTHER]], [[OTHER]], (30, 0, 30, "a")),
+        ([[ONE, OTHER], [TWO]], [[ONE], [THREE]], (30, 10, 20, "b")),
+        ([[THREE], [ONE], [TWO]], [[ONE]], (60, 10, 20, "c")),
+        ([[ONE]], [[ONE]], (10, 10, 0, "b")),
+        ([[OTHER]], [[OTHER]], (0, 0, 0, "a")),
+    ],
+)
+def test_what_was_lost(
+    left: list[list[Brought]],
+    ours: list[list[Brought]],
+    found: tuple[int, int, int, str] | None,
+    tmp_path: Path,
+) -> None:
+    """Both may have the round in which two branches part, and what came before it is in no difference."""
+    links = [link(*pair, *brought) for pair, brought in zip(pairwise("abcd"), left, strict=False)]
+    others = [link(*pair, *brought) for pair, brought in zip(pairwise("axyz"), ours, strict=False)]
+    for name in "abcd":
+        (tmp_path / f"1-{name}.safetensors").touch()
+    lost = Origins(tmp_path).lost(links, others, "me")
+    expected = found and Lost(*found[:3], tmp_path / f"1-{found[3]}.safetensors")
+    assert lost == expected
+
+
+def test_what_counted_for_nothing_is_in_neither(tmp_path: Path) -> None:
+    """A contribution that was dropped in one branch may be in the other one."""
+    left, ours = link("a", "b", ONE, OTHER), link("a", "x", ONE, OTHER, dropped=("me",))
+    assert Origins(tmp_path).lost([left], [ours], "me") == Lost(10, 0, 10, None)
+    assert Origins(tmp_path).lost([ours], [left], "me") == Lost(0, 0, 0, None)
 
 
 def test_without_a_folder(tmp_path: Path) -> None:
