@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dupt_swarm.errors import DeviceError
 
 REASON_LENGTH_MAX = 200
+TENSOR_CORES = (7, 0)  # compute capability; what Triton needs, too
 
 logger = logging.getLogger(__name__)
 
@@ -83,21 +84,34 @@ def _try_out(device: torch.device) -> None:
 
 
 def autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Inside, matrix products run in bf16 where the hardware supports it, everything else in fp32.
+    """Inside, matrix products run in `product_dtype`, everything else in fp32.
 
-    Never fp16, which needs loss scaling; parameters, gradients and sums stay fp32 (Kalamkar et al. 2019).
+    Parameters, gradients and sums stay fp32 (Kalamkar et al. 2019). With fp16 a loss has to be scaled before
+    its gradients are computed, see `loss_scaler`.
     """
     dtype = product_dtype(device)
     return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
-    """In which precision matrix products are fastest: bf16 where the hardware supports it, else fp32."""
+    """In which precision matrix products are fastest: bf16 where the hardware supports it, else fp32.
+
+    On NVIDIA's cards before Ampere that have tensor cores, but not for bf16 (Volta, Turing), fp16.
+    """
     if device.type == "cuda":
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        has_bf16 = device.type == "cpu" and _cpu_has_bf16()
-    return torch.bfloat16 if has_bf16 else torch.float32
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return torch.bfloat16
+        has_tensor_cores = torch.cuda.get_device_capability(device) >= TENSOR_CORES
+        return torch.float16 if has_tensor_cores else torch.float32
+    return torch.bfloat16 if device.type == "cpu" and _cpu_has_bf16() else torch.float32
+
+
+def loss_scaler(device: torch.device) -> torch.amp.GradScaler:
+    """Scales losses for `autocast` on ``device``, where that is fp16; elsewhere it does nothing.
+
+    Gradients below 6e-8, the least that fp16 has, would be lost (Micikevicius et al. 2018).
+    """
+    return torch.amp.GradScaler(device.type, enabled=product_dtype(device) is torch.float16)
 
 
 def maybe_compile(model: nn.Module, device: torch.device, flag: bool | None = None) -> bool:
@@ -200,9 +214,10 @@ def _triton_works() -> bool:
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     if importlib.util.find_spec("triton") is None or not any(map(shutil.which, compilers)):
         return False
-    return headers.exists() and min(
-        map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
-    ) >= (7, 0)
+    return (
+        headers.exists()
+        and min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))) >= TENSOR_CORES
+    )
 
 
 def shortly(error: BaseException) -> str:

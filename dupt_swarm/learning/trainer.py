@@ -18,6 +18,7 @@ from dupt_swarm.learning.device import (
     autocast,
     free_memory,
     is_out_of_memory,
+    loss_scaler,
     run_as_written,
     shortly,
 )
@@ -62,7 +63,7 @@ class Step:
 
     Attributes:
         loss: mean over the step's examples in nats, detached, 0-d and still on the device: reading it waits.
-        tokens: what its examples count for.
+        tokens: what its examples count for; 0: its gradients were beyond fp16, and nothing was learnt.
     """
 
     loss: Tensor
@@ -95,6 +96,7 @@ class Trainer:
         self._examples = examples_at_once
         self._short_of_memory = False
         self._watch = Stopwatch()
+        self._scaler, self._learner = loss_scaler(device), _Learner(model, optimizer)
 
     def observe(self, observer: Observer) -> None:
         """From now on report each step's tokens and the seconds of its phases to ``observer``."""
@@ -132,15 +134,22 @@ class Trainer:
         self._position = self._batches.state_dict()
         self._next = self._fetch()
         watch.lap("data")
-        self.optimizer.step(tokens=tokens)
+        learnt = self._learner.learnt
+        self._scaler.step(self._learner, tokens=tokens)  # type: ignore[arg-type]  # not if one is not finite
+        self._scaler.update()
+        learnt = self._learner.learnt - learnt
         self.optimizer.zero_grad()
         watch.lap("optimizer")
-        watch.finish(tokens)
-        return Step(loss, tokens)
+        watch.finish(learnt)
+        return Step(loss, learnt)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position in the batches and the state of the random numbers that dropout draws."""
-        return {"batches": self._position, "random": _random_state(self.device)}
+        """The position in the batches, the state of the random numbers of dropout, and the loss's scale."""
+        return {
+            "batches": self._position,
+            "random": _random_state(self.device),
+            "scale": self._scaler.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``: on the same device, the losses are those of a trainer that never stopped.
@@ -155,6 +164,8 @@ class Trainer:
             raise CheckpointError(
                 f"not the state of a trainer ({error}); resume from another checkpoint"
             ) from error
+        if self._scaler.is_enabled() and (scale := state.get("scale")):
+            self._scaler.load_state_dict(scale)
         self._batches.load_state_dict(position)
         self._position, self._next = position, []
 
@@ -168,7 +179,7 @@ class Trainer:
                 with autocast(self.device):
                     part = self.model(*piece) * (count_examples(piece) / examples)
                 self._watch.lap("forward")
-                part.backward()
+                self._scaler.scale(part).backward()
                 loss += part.detach()
                 self._watch.lap("backward")
             except Exception as error:
@@ -215,6 +226,25 @@ class Trainer:
         if self.device.type == "cuda":  # only copies from pinned memory overlap with computation
             batch = tuple(tensor.pin_memory() for tensor in batch)
         return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+
+
+class _Learner:
+    """The optimizer as a `GradScaler` wants it.
+
+    Attributes:
+        param_groups: whose gradients are scaled.
+        learnt: tokens of all steps.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self.param_groups = [{"params": list(model.parameters())}]
+        self.learnt = 0
+        self._optimizer = optimizer
+
+    def step(self, *, tokens: int) -> None:
+        """Gradients are as they would be without a scale, and finite."""
+        self._optimizer.step(tokens=tokens)
+        self.learnt += tokens
 
 
 class LossMeter:

@@ -18,6 +18,7 @@ from dupt_swarm.learning.device import (
     is_out_of_memory,
     maybe_compile,
     needing_memory,
+    product_dtype,
 )
 from dupt_swarm.learning.strategies.flat import standing_at
 
@@ -100,6 +101,24 @@ def test_products_are_in_bf16_where_the_hardware_is(
     with autocast(CPU):
         assert expected == layer(torch.ones(1, 4)).dtype
     assert torch.float32 == layer.weight.dtype
+
+
+@pytest.mark.parametrize(
+    ("has_bf16", "capability", "expected"),
+    [
+        (True, (8, 6), torch.bfloat16),
+        (False, (7, 5), torch.float16),
+        (False, (7, 0), torch.float16),
+        (False, (6, 1), torch.float32),
+    ],
+)
+def test_nvidias_cards_before_ampere_compute_in_fp16(
+    monkeypatch: pytest.MonkeyPatch, has_bf16: bool, capability: tuple[int, int], expected: torch.dtype
+) -> None:
+    """Volta and Turing have tensor cores for it; what came before is slower in it than in fp32."""
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda **_: has_bf16)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: capability)
+    assert product_dtype(torch.device("cuda")) is expected
 
 
 def test_apple_gpus_compute_in_fp32() -> None:

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 class Adam:
     """A plain optimizer with the two methods that a trainer needs."""
 
-    def __init__(self, model: GPT) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.inner = build_inner(model.parameters(), Inner(optimizer="adamw", learning_rate=1e-2))
         self.tokens: list[int] = []
 
@@ -333,3 +333,84 @@ def test_an_abandoned_step_leaves_no_trace(looks: int) -> None:
             assert all(parameter.grad is None for parameter in model.parameters())
         losses += [trainer.step().loss.item() for _ in range(3)]
     assert again == expected
+
+
+@pytest.fixture
+def fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are in fp16, as on a card before Ampere; this CPU can do that, only slowly."""
+    monkeypatch.setattr(device_module, "product_dtype", lambda _: torch.float16)
+
+
+def losses_of_steps(count: int) -> list[float]:
+    """Of a tiny model that begins the same each time."""
+    torch.manual_seed(0)
+    model = tiny()
+    trainer = Trainer(model, Adam(model), Source(4, distinct=4), CPU)
+    return [trainer.step().loss.item() for _ in range(count)]
+
+
+def test_fp16_learns_as_fp32_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The losses differ by the rounding."""
+    found = {}
+    for dtype in (torch.float32, torch.float16):
+        monkeypatch.setattr(device_module, "product_dtype", lambda _, dtype=dtype: dtype)
+        found[dtype] = losses_of_steps(30)
+    assert found[torch.float16] == pytest.approx(found[torch.float32], rel=0.02)
+    assert found[torch.float16] != found[torch.float32]
+
+
+class Loud(torch.nn.Module):
+    """Its loss has gradients as large as ``factor``."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.linear, self.factor = torch.nn.Linear(8, 1, bias=False), factor
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        del targets
+        return (self.linear(tokens / 300) * self.factor).float().mean()
+
+
+@pytest.mark.usefixtures("fp16")
+def test_faint_gradients_are_not_lost_in_fp16() -> None:
+    """They are below the least number that fp16 has."""
+    model = Loud(1e-9)
+    Trainer(model, KeepGradients(), Source(8), CPU).step()
+    tokens, _ = next(Source(8))
+    assert model.linear.weight.grad is not None
+    torch.testing.assert_close(
+        model.linear.weight.grad, (tokens / 300 * 1e-9).mean(0, keepdim=True), rtol=0.05, atol=0
+    )
+
+
+@pytest.mark.usefixtures("fp16")
+def test_gradients_beyond_fp16_are_no_step() -> None:
+    """Nothing is learnt and no tokens count until the scale is low enough; a checkpoint has that scale."""
+    model = Loud(30.0)
+    optimizer = Adam(model)
+    trainer = Trainer(model, optimizer, Source(1), CPU)
+    first = model.linear.weight.detach().clone()
+    assert trainer.step().tokens == 0
+    assert torch.equal(model.linear.weight, first)
+    tokens = [trainer.step().tokens for _ in range(8)]
+    assert 0 in tokens
+    assert tokens[-1] == Source.tokens_per_example
+    assert optimizer.tokens == [each for each in tokens if each]
+    assert not torch.equal(model.linear.weight, first)
+    other = Loud(30.0)
+    resumed = Trainer(other, Adam(other), Source(1), CPU)
+    resumed.load_state_dict(trainer.state_dict())
+    assert resumed.step().tokens > 0
+
+
+def test_a_checkpoint_goes_from_fp16_to_fp32_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from card to card: the scale is there or it is not."""
+    for dtypes in ((torch.float16, torch.float32), (torch.float32, torch.float16)):
+        trainers = []
+        for dtype in dtypes:
+            monkeypatch.setattr(device_module, "product_dtype", lambda _, dtype=dtype: dtype)
+            model = tiny()
+            trainers.append(Trainer(model, Adam(model), Source(4), CPU))
+        trainers[0].step()
+        trainers[1].load_state_dict(trainers[0].state_dict())
+        assert trainers[1].step().tokens > 0
