@@ -192,6 +192,7 @@ class OracleSettings:
         checkpoint_seconds: how often to save.
         held_out_blocks: how many held-out blocks of text to evaluate on; 16 examples of a task for each.
         hours: when to train; outside of them the oracle is paused.
+        when_idle: whether it is paused, too, while others use the machine.
         strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
@@ -206,6 +207,7 @@ class OracleSettings:
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
+    when_idle: bool = False
     strict: bool = False
     language: str | None = None
     threads: int | None = None

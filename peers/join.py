@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     metavar="FROM-TO",
     help="Train only in these hours, local time, such as 22-07. Repeatable. [default: always]",
 )
+@click.option(
+    "--when-idle", is_flag=True, help="Train only while others leave this machine's cores and GPU alone."
+)
 @options.max_disk
 @options.nice
 @options.swarm_id

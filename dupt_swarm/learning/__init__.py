@@ -19,7 +19,7 @@ architectures/   which of Hugging Face's architectures it can be: tables for bot
 importing/       a model from a folder of another program
 objectives/      what is learned: language, or a task besides it
 device           which device, which precision, compiled or not
-room            how many sequences a GPU has room for at once
+room             how many sequences a GPU has room for at once
 trainer          inner steps; the optimizer is handed in
 inner/           the inner optimizer: a file per kind
 generation/      a model continues a text
@@ -28,7 +28,8 @@ evaluation       the loss on held-out text
 rolling          the loss on whole documents, in sliding windows
 quality          what is measured of a model: its loss, bits per byte, accuracy
 interruptible    looking into steps and evaluations, and giving them up
-cores            how many this process may use
+cores            how many this process may use, and how much of them is used
+driver           what NVIDIA's driver knows of a GPU
 threads          how many threads compute on a CPU that others use too
 stopwatch        how long the phases of a step take
 export/          a model as a folder for other programs

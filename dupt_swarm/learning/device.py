@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
+from dupt_swarm.learning.driver import nvml
 
 REASON_LENGTH_MAX = 200
 TENSOR_CORES = (7, 0)  # compute capability; what Triton needs, too
@@ -57,12 +58,10 @@ def choose_device(name: str = "auto") -> torch.device:
 
 def _card_of_driver() -> str:
     """The name of an NVIDIA GPU that the driver knows; empty: there is none, or no driver."""
+    driver = nvml()
     try:
-        import pynvml  # not there on every machine
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))
-    except Exception:  # no library, no driver, no card: each has an error of its own
+        return str(driver.nvmlDeviceGetName(driver.nvmlDeviceGetHandleByIndex(0))) if driver else ""
+    except driver.NVMLError:  # it has no card
         return ""
 
 

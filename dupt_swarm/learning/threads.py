@@ -10,15 +10,13 @@ once nobody else has used the cores for a while, fewer soon after others come.
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
 from collections.abc import Callable
 
-import psutil
 import torch
 
-from dupt_swarm.learning.cores import quota
+from dupt_swarm.learning.cores import quota, used_seconds
 
 LOOK_SECONDS = 1.0
 CROWDED_SECONDS = 2.0  # a burst of a second, as at the end of a round, is no reason to give way
@@ -137,12 +135,5 @@ def threads_to_spare() -> int:
 
 def _used_by_others() -> tuple[float, int]:
     """CPU seconds of other processes on the cores that this one may run on, and how many these are."""
-    cores = psutil.cpu_times(percpu=True)
-    if hasattr(os, "sched_getaffinity"):
-        mine = os.sched_getaffinity(0)
-        # A container may be shown fewer cores than there are: then their numbers say nothing.
-        cores = [core for number, core in enumerate(cores) if number in mine] or cores
-    # Waiting for a disk leaves a core free; Linux counts guests as users too.
-    unused = ("idle", "iowait", "guest", "guest_nice")
-    used = sum(value for core in cores for name, value in core._asdict().items() if name not in unused)
-    return used - time.process_time(), len(cores)
+    used, cores = used_seconds()
+    return used - time.process_time(), cores

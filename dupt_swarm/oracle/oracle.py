@@ -33,6 +33,7 @@ from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
 from dupt_swarm.oracle.held_out import HeldOut, HeldOutText
+from dupt_swarm.oracle.idleness import Idleness
 from dupt_swarm.oracle.judge import Judge
 from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
 from dupt_swarm.settings import BATCH_SIZE, OracleSettings
@@ -87,7 +88,8 @@ class Oracle:
         self.sequences = text.sequences
         self.held_out = HeldOut(lambda: text.measure(settings.held_out_blocks, self._evaluating))
         self._meter = LossMeter()
-        self._commands = Commands(settings.hours)
+        self._idleness = Idleness(device) if settings.when_idle else None
+        self._commands = Commands(settings.hours, is_free=lambda: not self._idleness or self._idleness.free)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
         self._noted: RoundResult | None = None  # the last round that we have drawn conclusions from
         self._activity, self._reported = STARTING, 0.0
@@ -182,6 +184,7 @@ class Oracle:
             last_round=optimizer.last_round,
             failed_rounds=optimizer.failed_rounds,
             paused_until=self._commands.paused_until if paused else None,
+            waits=paused and self._commands.waits,
             activity=self._activity,
         )
 
@@ -224,6 +227,8 @@ class Oracle:
         while self._commands.current is Command.PAUSE:
             self._optimizer.follow()
             self._do(PAUSED)
+            if self._idleness:
+                self._idleness.look(computing=False)
             time.sleep(REST_SECONDS)
         self._activity = STARTING
         if self._commands.current is Command.FINISH and not self._optimizer.round_tokens:
@@ -273,6 +278,8 @@ class Oracle:
             Abandoned: no more steps are wanted.
         """
         self._threads.adapt()
+        if self._idleness:
+            self._idleness.look(computing=True)
         self._do(activity)
         if self._commands.current in (Command.PAUSE, Command.STOP):
             raise Abandoned

@@ -34,7 +34,8 @@ class Status:
     """The oracle's status, for screen, log and record.
 
     ``state`` is what its record says, ``activity`` what it does at this very moment. ``paused_until`` is in
-    seconds since the epoch; None: not paused, or until somebody says `resume`.
+    seconds since the epoch; None: not paused, or until somebody says `resume`. ``waits``: it is paused since
+    others use the machine.
     """
 
     state: str
@@ -49,4 +50,5 @@ class Status:
     last_round: RoundResult | None
     failed_rounds: int
     paused_until: float | None = None
+    waits: bool = False
     activity: Activity = STARTING

@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.spec import MetricSpec, Sample
 
+if TYPE_CHECKING:
+    from dupt_swarm.learning.driver import Card
+
 
 class Gpu:
-    """One NVIDIA GPU, by its identifier, so that CUDA_VISIBLE_DEVICES does not confuse it with others."""
+    """The metrics of one NVIDIA GPU."""
 
-    def __init__(self, uuid: str) -> None:
-        """Find the GPU ``uuid``; without it, its driver or the library there are no samples."""
-        self._nvml: Any = None
-        try:
-            import pynvml  # not there on every machine
-
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            self._labels = (str(pynvml.nvmlDeviceGetIndex(self._handle)),)
-            self._nvml = pynvml
-        except Exception:
-            # No library, no driver, a virtual GPU: each has an error of its own, and none is worth more
-            # than a gap in the metrics.
-            return
+    def __init__(self, card: Card) -> None:
+        """Without a driver that knows ``card`` there are no samples."""
+        self._card = card
 
     @classmethod
     def of_device(cls, device: str) -> Gpu | None:
         """The GPU behind a torch device; None if it is not an NVIDIA GPU."""
         if not device.startswith("cuda"):
-            return None
+            return None  # without loading PyTorch
         import torch
 
-        uuid = str(torch.cuda.get_device_properties(torch.device(device)).uuid)
-        return cls(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        from dupt_swarm.learning.driver import Card
+
+        card = Card.of_device(torch.device(device))
+        return None if card is None else cls(card)
 
     def samples(self) -> Iterator[tuple[MetricSpec, list[Sample]]]:
         """What can be read now; not every GPU knows everything."""
-        nvml = self._nvml
+        nvml, handle = self._card.nvml, self._card.handle
         if nvml is None:
             return
+        labels = (str(nvml.nvmlDeviceGetIndex(handle)),)
         temperature = nvml.NVML_TEMPERATURE_GPU
         readings: tuple[tuple[MetricSpec, Callable[[Any], float]], ...] = (
             (names.GPU_UTILIZATION, lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
@@ -53,6 +48,6 @@ class Gpu:
         )
         for spec, read in readings:
             try:
-                yield spec, [(self._labels, float(read(self._handle)))]
+                yield spec, [(labels, float(read(handle)))]
             except nvml.NVMLError:
                 continue  # this one does not know that

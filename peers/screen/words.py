@@ -33,6 +33,8 @@ def state(status: Status) -> str:
     """What it is doing; if it is paused, how that ends."""
     if status.state != "paused":
         return status.state
+    if status.waits:
+        return "paused while others use this machine (`dupt-peer resume` continues now)"
     if status.paused_until is None:
         return "paused (`dupt-peer resume` continues)"
     until = time.strftime("%H:%M", time.localtime(status.paused_until))

@@ -146,3 +146,33 @@ def test_a_stop_is_not_lost_among_other_commands() -> None:
         thread.join()
     assert found == {STOP}
     assert commands.current is STOP
+
+
+def test_others_who_use_the_machine() -> None:
+    """They are a pause; who says that it shall go on all the same means until they have gone."""
+    free = True
+    commands = Commands(is_free=lambda: free)
+    assert (commands.current, commands.waits) == (RUN, False)
+    free = False
+    assert (commands.current, commands.waits) == (PAUSE, True)
+    commands.give(RUN)
+    assert (commands.current, commands.waits) == (RUN, False)
+    free = True
+    assert commands.current is RUN
+    free = False
+    assert (commands.current, commands.waits) == (PAUSE, True)
+    commands.give(PAUSE)
+    free = True
+    assert (commands.current, commands.waits) == (PAUSE, False)  # by hand, and for good
+    commands.give(FINISH)
+    free = False
+    assert commands.current is FINISH
+
+
+def test_others_do_not_matter_outside_the_hours() -> None:
+    """It is the hours that the pause waits for."""
+    clock = Clock("2026-01-10 12:00")
+    commands = Commands(NIGHTS, clock, is_free=lambda: False)
+    assert (commands.current, commands.waits) == (PAUSE, False)
+    clock.now = at("2026-01-10 23:00")
+    assert (commands.current, commands.waits) == (PAUSE, True)

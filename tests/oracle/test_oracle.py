@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.oracle.idleness import Idleness
 from dupt_swarm.oracle.oracle import Oracle, publishable
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
@@ -171,6 +173,34 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         run.result(timeout=60)
         assert oracle.status().contributed_tokens > 0
         assert resting.state.round > followed
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_leaves_the_machine_to_others(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``when_idle`` it is paused while they are there, and goes on by itself."""
+    manifest, tokenizer = swarm_files(corpus)
+    parameters, others = list(GPT(manifest.model).parameters()), threading.Event()
+    monkeypatch.setattr(Idleness, "look", lambda self, **_: setattr(self, "free", not others.is_set()))
+    with (
+        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, when_idle=True))
+        recorder = Recorder(oracle, steps=10**6)
+        run = pool.submit(oracle.run, lambda _status: None)
+        wait_until(lambda: recorder.losses)
+        others.set()
+        wait_until(lambda: oracle.status().waits)
+        assert oracle.status().state == "paused"
+        steps = len(recorder.losses)
+        others.clear()
+        wait_until(lambda: len(recorder.losses) > steps)
+        assert not oracle.status().waits
+        oracle.stop()
+        run.result(timeout=60)
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.learning.driver import Card
 from peers.metrics.gpu import Gpu
 
 
@@ -45,18 +46,18 @@ class FakeNVML:
 def test_a_gpu_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a made-up driver: ratio, bytes and joules, by the driver's number; what it lacks is left out."""
     monkeypatch.setitem(sys.modules, "pynvml", FakeNVML())
-    read = {spec.name: samples for spec, samples in Gpu("GPU-1").samples()}
+    read = {spec.name: samples for spec, samples in Gpu(Card("GPU-1")).samples()}
     assert read == {
         "dupt_peer_gpu_utilization_ratio": [(("3",), 0.97)],
         "dupt_peer_gpu_memory_used_bytes": [(("3",), float(30 << 30))],
         "dupt_peer_gpu_memory_total_bytes": [(("3",), float(80 << 30))],
         "dupt_peer_gpu_energy_joules_total": [(("3",), 1500.0)],
     }
-    assert list(Gpu("GPU-2").samples()) == []
+    assert list(Gpu(Card("GPU-2")).samples()) == []
 
 
 def test_without_a_gpu_there_are_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """No NVIDIA device, or no library: nothing is exported, and nothing fails."""
     assert Gpu.of_device("cpu") is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert list(Gpu("GPU-1").samples()) == []
+    assert list(Gpu(Card("GPU-1")).samples()) == []

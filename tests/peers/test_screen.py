@@ -73,6 +73,12 @@ def test_a_pause_says_how_it_ends(until: float | None, words: str) -> None:
     assert describe(facts(status=paused))["state"] == words
 
 
+def test_a_pause_for_others() -> None:
+    """Nobody knows how long they stay."""
+    shown = describe(facts(status=status(state="paused", waits=True)))["state"]
+    assert shown == "paused while others use this machine (`dupt-peer resume` continues now)"
+
+
 def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     """However long it lasts; the end of it is a line again."""
     log, view = Log(), View(0.0, ())

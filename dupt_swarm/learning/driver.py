@@ -1,0 +1,67 @@
+"""What NVIDIA's driver knows of a GPU, through NVML; nothing, where there is no driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+
+def nvml() -> Any:
+    """The library `pynvml`, ready; None: it is not there, or finds no driver."""
+    try:
+        import pynvml  # not there on every machine
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, the wrong one: each has an error of its own
+        return None
+    return pynvml
+
+
+class Card:
+    """One GPU, by its identifier, so that CUDA_VISIBLE_DEVICES does not confuse it with others.
+
+    Attributes:
+        nvml: see `nvml`; None: the driver knows no such GPU.
+        handle: of the GPU, for ``nvml``.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        """Find the GPU ``uuid``."""
+        self.nvml, self.handle = nvml(), None
+        if self.nvml is not None:
+            try:
+                self.handle = self.nvml.nvmlDeviceGetHandleByUUID(uuid)
+            except self.nvml.NVMLError:  # such as a virtual GPU
+                self.nvml = None
+        self._seen = 0  # when processes were last looked at, in the driver's microseconds
+
+    @classmethod
+    def of_device(cls, device: torch.device) -> Card | None:
+        """The GPU behind ``device``; None if that is none of NVIDIA's."""
+        if device.type != "cuda":
+            return None
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        return cls(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+
+    def used_by_others(self, ours: Collection[int], *, computing: bool) -> float | None:
+        """The part of the time for which others compute on it; None: nobody can tell.
+
+        Args:
+            ours: pids of this peer's processes.
+            computing: whether they compute on it now.
+        """
+        if self.nvml is None:
+            return None
+        try:
+            if not computing:
+                return float(self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
+            found = self.nvml.nvmlDeviceGetProcessUtilization(self.handle, self._seen)
+        except self.nvml.NVMLError:  # this GPU does not know, or has seen nobody
+            return None
+        self._seen = max((each.timeStamp for each in found), default=self._seen)
+        # In a container the driver's pids are not ours: then our own work would look like that of others.
+        if not any(each.pid in ours for each in found):
+            return None
+        return float(sum(each.smUtil for each in found if each.pid not in ours)) / 100
