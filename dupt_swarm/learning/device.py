@@ -157,6 +157,25 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def halved(sequences: int, device: torch.device, doing: str) -> int:
+    """How many sequences at once to try next, as there was no memory ``doing`` so many.
+
+    Raises:
+        DeviceError: it was one.
+    """
+    free_memory(device)
+    if sequences == 1:
+        raise DeviceError(
+            f"{device}: out of memory {doing} one sequence; close what else uses it, or use a larger device"
+        )
+    fewer = sequences // 2
+    logger.warning(
+        "out of memory: %s %d sequences at once from now on (a batch size of %d avoids this)",
+        *(doing, fewer, fewer),
+    )
+    return fewer
+
+
 @contextmanager
 def needing_memory(device: torch.device) -> Iterator[None]:
     """Inside, who computes on ``device`` can do nothing about memory that is not there.

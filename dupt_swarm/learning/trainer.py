@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.errors import CheckpointError, DeviceError
+from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.batches import Batch, count_examples
 from dupt_swarm.learning.device import (
     Arriving,
     autocast,
-    free_memory,
+    halved,
     is_out_of_memory,
     loss_scaler,
     run_as_written,
@@ -110,6 +110,7 @@ class Trainer:
 
         Raises:
             Abandoned: ``look`` raised it; the next step does the same again from its beginning.
+            DeviceError: there is not even room for one example.
         """
         watch = self._watch
         watch.start()
@@ -123,7 +124,7 @@ class Trainer:
             while (loss := self._accumulate(step_batches, sum(sizes), look)) is None:
                 self.optimizer.zero_grad()
                 if self._short_of_memory:
-                    self._shrink(max(sizes))
+                    self._examples = halved(min(self._examples, max(sizes)), self.device, "training on")
                 _restore_random_state(random, self.device)
         except Abandoned:
             self._next = step_batches
@@ -201,23 +202,6 @@ class Trainer:
     def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
         for batch in step_batches:
             yield from zip(*(torch.split(tensor, self._examples) for tensor in batch), strict=True)
-
-    def _shrink(self, examples: int) -> None:
-        """Halve the micro-batch: the step stays the same, only slower.
-
-        Raises:
-            DeviceError: there is not even room for one.
-        """
-        free_memory(self.device)
-        tried = min(self._examples, examples)
-        if tried == 1:
-            raise DeviceError(f"{self.device}: out of memory with one sequence; use a larger device")
-        self._examples = tried // 2
-        logger.warning(
-            "out of memory: going on with %d sequences at once (a batch size of %d avoids this)",
-            self._examples,
-            self._examples,
-        )
 
     def _fetch(self) -> list[Batch]:
         return [self._to_device(next(self._batches)) for _ in range(self.micro_batches)]

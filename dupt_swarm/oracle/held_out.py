@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from dupt_swarm.errors import DeviceError
-from dupt_swarm.learning.device import as_written, free_memory, is_out_of_memory
+from dupt_swarm.learning.device import as_written, halved, is_out_of_memory
 from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.quality import Quality
@@ -18,8 +16,6 @@ from dupt_swarm.learning.quality import Quality
 # Of the time, at most, goes into evaluations; the larger part as long as that makes few seconds.
 TIME_RATIO, TIME_RATIO_LASTING = 0.02, 0.004
 SECONDS = 30.0
-
-logger = logging.getLogger(__name__)
 
 
 class HeldOutText:
@@ -45,13 +41,7 @@ class HeldOutText:
             DeviceError: there is not even room for one sequence.
         """
         while (found := self._try(blocks, look)) is None:
-            if self.sequences == 1:
-                raise DeviceError(
-                    f"{self._device}: out of memory measuring one sequence; close what else uses it"
-                )
-            free_memory(self._device)
-            self.sequences //= 2
-            logger.warning("out of memory: measuring with %d sequences at once", self.sequences)
+            self.sequences = halved(self.sequences, self._device, "measuring")
         return found
 
     def _try(self, blocks: int, look: Look) -> Quality | None:

@@ -246,7 +246,7 @@ def test_no_room_for_one_sequence_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Cramped, "room", 0)
     config = Model(vocabulary_size=300, context_length=8, layers=1, heads=2, width=16, hidden_width=32)
     trainer = Trainer(Cramped(config), KeepGradients(), Source(4), CPU)
-    with pytest.raises(DeviceError, match="out of memory with one sequence"):
+    with pytest.raises(DeviceError, match="out of memory training on one sequence"):
         trainer.step()
     broken = Trainer(GPT(config), KeepGradients(), Source(4), CPU)
     broken.model = torch.nn.Linear(1, 1)
