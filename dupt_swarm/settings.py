@@ -187,6 +187,7 @@ class OracleSettings:
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once at most; gradients are accumulated up to the manifest's step. None: on a
             GPU as many as it has room for, elsewhere 16.
+        gpu_memory: the part of a GPU's memory that training takes at most; others have the rest.
         compile: whether to use `torch.compile`; None: on CUDA only.
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
@@ -202,6 +203,7 @@ class OracleSettings:
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
     batch_size: int | None = None
+    gpu_memory: float = 1.0
     compile: bool | None = None
     rounds: int | None = None
     checkpoint_seconds: float = 300.0

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 @options.data
 @options.room
 @options.threads
+@click.option(
+    "--gpu-memory",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Take at most this part of the GPU's memory.",
+)
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
 @click.option(

@@ -157,6 +157,12 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def limit_memory(device: torch.device, part: float) -> None:
+    """From now on PyTorch takes this part of all memory of ``device`` at most, if that is an NVIDIA GPU."""
+    if device.type == "cuda" and part < 1:
+        torch.cuda.set_per_process_memory_fraction(part, device)
+
+
 def halved(sequences: int, device: torch.device, doing: str) -> int:
     """How many sequences at once to try next, as there was no memory ``doing`` so many.
 

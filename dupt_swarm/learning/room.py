@@ -19,7 +19,12 @@ SMALL, LARGE = 1, 4  # sequences that are tried out
 
 
 def sequences_that_fit(
-    model: nn.Module, batch_of: Callable[[int], Batch], most: int, device: torch.device, later_bytes: int
+    model: nn.Module,
+    batch_of: Callable[[int], Batch],
+    most: int,
+    device: torch.device,
+    later_bytes: int,
+    part: float = 1.0,
 ) -> int:
     """How many sequences, ``most`` at most, can be trained on at once.
 
@@ -29,6 +34,7 @@ def sequences_that_fit(
         most: more are not asked for.
         device: any; other than on a GPU ``most`` is the answer.
         later_bytes: what training takes besides, and has not yet.
+        part: of all memory that the device has, what this process may take at most; see `limit_memory`.
     """
     if device.type != "cuda" or most == 1:
         return most
@@ -43,8 +49,9 @@ def sequences_that_fit(
         return 1  # the trainer says what to do if that does not fit either
     more = count_examples(large) - count_examples(small)
     each = max(1.0, (for_more - needed) / more) if more else float("inf")
-    free, _ = torch.cuda.mem_get_info(device)
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free, total = torch.cuda.mem_get_info(device)
+    taken = torch.cuda.memory_allocated(device)
+    free = min(free + torch.cuda.memory_reserved(device) - taken, int(part * total) - taken)
     room = USED * (free - later_bytes) - needed
     examples = count_examples(small) + max(0.0, room // each)
     return int(max(1, min(most, examples * min(LARGE, most) // count_examples(large))))

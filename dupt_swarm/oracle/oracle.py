@@ -15,7 +15,7 @@ from torch import nn
 from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.device import choose_device, maybe_compile, needing_memory
+from dupt_swarm.learning.device import choose_device, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
@@ -77,6 +77,7 @@ class Oracle:
         """
         self._swarm, self._settings = swarm, settings
         device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
+        limit_memory(device, settings.gpu_memory)
         self._threads = Threads(settings.threads, computing=device.type == "cpu")
         self.objective = kind_of(swarm.manifest).open(
             swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
@@ -355,4 +356,4 @@ def _at_once(
     # Of AdamW; of an optimizer that needs less, it is as well.
     moments = 2 * 4 * parameters
     most = manifest.rounds.tokens_per_step // context_length
-    return sequences_that_fit(model, batch_of, most, device, moments)
+    return sequences_that_fit(model, batch_of, most, device, moments, settings.gpu_memory)

@@ -16,6 +16,7 @@ from dupt_swarm.learning.device import (
     autocast,
     choose_device,
     is_out_of_memory,
+    limit_memory,
     maybe_compile,
     needing_memory,
     product_dtype,
@@ -186,6 +187,16 @@ def test_a_number_of_the_cpu_is_here_at_once() -> None:
     arriving = Arriving(torch.tensor(2.5))
     assert arriving.here
     assert arriving.number == 2.5
+
+
+def test_a_limit_is_for_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU alone, and where there is one; here it is made up."""
+    told: list[Any] = []
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda *given: told.append(given))
+    gpu = torch.device("cuda:1")
+    for device, part in ((CPU, 0.5), (gpu, 1.0), (gpu, 0.5)):
+        limit_memory(device, part)
+    assert told == [(0.5, gpu)]
 
 
 def test_memory_that_is_not_there_is_named() -> None:

@@ -53,6 +53,13 @@ def test_what_is_free_decides(memory: Callable[[int, int, int], None], free: int
     assert sequences_that_fit(MODEL, batch_of, 64, GPU, 100) == expected
 
 
+@pytest.mark.parametrize(("part", "expected"), [(1.0, 64), (0.05, 39), (0.01, 3), (0.001, 1)])
+def test_others_have_the_rest(memory: Callable[[int, int, int], None], part: float, expected: int) -> None:
+    """Of all memory, free or not, this process takes a part at most."""
+    memory(10_000, 500, 100)  # of 100,000
+    assert sequences_that_fit(MODEL, batch_of, 64, GPU, 100, part) == expected
+
+
 def test_examples_of_several_sequences(memory: Callable[[int, int, int], None]) -> None:
     """A batch of examples that have two sequences each is counted in sequences."""
     memory(10_000, 0, 1_000)
