@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm import SavedModel, export, verify
 from dupt_swarm.checkpoint import REPLICA_FILE
@@ -27,10 +26,11 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.kept_rounds import TOKENS, KeptRounds
 from tests.support.saved_models import small_tokenizer
+from tests.support.signed_records import some_keys
 from tests.support.tiny import tiny_manifest
 
 ROUNDS = 4
-KEYS = [RSAPrivateKey() for _ in range(4)]
+KEYS = some_keys(4)
 TOKENIZER = small_tokenizer()
 
 

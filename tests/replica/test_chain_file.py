@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.errors import FileError
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.signed_words import Words
 from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.signed_records import some_keys
 
-KEYS = [RSAPrivateKey() for _ in range(3)]
+KEYS = some_keys(3)
 ROUNDS = 4
 
 

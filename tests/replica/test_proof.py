@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import msgpack
 import pytest
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.replica.link import (
     BROUGHT_MAX,
@@ -19,10 +18,10 @@ from dupt_swarm.replica.link import (
 )
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.replica.signed_words import KINDS, Words
-from tests.support.signed_records import id_of
+from tests.support.signed_records import id_of, some_keys
 
 SWARM, STATE, AFTER, OTHER = "swarm-1", "ab" * 32, "1" * 64, "2" * 64
-KEYS = [RSAPrivateKey() for _ in range(2)]
+KEYS = some_keys(2)
 ME, YOU = (id_of(key) for key in KEYS)
 CHOICE, CHANGED = Choice((Brought(ME, "3" * 64, 10),)), Choice((Brought(ME, "3" * 64, 11),))
 WEAK = replace(CHANGED, weak=True)

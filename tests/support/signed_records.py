@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from itertools import combinations, count, islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,16 @@ SECONDS = 20.0
 
 
 def fresh_key() -> RSAPrivateKey:
+    return RSAPrivateKey()
+
+
+def some_keys(number: int) -> list[RSAPrivateKey]:
+    """The same ones each time: pytest's workers import all tests, and each key takes a moment."""
+    return [_one_of_some(place) for place in range(number)]
+
+
+@cache
+def _one_of_some(_: int) -> RSAPrivateKey:
     return RSAPrivateKey()
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.replica.chain import Chain
@@ -15,8 +14,9 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.signed_records import some_keys
 
-KEYS = [RSAPrivateKey() for _ in range(3)]
+KEYS = some_keys(3)
 ROUNDS = 3
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.messages import AnswerMessage, PledgedRecord, ReportMessage, said_in
@@ -15,10 +14,10 @@ from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Promise
 from dupt_swarm.replica.signed_words import Words
-from tests.support.signed_records import id_of
+from tests.support.signed_records import id_of, some_keys
 
 SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
-KEYS = {id_of(key): key for key in (RSAPrivateKey() for _ in "abc")}
+KEYS = {id_of(key): key for key in some_keys(3)}
 IDS = sorted(KEYS)
 ELECTORATE = Electorate().after(IDS, weak=True)
 PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)
