@@ -19,7 +19,8 @@ from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.driver import nvml
 
 REASON_LENGTH_MAX = 200
-TENSOR_CORES = (7, 0)  # compute capability; what Triton needs, too
+FAST_FP16 = (7, 0)  # compute capability; what Triton needs, too
+FP32_ONLY = set[torch.device]()  # where fp16 has turned out not to suffice for what is trained
 
 logger = logging.getLogger(__name__)
 
@@ -95,13 +96,13 @@ def autocast(device: torch.device) -> AbstractContextManager[object]:
 def product_dtype(device: torch.device) -> torch.dtype:
     """In which precision matrix products are fastest: bf16 where the hardware supports it, else fp32.
 
-    On NVIDIA's cards before Ampere that have tensor cores, but not for bf16 (Volta, Turing), fp16.
+    On NVIDIA's cards that compute fast in fp16, but not in bf16 (Volta, Turing), fp16.
     """
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16
-        has_tensor_cores = torch.cuda.get_device_capability(device) >= TENSOR_CORES
-        return torch.float16 if has_tensor_cores else torch.float32
+        has_fp16 = torch.cuda.get_device_capability(device) >= FAST_FP16
+        return torch.float16 if has_fp16 and device not in FP32_ONLY else torch.float32
     return torch.bfloat16 if device.type == "cpu" and _cpu_has_bf16() else torch.float32
 
 
@@ -160,7 +161,7 @@ def free_memory(device: torch.device) -> None:
 def limit_memory(device: torch.device, part: float) -> None:
     """From now on PyTorch takes this part of all memory of ``device`` at most, if that is an NVIDIA GPU."""
     if device.type == "cuda" and part < 1:
-        torch.cuda.set_per_process_memory_fraction(part, device)
+        torch.cuda.set_per_process_memory_fraction(part, device.index or 0)
 
 
 def halved(sequences: int, device: torch.device, doing: str) -> int:
@@ -240,7 +241,7 @@ def _triton_works() -> bool:
         return False
     return (
         headers.exists()
-        and min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))) >= TENSOR_CORES
+        and min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))) >= FAST_FP16
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
 import torch
+
+LAST_SECONDS = 5.0
 
 
 def nvml() -> Any:
@@ -25,17 +28,18 @@ class Card:
     Attributes:
         nvml: see `nvml`; None: the driver knows no such GPU.
         handle: of the GPU, for ``nvml``.
+        index: its number among the driver's.
     """
 
     def __init__(self, uuid: str) -> None:
         """Find the GPU ``uuid``."""
-        self.nvml, self.handle = nvml(), None
+        self.nvml, self.handle, self.index = nvml(), None, 0
         if self.nvml is not None:
             try:
                 self.handle = self.nvml.nvmlDeviceGetHandleByUUID(uuid)
+                self.index = int(self.nvml.nvmlDeviceGetIndex(self.handle))
             except self.nvml.NVMLError:  # such as a virtual GPU
                 self.nvml = None
-        self._seen = 0  # when processes were last looked at, in the driver's microseconds
 
     @classmethod
     def of_device(cls, device: torch.device) -> Card | None:
@@ -46,7 +50,7 @@ class Card:
         return cls(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
 
     def used_by_others(self, ours: Collection[int], *, computing: bool) -> float | None:
-        """The part of the time for which others compute on it; None: nobody can tell.
+        """The part of the last seconds for which others have computed on it; None: nobody can tell.
 
         Args:
             ours: pids of this peer's processes.
@@ -57,10 +61,11 @@ class Card:
         try:
             if not computing:
                 return float(self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
-            found = self.nvml.nvmlDeviceGetProcessUtilization(self.handle, self._seen)
+            since = int((time.time() - LAST_SECONDS) * 1e6)
+            found = self.nvml.nvmlDeviceGetProcessUtilization(self.handle, since)
         except self.nvml.NVMLError:  # this GPU does not know, or has seen nobody
             return None
-        self._seen = max((each.timeStamp for each in found), default=self._seen)
+        found = [each for each in found if each.smUtil <= 100]  # some drivers tell nonsense of what has ended
         # In a container the driver's pids are not ours: then our own work would look like that of others.
         if not any(each.pid in ours for each in found):
             return None

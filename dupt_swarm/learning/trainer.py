@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.batches import Batch, count_examples
 from dupt_swarm.learning.device import (
+    FP32_ONLY,
     Arriving,
     autocast,
     halved,
@@ -135,14 +136,21 @@ class Trainer:
         self._position = self._batches.state_dict()
         self._next = self._fetch()
         watch.lap("data")
-        learnt = self._learner.learnt
-        self._scaler.step(self._learner, tokens=tokens)  # type: ignore[arg-type]  # not if one is not finite
-        self._scaler.update()
-        learnt = self._learner.learnt - learnt
+        learnt = self._learn(tokens)
         self.optimizer.zero_grad()
         watch.lap("optimizer")
         watch.finish(learnt)
         return Step(loss, learnt)
+
+    def _learn(self, tokens: int) -> int:
+        """Let the optimizer use the gradients; returns ``tokens``, or 0 where one is beyond fp16."""
+        learnt = self._scaler.step(self._learner, tokens=tokens)  # type: ignore[arg-type]
+        self._scaler.update()
+        if self._scaler.is_enabled() and self._scaler.get_scale() < 1:
+            logger.warning("fp16 does not suffice for this model: going on in fp32, which is slower")
+            FP32_ONLY.add(self.device)
+            self._scaler = loss_scaler(self.device)
+        return int(learnt or 0)
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the batches, the state of the random numbers of dropout, and the loss's scale."""
@@ -160,13 +168,13 @@ class Trainer:
         """
         try:
             position, random = dict(state["batches"]), dict(state["random"])
+            if self._scaler.is_enabled() and (scale := state.get("scale")):
+                self._scaler.load_state_dict(dict(scale))
             _restore_random_state(random, self.device)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"not the state of a trainer ({error}); resume from another checkpoint"
             ) from error
-        if self._scaler.is_enabled() and (scale := state.get("scale")):
-            self._scaler.load_state_dict(scale)
         self._batches.load_state_dict(position)
         self._position, self._next = position, []
 
@@ -217,18 +225,16 @@ class _Learner:
 
     Attributes:
         param_groups: whose gradients are scaled.
-        learnt: tokens of all steps.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self.param_groups = [{"params": list(model.parameters())}]
-        self.learnt = 0
         self._optimizer = optimizer
 
-    def step(self, *, tokens: int) -> None:
-        """Gradients are as they would be without a scale, and finite."""
+    def step(self, *, tokens: int) -> int:
+        """Gradients are as they would be without a scale, and finite; returns ``tokens``."""
         self._optimizer.step(tokens=tokens)
-        self.learnt += tokens
+        return tokens
 
 
 class LossMeter:

@@ -226,8 +226,7 @@ class Participant:
         self.store.newer = computed.after
         # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
         if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
-            self.origins.keep(session.before)
-            self.origins.keep(computed.after)
+            self.origins.keep(session.before, computed.after)
         if not self._ending:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
 

@@ -166,7 +166,7 @@ class Contribution:
         if after == before:
             return self, Order.NOTHING
         if adopted.lost is not None:
-            return self._parted(adopted.lost, (counted or {}).get(me, 0), most)
+            return self._parted(adopted.lost, None if counted is None else counted.get(me, 0), most)
         if counted is not None and me not in counted:
             return replace(self, mates=())._fresh(), Order.REBASE
         if counted is None or self.doubtful:
@@ -177,11 +177,11 @@ class Contribution:
         contributed = self.contributed_tokens + counted[me]
         return replace(self, mates=mates, contributed_tokens=contributed)._given_up()
 
-    def _parted(self, lost: Lost, kept: int, most: int) -> tuple[Contribution, Order]:
-        """What we had contributed is in a branch that was left, but for so many tokens."""
-        contributed = max(0, self.contributed_tokens - lost.tokens) + kept
+    def _parted(self, lost: Lost, kept: int | None, most: int) -> tuple[Contribution, Order]:
+        """What we had contributed is in a branch that was left; the other one has tokens ``kept`` of ours."""
+        contributed = max(0, self.contributed_tokens - lost.tokens) + (kept or 0)
         after = replace(self, mates=(), contributed_tokens=contributed)._fresh()
-        if kept > lost.both:
+        if kept is None or kept > lost.both:
             return after, Order.REBASE  # what the other branch alone has of ours may be in our progress too
         again = min(lost.since, max(0, most - self.tokens))
         if lost.origin is None or not again:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 
@@ -16,7 +17,8 @@ LOOK_SECONDS = 5.0
 # Somebody works here who uses more than this part of all cores, or of the GPU's time,
 CORES_MAX, GPU_MAX = 0.3, 0.2
 BUSY_SECONDS = 10.0  # for so long,
-QUIET_RATIO, QUIET_SECONDS = 0.6, 120.0  # until it has been less than so much of that for two minutes.
+QUIET_RATIO, QUIET_SECONDS = 0.6, 120.0  # until it has been less than so much of that for two minutes
+# at least, and for up to twice that: two oracles on a machine, each one of the other's others, take turns.
 
 
 class Idleness:
@@ -27,26 +29,31 @@ class Idleness:
     """
 
     def __init__(
-        self, device: torch.device, *, clock: Callable[[], float] = time.monotonic, card: Card | None = None
+        self,
+        device: torch.device,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+        card: Card | None = None,
     ) -> None:
-        """Begin; until the contrary is seen, nobody does. ``card``: that of ``device``, for tests."""
+        """Begin; until the contrary is seen, nobody does. ``clock``, ``draw``, ``card``: for tests."""
         self.free = True
+        self._draw, self._patience = draw, QUIET_SECONDS
         self._clock, self._card = clock, card or Card.of_device(device)
         self._looked, self._busy_since, self._quiet_since = clock(), math.inf, math.inf
-        self._processes = _ours()
-        self._used = self._used_by_others()
+        self._used = _used_by_others(_ours())
 
     def look(self, *, computing: bool) -> None:
         """Look, if it is time to; takes about 10 ms then. ``computing``: whether this oracle trains now."""
         now = self._clock()
         if (seconds := now - self._looked) < LOOK_SECONDS:
             return
-        self._processes = _ours()
-        used, cores = self._used_by_others()
+        ours = _ours()
+        used, cores = _used_by_others(ours)
         load = (used - self._used[0]) / seconds / cores / CORES_MAX
         self._looked, self._used = now, (used, cores)
         if self._card is not None:
-            pids = [process.pid for process in self._processes]
+            pids = [process.pid for process in ours]
             load = max(load, (self._card.used_by_others(pids, computing=computing) or 0.0) / GPU_MAX)
         self._note(now, seconds, load)
 
@@ -56,21 +63,22 @@ class Idleness:
         self._busy_since = min(self._busy_since, begun) if load > 1 else math.inf
         self._quiet_since = min(self._quiet_since, begun) if load < QUIET_RATIO else math.inf
         if now - self._busy_since >= BUSY_SECONDS:
-            self.free = False
-        elif now - self._quiet_since >= QUIET_SECONDS:
+            self.free, self._patience = False, QUIET_SECONDS * (1 + self._draw())
+        elif now - self._quiet_since >= self._patience:
             self.free = True
 
-    def _used_by_others(self) -> tuple[float, int]:
-        """CPU seconds, and on how many cores."""
-        used, cores = used_seconds()
-        for process in self._processes:
-            try:
-                times = process.cpu_times()
-            except psutil.Error:  # it has just ended
-                continue
-            # Those of children that have ended count too: else what they used would become that of others.
-            used -= times.user + times.system + times.children_user + times.children_system
-        return used, cores
+
+def _used_by_others(ours: list[psutil.Process]) -> tuple[float, int]:
+    """CPU seconds, and on how many cores."""
+    used, cores = used_seconds()
+    for process in ours:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it has just ended
+            continue
+        # Those of children that have ended count too: else what they used would become that of others.
+        used -= times.user + times.system + times.children_user + times.children_system
+    return used, cores
 
 
 def _ours() -> list[psutil.Process]:

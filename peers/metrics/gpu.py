@@ -36,7 +36,7 @@ class Gpu:
         nvml, handle = self._card.nvml, self._card.handle
         if nvml is None:
             return
-        labels = (str(nvml.nvmlDeviceGetIndex(handle)),)
+        labels = (str(self._card.index),)
         temperature = nvml.NVML_TEMPERATURE_GPU
         readings: tuple[tuple[MetricSpec, Callable[[Any], float]], ...] = (
             (names.GPU_UTILIZATION, lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),

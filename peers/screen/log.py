@@ -84,7 +84,7 @@ class Log:
         assert about is not None, "`begin` comes first"
         self._history.note(status, traffic)
         paused = status.state == "paused"
-        known = (status.rounds_done, status.failed_rounds, paused)
+        known = (status.rounds_done, status.failed_rounds, paused, status.waits)
         # While paused, one line says it all.
         if known == self._known and (paused or time.monotonic() - self._last < LOG_SECONDS):
             return

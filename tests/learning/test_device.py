@@ -190,13 +190,14 @@ def test_a_number_of_the_cpu_is_here_at_once() -> None:
 
 
 def test_a_limit_is_for_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU alone, and where there is one; here it is made up."""
+    """On a GPU alone; PyTorch is asked as it is, but for the driver, which is made up."""
     told: list[Any] = []
-    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda *given: told.append(given))
-    gpu = torch.device("cuda:1")
-    for device, part in ((CPU, 0.5), (gpu, 1.0), (gpu, 0.5)):
+    monkeypatch.setattr("torch.cuda.memory._lazy_init", lambda: None)
+    monkeypatch.setattr("torch._C._cuda_setMemoryFraction", lambda *given: told.append(given), raising=False)
+    first, second = torch.device("cuda"), torch.device("cuda:1")
+    for device, part in ((CPU, 0.5), (first, 1.0), (first, 0.5), (second, 0.25)):
         limit_memory(device, part)
-    assert told == [(0.5, gpu)]
+    assert told == [(0.5, 0), (0.25, 1)]
 
 
 def test_memory_that_is_not_there_is_named() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning import device as device_module
+from dupt_swarm.learning import trainer as trainer_module
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.interruptible import Abandoned
@@ -401,6 +402,33 @@ def test_gradients_beyond_fp16_are_no_step() -> None:
     resumed = Trainer(other, Adam(other), Source(1), CPU)
     resumed.load_state_dict(trainer.state_dict())
     assert resumed.step().tokens > 0
+
+
+class Beyond(GPT):
+    """What it computes on the way is more than fp16 has."""
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        big = 300 + 0 * self.output_weight[:2, :2]
+        return super().forward(inputs, targets) + 0 * (big @ big).float().square().sum()
+
+
+def test_a_model_beyond_fp16_goes_on_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing that is not finite comes to its parameters, and it learns soon."""
+    monkeypatch.setattr(device_module, "FP32_ONLY", only := set[torch.device]())
+    monkeypatch.setattr(trainer_module, "FP32_ONLY", only)
+    monkeypatch.setattr(
+        device_module, "product_dtype", lambda each: torch.float32 if each in only else torch.float16
+    )
+    model = Beyond(tiny().config)
+    optimizer = Adam(model)
+    trainer = Trainer(model, optimizer, Source(4), CPU)
+    tokens = [trainer.step().tokens for _ in range(20)]
+    assert tokens[:10] == [0] * 10
+    assert tokens[-1] > 0
+    assert all(bool(each.isfinite().all()) for each in model.parameters())
+    assert "fp16 does not suffice" in caplog.text
 
 
 def test_a_checkpoint_goes_from_fp16_to_fp32_and_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,6 +281,14 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(REBASED, contributed_tokens=690, retry_at=NOW),
         Order.REBASE,
     ),
+    "nobody knows what the other branch has of ours": (
+        FRESH,
+        lambda it: it.meet(
+            BEFORE, Adopted(StateName(9, 6900, "c" * 64), None, Lost(150, 0, 150, Path("origin"))), ME, MOST
+        ),
+        replace(REBASED, contributed_tokens=490),
+        Order.REBASE,
+    ),
     "both have the round in which they part, and the rest is brought again": (
         UNCERTAIN,
         parted("me", "x", lost=OWN + 150, both=OWN),

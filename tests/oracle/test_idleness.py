@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +32,7 @@ class Machine:
         return SimpleNamespace(user=self.own - 2, system=1.0, children_user=1.0, children_system=0.0)
 
     def watch(self, card: Card | None = None) -> Idleness:
-        return Idleness(torch.device("cpu"), clock=lambda: self.now, card=card)
+        return Idleness(torch.device("cpu"), clock=lambda: self.now, draw=lambda: 0.0, card=card)
 
     def pass_time(self, found: Idleness, seconds: float, others: float = 0.0, ours: float = 0.9) -> None:
         """``others`` and ``ours``: the part of all cores that is used meanwhile."""
@@ -97,15 +98,17 @@ class FakeNVML:
             raise self.NVMLError("not found")
         return uuid
 
+    def nvmlDeviceGetIndex(self, _handle: str) -> int:
+        return 0
+
     def nvmlDeviceGetUtilizationRates(self, _handle: str) -> Any:
         return SimpleNamespace(gpu=self.utilization)
 
     def nvmlDeviceGetProcessUtilization(self, _handle: str, since: int) -> list[Any]:
+        assert 0 < time.time() - since / 1e6 < 60
         if not self.processes:
             raise self.NVMLError("not found")
-        return [
-            SimpleNamespace(pid=pid, smUtil=part, timeStamp=since + 1) for pid, part in self.processes.items()
-        ]
+        return [SimpleNamespace(pid=pid, smUtil=part) for pid, part in self.processes.items()]
 
 
 @pytest.fixture
@@ -131,6 +134,7 @@ def test_others_on_the_gpu(machine: Machine, nvml: FakeNVML) -> None:
     [
         ({7: 60, 1: 30}, True, 0.3),
         ({7: 60}, True, 0.0),
+        ({7: 60, 1: 30, 2: 4_000_000_000}, True, 0.3),  # as some drivers say of a process that has ended
         ({1: 30}, True, None),  # these are pids of another namespace, or only we pause
         ({}, True, None),
         ({1: 30}, False, 0.4),
@@ -152,14 +156,18 @@ def test_without_a_driver_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPat
     assert Card.of_device(torch.device("cpu")) is None
 
 
-def test_processes_of_this_machine_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine() -> None:
     """This one and those that it has started: not its parent."""
     pids = [process.pid for process in idleness._ours()]
     assert pids[0] == os.getpid()
     assert psutil.Process().ppid() not in pids
-    found = Idleness(torch.device("cpu"), clock=lambda: 0.0)
-    monkeypatch.setattr(found, "_clock", lambda: 10.0)
-    found.look(computing=False)
-    used, cores = found._used
-    assert used > 0
+    before, cores = idleness._used_by_others([])
+    spent = time.process_time()
+    while time.process_time() < spent + 0.5:
+        pass
+    spent = time.process_time()
+    alone, _ = idleness._used_by_others([psutil.Process()])
+    after, _ = idleness._used_by_others([])
+    assert after - before > 0.4, "what this process uses is seen"
+    assert alone <= after - spent + 0.1, "and taken off"
     assert cores >= 1

@@ -191,15 +191,17 @@ def test_an_oracle_leaves_the_machine_to_others(
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, when_idle=True))
         recorder = Recorder(oracle, steps=10**6)
         run = pool.submit(oracle.run, lambda _status: None)
-        wait_until(lambda: recorder.losses)
-        others.set()
-        wait_until(lambda: oracle.status().waits)
-        assert oracle.status().state == "paused"
-        steps = len(recorder.losses)
-        others.clear()
-        wait_until(lambda: len(recorder.losses) > steps)
-        assert not oracle.status().waits
-        oracle.stop()
+        try:
+            wait_until(lambda: recorder.losses)
+            others.set()
+            wait_until(lambda: oracle.status().waits)
+            assert oracle.status().state == "paused"
+            steps = len(recorder.losses)
+            others.clear()
+            wait_until(lambda: len(recorder.losses) > steps)
+            assert not oracle.status().waits
+        finally:
+            oracle.stop()
         run.result(timeout=60)
 
 

@@ -67,8 +67,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         dropout: of the probabilities.
     """
     T, D = q.shape[-2:]
-    if q.device.type == "cuda" and q.dtype != torch.float32 and k.size(1) < q.size(1):
-        # Its kernels for half precision read keys and values of fewer heads where they are.
+    if q.device.type == "cuda" and q.dtype == torch.bfloat16 and k.size(1) < q.size(1):
+        # Its flash kernel reads keys and values of fewer heads where they are; cards without bf16 have none.
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=True)
     k, v = shared(q, k, v)
     if q.device.type != "cpu" or q.dtype != torch.bfloat16 or T > 512:

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
-
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.node.messages import Lost
 from dupt_swarm.replica.chain import counted_in
@@ -34,12 +32,11 @@ class Origins:
         self._folder = folder
         self._writing: set[asyncio.Future[None]] = set()
 
-    def keep(self, state: ReplicaState) -> None:
-        """A branch begins at ``state``, or after it. The file is written beside what goes on."""
+    def keep(self, *states: ReplicaState) -> None:
+        """A branch begins at these ``states``. The files are written beside what goes on."""
         if self._folder is None:
             return
-        path = self._folder / f"{state.round:08d}-{state.digest}.safetensors"
-        writing = asyncio.get_running_loop().run_in_executor(None, self._write, state.anchor, path)
+        writing = asyncio.get_running_loop().run_in_executor(None, self._write, self._folder, states)
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
 
@@ -67,11 +64,12 @@ class Origins:
             origin=self.find(begin),
         )
 
-    def _write(self, anchor: Tensor, path: Path) -> None:
+    def _write(self, folder: Path, states: Sequence[ReplicaState]) -> None:
         try:
-            path.parent.mkdir(exist_ok=True)
-            save_anchor(anchor, path)
-            kept = sorted(path.parent.glob("*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
+            folder.mkdir(exist_ok=True)
+            for state in states:
+                save_anchor(state.anchor, folder / f"{state.round:08d}-{state.digest}.safetensors")
+            kept = sorted(folder.glob("*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
             for old in kept[:-KEPT_MAX]:
                 old.unlink()
         except (CheckpointError, OSError) as error:

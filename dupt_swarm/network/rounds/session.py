@@ -250,7 +250,7 @@ class Session:
                 await self.change(TICK_SECONDS)
             if not asking.done() or asking.result():
                 retry = RETRY_SECONDS
-                while asking.done() and self._would_report(coordinator, report) and not may_repeat():
+                while self._would_report(coordinator, report) and not may_repeat():
                     await self.change(1 / AGAIN_PER_SECOND)
             elif self._would_report(coordinator, report):
                 await asyncio.sleep(max(0.0, began + retry - time.monotonic()))
