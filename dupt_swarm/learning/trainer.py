@@ -163,6 +163,9 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``: on the same device, the losses are those of a trainer that never stopped.
 
+        On a GPU they are nearly so: some of its kernels, such as flash attention's backward, add up in
+        another order each time.
+
         Raises:
             CheckpointError: ``state`` is not a trainer's.
         """
