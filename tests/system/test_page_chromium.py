@@ -65,7 +65,10 @@ class Visit:
 
 
 @pytest.fixture
-def browser(nothing_left: None) -> Iterator[Browser]:  # noqa: ARG001 (its processes end before that looks)
+def browser(
+    nothing_left: None,  # noqa: ARG001 (its processes end before that looks)
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Browser]:
     """Chromium, or a reason to skip."""
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -73,7 +76,12 @@ def browser(nothing_left: None) -> Iterator[Browser]:  # noqa: ARG001 (its proce
     # Root may not use Chromium's sandbox; it only visits our own page here.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        # It has shared memory in files, and one of its processes may end before it has removed one.
+        own: dict[str, str | float | bool] = {
+            **os.environ,
+            "TMPDIR": str(tmp_path_factory.mktemp("chromium")),
+        }
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments, env=own)
         yield browser
         browser.close()
 
