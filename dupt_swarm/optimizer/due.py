@@ -62,14 +62,20 @@ class Due:
         """Whether to end the round now, with this contribution."""
         if time.monotonic() < contribution.retry_at:
             return False
-        if self.seconds < CATCH_UP_SECONDS and self._stragglers(contribution):
+        progress = self.progress(contribution)
+        # Where another one ends the round already, whoever waits for stragglers is left out of it with them.
+        if (
+            self.seconds < CATCH_UP_SECONDS
+            and not progress.others_averaging
+            and self._stragglers(contribution)
+        ):
             return False
         if self._others_may_resume:
             return False
         if self.seconds >= self._manifest.rounds.max_round_seconds:
             return True
         # With a newer state on the way, this round is over for the others.
-        return self.progress(contribution).complete and not self._swarm.catching_up.fetching
+        return progress.complete and not self._swarm.catching_up.fetching
 
     @property
     def _others_may_resume(self) -> bool:

@@ -59,3 +59,13 @@ def test_oracles_that_resume_at_the_same_hour(make_manifest, make_peer, state: s
     assert due.now(enough)
     due._swarm.view = View(time.time(), (make_peer("mate", round=8, state_digest=DIGEST),))  # type: ignore[misc]
     assert due.now(enough)
+
+
+@pytest.mark.parametrize(("state", "waits"), [("training", True), ("averaging", False)])
+def test_stragglers_are_not_waited_for_alone(make_manifest, make_peer, state: str, waits: bool) -> None:
+    """Who waits for them while another ends the round already would be left out of it."""
+    enough = Contribution(tokens=1 << 40)
+    mate = make_peer("mate", round=8, swarm_tokens=900, state_digest=DIGEST, state=state)
+    straggler = make_peer("late", round=7, swarm_tokens=800)
+    due = due_beside(make_manifest, View(time.time() + CATCH_UP_SECONDS, (mate, straggler)))
+    assert due.now(enough) is not waits
