@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
-from dupt_swarm.learning.driver import nvml
+from dupt_swarm.learning.driver import card_of_driver
 
 REASON_LENGTH_MAX = 200
 FAST_FP16 = (7, 0)  # compute capability; what Triton needs, too
@@ -33,7 +33,7 @@ def choose_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        if name == "cpu" and (card := _card_of_driver()):
+        if name == "cpu" and (card := card_of_driver()):
             logger.warning(
                 "computing on the CPU although there is a GPU (%s): PyTorch %s, built for %s, cannot use it; "
                 "update the driver, or install another build (https://pytorch.org/get-started)",
@@ -55,15 +55,6 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda":
         _try_out(device)
     return device
-
-
-def _card_of_driver() -> str:
-    """The name of an NVIDIA GPU that the driver knows; empty: there is none, or no driver."""
-    driver = nvml()
-    try:
-        return str(driver.nvmlDeviceGetName(driver.nvmlDeviceGetHandleByIndex(0))) if driver else ""
-    except driver.NVMLError:  # it has no card
-        return ""
 
 
 def _try_out(device: torch.device) -> None:
@@ -104,6 +95,11 @@ def product_dtype(device: torch.device) -> torch.dtype:
         has_fp16 = torch.cuda.get_device_capability(device) >= FAST_FP16
         return torch.float16 if has_fp16 and device not in FP32_ONLY else torch.float32
     return torch.bfloat16 if device.type == "cpu" and _cpu_has_bf16() else torch.float32
+
+
+def use_fp32(device: torch.device) -> None:
+    """From now on products run in fp32 on ``device``, where they have run in fp16."""
+    FP32_ONLY.add(device)
 
 
 def loss_scaler(device: torch.device) -> torch.amp.GradScaler:

@@ -22,6 +22,15 @@ def nvml() -> Any:
     return pynvml
 
 
+def card_of_driver() -> str:
+    """The name of an NVIDIA GPU that the driver knows; empty: there is none, or no driver."""
+    driver = nvml()
+    try:
+        return str(driver.nvmlDeviceGetName(driver.nvmlDeviceGetHandleByIndex(0))) if driver else ""
+    except driver.NVMLError:  # it has no card
+        return ""
+
+
 class Card:
     """One GPU, by its identifier, so that CUDA_VISIBLE_DEVICES does not confuse it with others.
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.batches import Batch, count_examples
 from dupt_swarm.learning.device import (
-    FP32_ONLY,
     Arriving,
     autocast,
     halved,
@@ -22,6 +21,7 @@ from dupt_swarm.learning.device import (
     loss_scaler,
     run_as_written,
     shortly,
+    use_fp32,
 )
 from dupt_swarm.learning.interruptible import Abandoned, Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
@@ -148,7 +148,7 @@ class Trainer:
         self._scaler.update()
         if self._scaler.is_enabled() and self._scaler.get_scale() < 1:
             logger.warning("fp16 does not suffice for this model: going on in fp32, which is slower")
-            FP32_ONLY.add(self.device)
+            use_fp32(self.device)
             self._scaler = loss_scaler(self.device)
         return int(learnt or 0)
 

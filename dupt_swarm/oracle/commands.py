@@ -60,7 +60,7 @@ class Commands:
         for command in (Command.STOP, Command.FINISH):
             if command in self._for_good:
                 return command
-        return Command.PAUSE if self._wanted is Command.PAUSE or self.waits else Command.RUN
+        return Command.PAUSE if self.waits else self._wanted
 
     @property
     def waits(self) -> bool:

@@ -41,7 +41,7 @@ class Idleness:
         self._draw, self._patience = draw, QUIET_SECONDS
         self._clock, self._card = clock, card or Card.of_device(device)
         self._looked, self._busy_since, self._quiet_since = clock(), math.inf, math.inf
-        self._used = _used_by_others(_ours())
+        self._used, _ = _used_by_others(_ours())
 
     def look(self, *, computing: bool) -> None:
         """Look, if it is time to; takes about 10 ms then. ``computing``: whether this oracle trains now."""
@@ -50,8 +50,8 @@ class Idleness:
             return
         ours = _ours()
         used, cores = _used_by_others(ours)
-        load = (used - self._used[0]) / seconds / cores / CORES_MAX
-        self._looked, self._used = now, (used, cores)
+        load = (used - self._used) / seconds / cores / CORES_MAX
+        self._looked, self._used = now, used
         if self._card is not None:
             pids = [process.pid for process in ours]
             load = max(load, (self._card.used_by_others(pids, computing=computing) or 0.0) / GPU_MAX)

@@ -145,9 +145,7 @@ def counted_in(links: Iterable[Link]) -> dict[str, int]:
     """Tokens of the contributions that counted in these rounds, by maker."""
     found: Counter[str] = Counter()
     for link in links:
-        found.update(
-            {each.maker: each.tokens for each in link.choice.brought if each.maker not in link.dropped}
-        )
+        found.update({each.maker: each.tokens for each in link.counting})
     return dict(found)
 
 

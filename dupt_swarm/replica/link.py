@@ -184,9 +184,14 @@ class Link:
     average: str = field(default="", compare=False)
 
     @property
+    def counting(self) -> tuple[Brought, ...]:
+        """The contributions that are in the state that follows."""
+        return tuple(each for each in self.choice.brought if each.maker not in self.dropped)
+
+    @property
     def counted(self) -> tuple[str, ...]:
-        """Ids of those whose contributions are in the state that follows."""
-        return tuple(maker for maker in self.choice.makers if maker not in self.dropped)
+        """Ids of those who have made them."""
+        return tuple(each.maker for each in self.counting)
 
     @property
     def dropped(self) -> tuple[str, ...]:

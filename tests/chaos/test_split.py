@@ -124,7 +124,7 @@ def most_brought(peer: PeerProcess, maker: str, round: int) -> int:
 
 def brought_by(links: Iterable[Link]) -> set[Brought]:
     """The contributions that counted in these rounds."""
-    return {each for link in links for each in link.choice.brought if each.maker in link.counted}
+    return {each for link in links for each in link.counting}
 
 
 def has_contributed_as_the_chain_says(peer: PeerProcess) -> bool:

@@ -66,7 +66,7 @@ def test_a_gpu_that_cannot_be_used_is_named(
 ) -> None:
     """Where the driver knows a card that PyTorch does not, auto is the CPU, and says what to do."""
     pretend(monkeypatch, cuda=False, mps=False)
-    monkeypatch.setattr(device_module, "_card_of_driver", lambda: "NVIDIA GeForce RTX 3060")
+    monkeypatch.setattr(device_module, "card_of_driver", lambda: "NVIDIA GeForce RTX 3060")
     assert choose_device() == CPU
     assert "RTX 3060" in caplog.text and "update the driver" in caplog.text
     caplog.clear()

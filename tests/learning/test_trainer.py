@@ -9,7 +9,6 @@ import torch
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning import trainer as trainer_module
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.interruptible import Abandoned
@@ -417,7 +416,6 @@ def test_a_model_beyond_fp16_goes_on_in_fp32(
 ) -> None:
     """Nothing that is not finite comes to its parameters, and it learns soon."""
     monkeypatch.setattr(device_module, "FP32_ONLY", only := set[torch.device]())
-    monkeypatch.setattr(trainer_module, "FP32_ONLY", only)
     monkeypatch.setattr(
         device_module, "product_dtype", lambda each: torch.float32 if each in only else torch.float16
     )

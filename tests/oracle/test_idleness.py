@@ -15,6 +15,7 @@ import torch
 from dupt_swarm.learning.driver import Card
 from dupt_swarm.oracle import idleness
 from dupt_swarm.oracle.idleness import BUSY_SECONDS, CORES_MAX, GPU_MAX, LOOK_SECONDS, QUIET_SECONDS, Idleness
+from tests.support.fake_nvml import FakeNVML
 
 CORES = 8
 
@@ -79,36 +80,6 @@ def test_it_looks_every_few_seconds_only(machine: Machine, monkeypatch: pytest.M
     monkeypatch.setattr(idleness, "used_seconds", lambda: pytest.fail("it looked"))
     machine.now += LOOK_SECONDS / 2
     found.look(computing=True)
-
-
-class FakeNVML:
-    """Stands in for pynvml, since there is no NVIDIA driver here."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        self.processes: dict[int, int] = {}
-        self.utilization = 0
-
-    def nvmlInit(self) -> None: ...
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-1":
-            raise self.NVMLError("not found")
-        return uuid
-
-    def nvmlDeviceGetIndex(self, _handle: str) -> int:
-        return 0
-
-    def nvmlDeviceGetUtilizationRates(self, _handle: str) -> Any:
-        return SimpleNamespace(gpu=self.utilization)
-
-    def nvmlDeviceGetProcessUtilization(self, _handle: str, since: int) -> list[Any]:
-        assert 0 < time.time() - since / 1e6 < 60
-        if not self.processes:
-            raise self.NVMLError("not found")
-        return [SimpleNamespace(pid=pid, smUtil=part) for pid, part in self.processes.items()]
 
 
 @pytest.fixture

@@ -3,44 +3,12 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from dupt_swarm.learning.driver import Card
 from peers.metrics.gpu import Gpu
-
-
-class FakeNVML:
-    """Stands in for pynvml, since there is no NVIDIA driver here; one reading is not supported."""
-
-    NVML_TEMPERATURE_GPU = 0
-
-    class NVMLError(Exception):
-        pass
-
-    def nvmlInit(self) -> None: ...
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-1":
-            raise self.NVMLError("not found")
-        return uuid
-
-    def nvmlDeviceGetIndex(self, _handle: str) -> int:
-        return 3
-
-    def nvmlDeviceGetUtilizationRates(self, _handle: str) -> Any:
-        return SimpleNamespace(gpu=97)
-
-    def nvmlDeviceGetMemoryInfo(self, _handle: str) -> Any:
-        return SimpleNamespace(used=30 << 30, total=80 << 30)
-
-    def nvmlDeviceGetTemperature(self, _handle: str, _sensor: int) -> int:
-        raise self.NVMLError("not supported")
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, _handle: str) -> int:
-        return 1_500_000
+from tests.support.fake_nvml import FakeNVML
 
 
 def test_a_gpu_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,12 @@ class Origins:
         """
         if not left:
             return None
-        here = {_digest(link, maker) for link in ours} - {None}
-        both = [place for place, link in enumerate(left) if _digest(link, maker) in here]
+        here = {each.digest for link in ours for each in link.counting if each.maker == maker}
+        both = [
+            place
+            for place, link in enumerate(left)
+            if any(each.maker == maker and each.digest in here for each in link.counting)
+        ]
         since = both[-1] + 1 if both else 0
         begin = left[since - 1].after if since else left[0].state
         return Lost(
@@ -74,9 +78,3 @@ class Origins:
                 old.unlink()
         except (CheckpointError, OSError) as error:
             logger.warning("what is learnt now may be lost where branches meet: %s", error)
-
-
-def _digest(link: Link, maker: str) -> str | None:
-    """Of the maker's contribution that counts in that round, if it has one."""
-    brought = (each.digest for each in link.choice.brought if each.maker == maker)
-    return next(brought, None) if maker not in link.dropped else None
