@@ -25,6 +25,7 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import (
     BITS_PER_BYTE_MAX,
@@ -112,7 +113,7 @@ class Evaluator:
         self.objective = kind_of(manifest).open(manifest, tokenizer, settings, swarm.folder.tokens, progress)
         self._model = build_model(manifest).to(self._device)
         self._parameters = list(self._model.parameters())
-        if tuple(tuple(parameter.shape) for parameter in self._parameters) != swarm.layout:
+        if layout_of(self._parameters) != swarm.layout:
             raise ManifestError(
                 "the swarm trains a custom model that its manifest does not describe: "
                 "it cannot be evaluated by this program"

@@ -23,8 +23,7 @@ from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.organiser.attestation import Attestation
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 
@@ -313,7 +312,7 @@ def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Te
             f"{', '.join(path.name for path in folder.damaged)} to begin again at round 0",
             setting="initial_peers",
         )
-    first = ReplicaState.initial(list(parameters), build_outer(manifest).buffer_names)
+    first = first_state(manifest, list(parameters))
     if manifest.initial_digest not in ("", first.digest):
         raise ManifestError(
             f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "

@@ -21,6 +21,7 @@ from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageEr
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.node.addresses import own_address
+from dupt_swarm.node.messages import CatchingUp
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.organiser.key import load_key_of
@@ -178,8 +179,6 @@ class _Keeper:
 
     def _hear(self, event: object) -> None:
         """In a thread of the node's."""
-        from dupt_swarm.node.messages import CatchingUp
-
         if isinstance(event, CatchingUp) and not event.fetching:
             self._woken.set()
 

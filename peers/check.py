@@ -13,8 +13,10 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.node import commands
 from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.checks import initial_peers as swarm
 from peers.checks import machine, report
 from peers.checks.report import Check
 
@@ -57,9 +59,7 @@ def run_checks(
     **of_machine: Any,
 ) -> list[Check]:
     """All checks, the network's first: they provide the manifest that the machine is checked against."""
-    from dupt_swarm.node import commands
     from dupt_swarm.node.node import Node
-    from peers.checks import initial_peers as swarm
 
     own, misread = _read_manifest(manifest)
     settings = NodeSettings(

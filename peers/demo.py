@@ -21,6 +21,7 @@ from dupt_swarm.disk.folders import folder_of
 from dupt_swarm.errors import CheckpointError, DuptError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
 from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from peers import new
 from peers.interruption import Interruption
@@ -62,7 +63,6 @@ def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> Non
     """
     from dupt_swarm.models.pulling import origin_of
     from dupt_swarm.models.saved_model import SavedModel
-    from dupt_swarm.node.messages import StateName
 
     model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
     state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)

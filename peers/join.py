@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.manifest.layout import count_values
+from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import LISTEN_EVERYWHERE, Hours, NodeSettings, OracleSettings, WeightedCorpus
 from peers import options
 from peers.address_options import address_options, take_addresses
@@ -26,7 +28,6 @@ from peers.screen.words import about_left_out, amount
 if TYPE_CHECKING:
     from dupt_swarm.learning.objectives.training import TrainingObjective
     from dupt_swarm.oracle.oracle import Oracle
-    from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
     from peers.metrics.collector import PeerMetrics
 
@@ -136,8 +137,6 @@ def describe(
     swarm: Swarm, oracle: Oracle, settings: NodeSettings, corpora: Sequence[WeightedCorpus]
 ) -> About:
     """What the screen shows of this peer from beginning to end."""
-    from dupt_swarm.replica.state import count_values
-
     return About(
         name=settings.name or f"oracle {swarm.peer_id[-8:]}",
         peer_id=swarm.peer_id,

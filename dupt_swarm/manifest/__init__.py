@@ -6,6 +6,7 @@ model           the table `[model]`: what the decoder is made of
 table           what every table is
 schedule        the table `[schedule]`, and the arithmetic of decays and growing rounds
 learning_rate   learning rates over the life of a swarm, of inner and outer steps
+layout          the shapes of a model's parameters
 explain         what is wrong with a manifest, or differs between two: one sentence each
 """
 

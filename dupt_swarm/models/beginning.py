@@ -16,7 +16,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
 from dupt_swarm.presets import load_continuing, load_finetuning
-from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.swarm import INITIAL_FILE
@@ -70,7 +70,7 @@ def begin_language(base: SavedModel, *, name: str, seed: int) -> tuple[Manifest,
 
 def begin(manifest: Manifest, parameters: Sequence[Tensor]) -> tuple[Manifest, ReplicaState]:
     """``manifest`` with the digest of the state that has these ``parameters``, and that state."""
-    state = ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
+    state = first_state(manifest, parameters)
     return _changed(manifest, {"initial_digest": state.digest}), state
 
 

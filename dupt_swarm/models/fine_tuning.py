@@ -29,6 +29,7 @@ from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.threads import threads_to_spare
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -222,7 +223,7 @@ class Finetuner:
     def _write(self, parameters: torch.Tensor, epochs: list[Epoch], best: Epoch, threads: int) -> None:
         """Put the result into a folder, which becomes ``out`` when it is complete."""
         state = self._base.state
-        layout = tuple(tuple(parameter.shape) for parameter in self._shapes())
+        layout = layout_of(self._shapes())
         result = ReplicaState(state.round, state.swarm_tokens, layout, parameters, {})
         report = {
             "version": VERSION,

@@ -26,10 +26,11 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.explain import explain_invalid
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
 from dupt_swarm.presets import load_continuing
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import Layout, ReplicaState
+from dupt_swarm.replica.first_state import first_state
+from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
@@ -103,7 +104,7 @@ class SavedModel:
     def described(self) -> bool:
         """Whether the manifest describes its model; a swarm may train any module of the library's users."""
         with torch.device("meta"):  # without memory; the first time takes PyTorch more than a second
-            return layout_of(build_model(self.manifest)) == self.state.layout
+            return layout_of(build_model(self.manifest).parameters()) == self.state.layout
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights, on ``device``, in evaluation mode.
@@ -112,7 +113,7 @@ class SavedModel:
             ManifestError: the swarm trained a model of its own, which its manifest does not describe.
         """
         model = build_model(self.manifest)
-        if layout_of(model) != self.state.layout:
+        if layout_of(model.parameters()) != self.state.layout:
             raise ManifestError(
                 f"{self.folder}: its swarm trained a custom model that the manifest does not describe: "
                 "build it in Python, and fill it with the values of `SavedModel.state`"
@@ -136,11 +137,6 @@ class SavedModel:
 def _shared_folder(folder: Path) -> Path:
     """Where manifest, tokenizer and chain lie; a peer has several checkpoints beside them."""
     return folder if (folder / MANIFEST_FILE).exists() else folder.absolute().parent
-
-
-def layout_of(model: nn.Module) -> Layout:
-    """The shapes of its parameters."""
-    return tuple(tuple(parameter.shape) for parameter in model.parameters())
 
 
 def _is_folder(path: Path) -> bool:
@@ -261,5 +257,5 @@ def load_foreign(folder: Path) -> SavedModel:
         manifest = Manifest.model_validate(load_continuing(found.model.context_length) | tables)
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, str(folder))) from error
-    state = ReplicaState.initial(found.parameters, build_outer(manifest).buffer_names)
+    state = first_state(manifest, found.parameters)
     return SavedModel(folder, manifest, tokenizer, state)

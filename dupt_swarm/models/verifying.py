@@ -22,11 +22,13 @@ from dupt_swarm.learning.importing.hugging_face import CONFIG, CONFIG_BYTES_MAX,
 from dupt_swarm.learning.importing.weights import SINGLE
 from dupt_swarm.learning.objectives import build_model, first_model
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.models.exporting import STATE_INDEX_FILE
-from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, layout_of
+from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Index, chunk_hashes
 from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState, check_header
@@ -140,7 +142,7 @@ def _exported(folder: Path) -> _Model:
         _read(folder, MANIFEST_FILE, MANIFEST_BYTES_MAX), f"{folder / MANIFEST_FILE}"
     )
     with torch.device("meta"):
-        layout = layout_of(build_model(manifest))
+        layout = layout_of(build_model(manifest).parameters())
     try:
         index = Index.parse(_read(folder, STATE_INDEX_FILE, INDEX_BYTES_MAX))
         check_header(index, layout, build_outer(manifest).buffer_names)
@@ -212,8 +214,7 @@ def _check_first(chain: Chain, model: _Model, initial_digest: str) -> None:
 
 
 def _drawn(manifest: Manifest) -> ReplicaState:
-    parameters = list(first_model(manifest).parameters())
-    return ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
+    return first_state(manifest, list(first_model(manifest).parameters()))
 
 
 def _check_state(chain: Chain, model: _Model) -> None:

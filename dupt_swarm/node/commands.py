@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
+from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node.messages import Adopted, AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
-from dupt_swarm.replica.state import Layout
 from dupt_swarm.settings import NodeSettings
 
 DOWNLOAD_SECONDS = 4 * 3600.0  # the node itself bounds the download of a state

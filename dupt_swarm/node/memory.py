@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
+from dupt_swarm.manifest.layout import Layout, count_values
 from dupt_swarm.node.vectors import SharedVectors
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
-from dupt_swarm.replica.state import Layout, ReplicaState, count_values
+from dupt_swarm.replica.state import ReplicaState
 
 _NAME_BYTES = 4096 + 128 * ROWS_MAX
 # Beyond 4 bytes per value, fp32's: what a codec puts before a few values, and the rest of their block.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node.reasons import Failure, Fate
 from dupt_swarm.node.view import View
-from dupt_swarm.replica.state import Layout
 
 
 @dataclass(frozen=True)

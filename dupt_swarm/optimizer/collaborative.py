@@ -16,6 +16,7 @@ from torch import Tensor, nn, optim
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.device import free_memory
 from dupt_swarm.learning.strategies import Strategy, build_strategy
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
 from dupt_swarm.node.messages import Lost, RoundResult
 from dupt_swarm.node.progress import RoundProgress
@@ -74,8 +75,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             ManifestError: they do not have the shapes of the swarm's parameters.
         """
         own = list(parameters)
-        layout = tuple(tuple(parameter.shape) for parameter in own)
-        if layout != swarm.layout:
+        if layout_of(own) != swarm.layout:
             raise ManifestError(
                 "the model's parameters do not have the shapes of the swarm's; "
                 "build it from swarm.manifest.model"

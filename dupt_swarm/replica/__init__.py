@@ -1,6 +1,7 @@
 """What the swarm agrees on, in plain CPU arithmetic; no network.
 
 state           the replica state: anchor, outer buffers, round, tokens
+first_state     the one of round 0
 blob            an index of chunk hashes, and the chunks; its digest names the state
 storage         a replica state on disk
 limits          the largest state that a joiner accepts

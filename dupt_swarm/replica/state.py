@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dupt_swarm.manifest.layout import Layout, count_values
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.electorate import Electorate
 
 KIND = "replica-state-3"
-Layout = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,6 @@ def all_finite(values: Tensor) -> bool:
         return True
     lowest, highest = torch.aminmax(values)
     return math.isfinite(float(highest) - float(lowest))
-
-
-def count_values(layout: Layout) -> int:
-    """The number of values in parameters of these shapes."""
-    return sum(math.prod(shape) for shape in layout)
 
 
 def check_header(index: Index, layout: Layout, buffer_names: Sequence[str]) -> None:

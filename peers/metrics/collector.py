@@ -17,6 +17,7 @@ from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER, of_peer
 from dupt_swarm.metrics.spec import Distribution, MetricSpec, Samples, by_label, families, one
 from dupt_swarm.node.record import PeerRecord, PeerState
+from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
 from peers.metrics.gpu import Gpu
@@ -24,7 +25,6 @@ from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorde
 
 if TYPE_CHECKING:
     from dupt_swarm.oracle.oracle import Oracle
-    from dupt_swarm.oracle.status import Status
     from dupt_swarm.swarm import Swarm
 
 # Declared by fields of the record, but known here before they are in it.

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.spec import Distribution
-from dupt_swarm.node.messages import CatchingUp, FetchFailed
+from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult
+from dupt_swarm.oracle.status import Status
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.stopwatch import Phase
-    from dupt_swarm.node.messages import RoundResult
-    from dupt_swarm.oracle.status import Status
 
 
 class StepRecorder:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.oracle.status import Status
 from peers.screen import words
-
-if TYPE_CHECKING:
-    from dupt_swarm.oracle.status import Status
 
 EVENTS_KEPT = 100
 

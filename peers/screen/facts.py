@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.view import View
+from dupt_swarm.oracle.status import Status
 from peers.screen import words
-
-if TYPE_CHECKING:
-    from dupt_swarm.node.messages import Downloading
-    from dupt_swarm.oracle.status import Status
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
 
+from dupt_swarm.node.messages import Traffic
 from dupt_swarm.node.view import View
+from dupt_swarm.oracle.status import Status
 from dupt_swarm.speed import Speed
 from peers.screen.facts import About, Facts, Flow
-
-if TYPE_CHECKING:
-    from dupt_swarm.node.messages import Traffic
-    from dupt_swarm.oracle.status import Status
 
 POINTS_MAX = 1024
 

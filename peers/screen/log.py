@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.node.messages import Downloading, Traffic
 from dupt_swarm.node.view import View
+from dupt_swarm.oracle.status import Status
 from peers.screen import words
 from peers.screen.facts import About, Facts
 from peers.screen.history import History
 
 if TYPE_CHECKING:
-    from dupt_swarm.node.messages import Downloading, Traffic
-    from dupt_swarm.oracle.status import Status
     from peers.screen.panel import Panel
 
 LOG_SECONDS = 10.0

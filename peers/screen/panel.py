@@ -6,23 +6,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, TextIO, cast
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.node.messages import Downloading, Traffic
 from dupt_swarm.node.view import View
+from dupt_swarm.oracle.status import Status
 from peers.screen import words
 from peers.screen.events import Events
 from peers.screen.facts import About, Facts
 from peers.screen.frame import frame
 from peers.screen.history import History
-
-if TYPE_CHECKING:
-    from dupt_swarm.node.messages import Downloading, Traffic
-    from dupt_swarm.oracle.status import Status
 
 
 @contextmanager

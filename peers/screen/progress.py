@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from dupt_swarm.node.messages import Downloading
 from peers.screen import words
 from peers.screen.log import LOG_SECONDS, Log
 from peers.screen.words import number
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.finetuning.loop import Moment
-    from dupt_swarm.node.messages import Downloading
 
 
 @contextmanager

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
-
-if TYPE_CHECKING:
-    from dupt_swarm.node.messages import Downloading
-    from dupt_swarm.oracle.status import Status
+from dupt_swarm.oracle.status import Status
 
 BAR_WIDTH = 24
 LEFT_OUT_NAMED = 3

@@ -19,6 +19,7 @@ from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, write_s
 from dupt_swarm.models.verifying import Contributor
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
@@ -34,15 +35,15 @@ KEYS = some_keys(4)
 TOKENIZER = small_tokenizer()
 
 
-def first_state(manifest: Manifest, seed: int | None = None) -> ReplicaState:
+def first_of(manifest: Manifest, seed: int | None = None) -> ReplicaState:
     """That which its seed draws, or another one."""
     drawn = manifest if seed is None else manifest.model_copy(update={"seed": seed})
-    return ReplicaState.initial(list(first_model(drawn).parameters()), build_outer(manifest).buffer_names)
+    return first_state(manifest, list(first_model(drawn).parameters()))
 
 
 def rounds_of(manifest: Manifest, first: ReplicaState | None = None) -> KeptRounds:
     """Four of three peers: a weak one, two of all, and one of two of them."""
-    kept = KeptRounds.from_round_0(manifest, KEYS[:3], first or first_state(manifest))
+    kept = KeptRounds.from_round_0(manifest, KEYS[:3], first or first_of(manifest))
     for number, there in enumerate(([0, 1, 2], [0, 1, 2], [0, 1])):
         kept.end_round(torch.full_like(kept.states[0].anchor, 0.01 * (1 + number)), there)
     assert len(kept.links) == ROUNDS
@@ -127,7 +128,7 @@ def test_a_chain_whose_beginning_nobody_knew(kept, tmp_path) -> None:
 def test_a_first_state_that_is_named(tmp_path) -> None:
     """By the manifest, or by whoever asks: then nothing is drawn."""
     manifest = tiny_manifest(TOKENIZER.sha256, TOKENIZER.vocabulary_size)
-    first = first_state(manifest, seed=99)
+    first = first_of(manifest, seed=99)
     named = rounds_of(manifest.model_copy(update={"initial_digest": first.digest}), first)
     assert verify(write(tmp_path / "named", named)).unchecked == ()
     folder = write(tmp_path / "elsewhere", rounds_of(manifest, first))
@@ -240,7 +241,7 @@ def of_another_swarm(folder: Path, kept: KeptRounds) -> None:
 
 
 def from_another_state(folder: Path, kept: KeptRounds) -> None:
-    other = rounds_of(kept.manifest, first_state(kept.manifest, seed=99))
+    other = rounds_of(kept.manifest, first_of(kept.manifest, seed=99))
     put(folder, kept, other.chain())
     save_state(other.states[-1], folder / REPLICA_FILE)
 

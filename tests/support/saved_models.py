@@ -8,8 +8,7 @@ from dupt_swarm.learning.objectives.open import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from tests.support.tiny import tiny_manifest
 
@@ -39,5 +38,5 @@ def write_state(folder: Path, manifest: Manifest, tokenizer: Tokenizer, paramete
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
     tokenizer.save(folder / TOKENIZER_FILE)
-    save_state(ReplicaState.initial(parameters, build_outer(manifest).buffer_names), folder / REPLICA_FILE)
+    save_state(first_state(manifest, parameters), folder / REPLICA_FILE)
     return SavedModel.load(folder)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.network.states.download import Donors
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
@@ -22,7 +23,7 @@ from dupt_swarm.replica.limits import numel_max
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.pool import VectorPool
-from dupt_swarm.replica.state import Layout, ReplicaState, check_header
+from dupt_swarm.replica.state import ReplicaState, check_header
 from dupt_swarm.replica.storage import load_state
 
 # Time limit of a download: this, plus the time for its bytes at the slowest acceptable rate.

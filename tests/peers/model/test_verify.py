@@ -13,9 +13,8 @@ from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
-from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.signed_words import Words
-from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.kept_rounds import TOKENS, KeptRounds
 from tests.support.programs import dupt_model
@@ -26,7 +25,7 @@ from tests.support.saved_models import write_model
 def kept(tmp_path: Path) -> KeptRounds:
     """A model folder of two rounds, the second of which is strong."""
     manifest = write_model(tmp_path / "model").manifest
-    first = ReplicaState.initial(list(first_model(manifest).parameters()), build_outer(manifest).buffer_names)
+    first = first_state(manifest, list(first_model(manifest).parameters()))
     rounds = KeptRounds.from_round_0(manifest, [RSAPrivateKey()], first)
     rounds.end_round(torch.full_like(first.anchor, 0.01))
     save_state(rounds.states[-1], tmp_path / "model" / "replica.safetensors")
