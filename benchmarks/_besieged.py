@@ -25,6 +25,7 @@ from dupt_swarm.learning.strategies.flat import standing_at
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.judge import accepts
 from dupt_swarm.replica.contribution import Claim, measure
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, bounded_of_shared, contribution_form
@@ -82,8 +83,7 @@ class Swarm:
     ) -> Swarm:
         """Round 0."""
         learners = [Learner(manifest, anchor, own) for own in batches]
-        shapes = [parameter.detach() for parameter in learners[0].parameters]
-        state = ReplicaState.initial(shapes, build_outer(manifest).buffer_names)
+        state = first_state(manifest, learners[0].parameters)
         return cls(manifest, siege, learners, held_out, state)
 
     def end_round(self, number: int) -> int:

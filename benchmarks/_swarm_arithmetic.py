@@ -23,9 +23,9 @@ from dupt_swarm.manifest.learning_rate import inner_learning_rate
 from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
 
 AfterRound = Callable[[Tensor, int], None]
 
@@ -144,8 +144,7 @@ class _Swarm:
     def __init__(self, manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource]) -> None:
         self._manifest, self._outer, self._numel = manifest, build_outer(manifest), anchor.numel()
         self.oracles = [Learner(manifest, anchor, own) for own in batches]
-        shapes = [parameter.detach() for parameter in self.oracles[0].parameters]
-        self._state = ReplicaState.initial(shapes, self._outer.buffer_names)
+        self._state = first_state(manifest, self.oracles[0].parameters)
         self._sent: tuple[list[Tensor], list[int]] | None = None
 
     def send(self, weights: list[int]) -> None:

@@ -54,7 +54,7 @@ from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.beginning import begin_task
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.presets import load_preset
-from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from peers.demo import write_corpora
 
@@ -143,7 +143,7 @@ def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedMode
     context_length = manifest.model.context_length
     corpus = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=context_length, seed=0)
     model = GPT(manifest.model)
-    state = ReplicaState.initial(list(model.parameters()), build_outer(manifest).buffer_names)
+    state = first_state(manifest, list(model.parameters()))
     batches = Batches(
         corpus.train, context_length, tables["rounds"]["tokens_per_step"] // context_length, 0, ""
     )

@@ -29,11 +29,10 @@ from dupt_swarm.models.verifying import verify
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.electorate import Electorate
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
-from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed import peer_id_of_key
 from dupt_swarm.replica.signed_words import Words
-from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
@@ -55,8 +54,7 @@ class Forged:
         self._words, self._rounds = Words(manifest.swarm_id), rounds
         owners = {peer_id_of_key(key.get_public_key().to_bytes()): key for key in keys}
         self._keys = dict(sorted(owners.items()))
-        parameters = list(first_model(manifest).parameters())
-        first = ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
+        first = first_state(manifest, list(first_model(manifest).parameters()))
         last = replace(
             first,
             round=rounds,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest.layout import Layout, count_values
+from dupt_swarm.manifest.layout import Layout, count_values, layout_of
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.electorate import Electorate
 
@@ -42,8 +42,8 @@ class ReplicaState:
     def initial(cls, parameters: Sequence[Tensor], buffer_names: Sequence[str]) -> ReplicaState:
         """The state of round 0: the given parameters, and buffers of zeros."""
         anchor = torch.cat([parameter.detach().cpu().float().reshape(-1) for parameter in parameters])
-        layout = tuple(tuple(parameter.shape) for parameter in parameters)
-        return cls(0, 0, layout, anchor, {name: torch.zeros_like(anchor) for name in sorted(buffer_names)})
+        buffers = {name: torch.zeros_like(anchor) for name in sorted(buffer_names)}
+        return cls(0, 0, layout_of(parameters), anchor, buffers)
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -26,8 +26,7 @@ from dupt_swarm.network.service import NodeService
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.commands import Join
 from dupt_swarm.node.memory import anonymous_file
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.chaos.swarm import PeerProcess, end
@@ -84,7 +83,7 @@ async def first_peer(
     manifest: Any, folder: Path, identity: Path, **more: Any
 ) -> AsyncIterator[tuple[Any, str]]:
     """The node of a swarm's first peer in this process; its connection, and its address."""
-    state = ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+    state = first_state(manifest, [torch.arange(6.0).reshape(2, 3)])
     save_state(state, folder / "replica.safetensors")
     settings = NodeSettings(
         "bootstrap",

@@ -21,7 +21,6 @@ from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Brought, Choice
-from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -145,7 +144,7 @@ def test_a_first_state_that_is_named(tmp_path) -> None:
 def test_a_custom_model(tmp_path) -> None:
     """What its first weights were, the manifest does not say."""
     manifest = tiny_manifest(TOKENIZER.sha256, TOKENIZER.vocabulary_size)
-    first = ReplicaState.initial([torch.zeros(20, 5)], build_outer(manifest).buffer_names)
+    first = first_state(manifest, [torch.zeros(20, 5)])
     folder = write(tmp_path / "model", rounds_of(manifest, first))
     [reason] = verify(folder).unchecked
     assert reason.startswith("the first state: the swarm trains a custom model")

@@ -20,8 +20,7 @@ from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor, Publish
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica import blob as blob_module
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.contributions import encoded, put
 from tests.support.deciders import open_deciders
@@ -96,7 +95,7 @@ def test_a_life_without_passes_on_the_loop(
 ) -> None:
     """A node finds the state that another left, ends a round alone, and adopts a newer state."""
     manifest = make_manifest(tokenizer={"sha256": hashlib.sha256(TOKENIZER).hexdigest()}, **tables)
-    state = ReplicaState.initial([torch.randn(NUMEL)], build_outer(manifest).buffer_names)
+    state = first_state(manifest, [torch.randn(NUMEL)])
     contribution = torch.full((NUMEL,), 0.5)
     settings = NodeSettings(
         "oracle",

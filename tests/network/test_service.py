@@ -34,7 +34,7 @@ from dupt_swarm.node.commands import (
 from dupt_swarm.node.memory import SharedMemory, anonymous_file
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, StateName
 from dupt_swarm.node.record import RecordUpdate
-from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 from dupt_swarm.settings import NodeSettings
@@ -55,7 +55,7 @@ def manifest(make_manifest: Callable[..., Manifest]) -> Manifest:
 @pytest.fixture
 def state(manifest: Manifest) -> ReplicaState:
     """Round 0 of a very small model."""
-    return ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+    return first_state(manifest, [torch.arange(6.0).reshape(2, 3)])
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from dupt_swarm.node.memory import anonymous_file
 from dupt_swarm.node.messages import Adopted, StateName
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import RecordUpdate
-from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from tests.support.contributions import put
 from tests.support.tiny import settings, tiny_manifest
@@ -59,7 +58,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
     """A node that is killed is replaced, with its state; node.log and the trainer's log tell all of it."""
     caplog.set_level("INFO", "dupt_swarm")
     manifest = tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest())
-    state = ReplicaState.initial([torch.arange(6.0).reshape(2, 3)], build_outer(manifest).buffer_names)
+    state = first_state(manifest, [torch.arange(6.0).reshape(2, 3)])
     save_state(state, tmp_path / "replica.safetensors")
     first = settings(
         "oracle",

@@ -8,6 +8,7 @@ import torch
 from dupt_swarm.manifest.learning_rate import outer_learning_rate
 from dupt_swarm.manifest.schedule import power
 from dupt_swarm.replica.codec import PART_VALUES
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -38,10 +39,6 @@ def adamw(make_manifest):
     return make_manifest(outer=outer, schedule=schedule, rounds=GRADIENT, inner=NONE)
 
 
-def start(manifest, parameters) -> ReplicaState:
-    return ReplicaState.initial(parameters, build_outer(manifest).buffer_names)
-
-
 def step(manifest, state: ReplicaState, average: torch.Tensor, tokens: int) -> ReplicaState:
     """A round with this average, whose parts come last first."""
     following = NextState(build_outer(manifest), state)
@@ -51,7 +48,7 @@ def step(manifest, state: ReplicaState, average: torch.Tensor, tokens: int) -> R
 
 
 def run(manifest, parameters, averages) -> ReplicaState:
-    state = start(manifest, parameters)
+    state = first_state(manifest, parameters)
     for average in averages:
         state = step(manifest, state, average, 100)
     return state
@@ -98,7 +95,7 @@ def test_adamw_is_pytorchs(adamw, parameters, averages) -> None:
 
 def test_nesterov_is_exact(nesterov, parameters, averages) -> None:
     """Each bit is that of separate IEEE 754 operations in single precision, as NumPy does them."""
-    state = start(nesterov, parameters)
+    state = first_state(nesterov, parameters)
     anchor, velocity = state.anchor.numpy().copy(), np.zeros(52, np.float32)
     rate, momentum = np.float32(0.7), np.float32(0.9)
     for average in averages:
@@ -120,7 +117,7 @@ def test_adamw_is_exact(adamw) -> None:
     generator = torch.Generator().manual_seed(3)
     matrix, bias = torch.randn(numel - 100, 1, generator=generator), torch.randn(100, generator=generator)
     averages = [torch.randn(numel, generator=generator) * 1e-3 for _ in range(3)]
-    state = start(adamw, [matrix, bias])
+    state = first_state(adamw, [matrix, bias])
     anchor = state.anchor.numpy().copy()
     mean: Any = np.zeros(numel, f32)
     variance: Any = mean
@@ -168,7 +165,7 @@ def test_decay_is_on_matrices_only(make_manifest, parameters) -> None:
     """Without any gradient, matrices shrink by the rate × decay and biases stay as they are."""
     outer = {"optimizer": "adamw", "learning_rate": 0.5, "weight_decay": 0.1}
     manifest = make_manifest(outer=outer)
-    before = start(manifest, parameters)
+    before = first_state(manifest, parameters)
     after = step(manifest, before, torch.zeros(52), 1)
     bias = slice(35, 40)
     assert torch.equal(after.anchor[bias], before.anchor[bias])
