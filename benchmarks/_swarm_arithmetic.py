@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
 from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import BatchSource, Trainer
@@ -58,7 +59,7 @@ class Learner:
         self._manifest = manifest
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
-        self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model))
+        self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model), unigrams_of(self.model))
         encoding = manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
 from dupt_swarm import block_matrices                          to train a model of your own with Muon
+from dupt_swarm import unigrams_of            to train a `GPT` by hand with the model's scale of embeddings
 from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
 from dupt_swarm import verify                                  to check that its swarm's rounds lead to it
 from dupt_swarm import audit                                   to compute its past rounds again
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.generation.sampling import Sampling as Sampling
     from dupt_swarm.learning.generation.text import continue_text as continue_text
     from dupt_swarm.learning.inner.matrices import block_matrices as block_matrices
+    from dupt_swarm.learning.inner.unigrams import unigrams_of as unigrams_of
     from dupt_swarm.learning.labelled.files import LabelledFiles as LabelledFiles
     from dupt_swarm.learning.rolling import evaluate_documents as evaluate_documents
     from dupt_swarm.models.auditing import audit as audit
@@ -67,6 +69,7 @@ _HOMES = {
     "Swarm": "swarm",
     "audit": "models.auditing",
     "block_matrices": "learning.inner.matrices",
+    "unigrams_of": "learning.inner.unigrams",
     "continue_text": "learning.generation.text",
     "evaluate_documents": "learning.rolling",
     "export": "models.exporting",

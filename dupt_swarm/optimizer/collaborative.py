@@ -15,6 +15,7 @@ from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.device import free_memory
+from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies import Strategy, build_strategy
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_learning_rate, update_number
@@ -60,6 +61,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         swarm: Swarm,
         matrices: Iterable[nn.Parameter] | None = None,
         judge: Judge | None = None,
+        unigrams: Unigrams | None = None,
     ) -> None:
         """Set ``parameters`` to the swarm's anchor.
 
@@ -70,6 +72,8 @@ class CollaborativeOptimizer(optim.Optimizer):
                 a manifest with Muon; None: they are guessed from the order of the parameters.
             judge: called in the thread that trains, between micro-batches, before this peer accepts the
                 state that a round leads to; None: it accepts what it has computed.
+            unigrams: of the model (`unigrams_of`), for a manifest in which it says how common tokens are;
+                None: embeddings have second moments of their own.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -82,7 +86,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             )
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
-        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices)
+        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices, unigrams)
         self._contribution, self._judge = Contribution(), judge
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)

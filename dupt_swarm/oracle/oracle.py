@@ -17,6 +17,7 @@ from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import kind_of
@@ -331,7 +332,9 @@ def _build_trainer(
         manifest.model.context_length,
         lambda blocks: text.measure(blocks, look).loss_nats,
     )
-    optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model), judge)
+    optimizer = CollaborativeOptimizer(
+        model.parameters(), swarm, block_matrices(model), judge, unigrams_of(model)
+    )
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences, swarm.peer_id)

@@ -4,6 +4,8 @@ adamw       for all parameters, or for those that Muon leaves
 sgd         without momentum
 muon        Muon for the blocks' matrices, AdamW for the rest
 matrices    which parameters are the blocks' matrices
+embedding_adamw  AdamW for embeddings, by how common tokens are
+unigrams    how common a model finds them
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.inner.adamw import build_adamw
+from dupt_swarm.learning.inner.embedding_adamw import EmbeddingAdamW
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices
 from dupt_swarm.learning.inner.muon import JointOptimizer, build_muon
 from dupt_swarm.learning.inner.sgd import build_sgd
+from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.manifest import Inner
 
 Build = Callable[[Sequence[nn.Parameter], Collection[nn.Parameter], Inner], optim.Optimizer]
@@ -29,7 +33,10 @@ OPTIMIZERS: dict[str, Build] = {
 
 
 def build_inner(
-    parameters: Iterable[nn.Parameter], inner: Inner, matrices: Iterable[nn.Parameter] | None = None
+    parameters: Iterable[nn.Parameter],
+    inner: Inner,
+    matrices: Iterable[nn.Parameter] | None = None,
+    unigrams: Unigrams | None = None,
 ) -> optim.Optimizer:
     """The optimizer that ``inner`` names, with the peak learning rate.
 
@@ -41,6 +48,7 @@ def build_inner(
         inner: the manifest's table.
         matrices: which of them are the blocks' matrices (see `block_matrices`), for Muon; None: to be
             guessed from their order.
+        unigrams: of the model, for ``inner.embedding_scale`` "model"; None: its embeddings are AdamW's.
 
     Raises:
         UsageError: the manifest has no inner optimizer.
@@ -49,7 +57,19 @@ def build_inner(
     if inner.optimizer not in OPTIMIZERS:
         raise UsageError('inner.optimizer is "none"; only strategy `diloco` has one for its inner steps')
     named = assumed_block_matrices(trained) if matrices is None else list(matrices)
-    return OPTIMIZERS[inner.optimizer](trained, named, inner)
+    if unigrams is None or inner.embedding_scale == "own":
+        return OPTIMIZERS[inner.optimizer](trained, named, inner)
+    apart = set(unigrams.embeddings)
+    rest = [parameter for parameter in trained if parameter not in apart]
+    others = OPTIMIZERS[inner.optimizer](rest, named, inner)
+    return JointOptimizer([EmbeddingAdamW(unigrams, inner), *_parts(others)])
+
+
+def renew_scales(inner: optim.Optimizer) -> None:
+    """Tell an optimizer of `build_inner` that its model has been averaged with others."""
+    for part in _parts(inner):
+        if isinstance(part, EmbeddingAdamW):
+            part.renew()
 
 
 def move_moments(inner: optim.Optimizer, device: torch.device) -> None:
@@ -57,8 +77,12 @@ def move_moments(inner: optim.Optimizer, device: torch.device) -> None:
 
     A number, such as how many steps were made, stays where the optimizer wants it.
     """
-    for part in inner.parts if isinstance(inner, JointOptimizer) else (inner,):
+    for part in _parts(inner):
         for state in part.state.values():
             for name, value in state.items():
                 if isinstance(value, Tensor) and value.ndim:
                     state[name] = value.to(device)
+
+
+def _parts(inner: optim.Optimizer) -> Sequence[optim.Optimizer]:
+    return inner.parts if isinstance(inner, JointOptimizer) else (inner,)

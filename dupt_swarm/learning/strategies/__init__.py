@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.diloco import DiLoCo
 from dupt_swarm.learning.strategies.gradient import Gradient
 from dupt_swarm.manifest import Manifest
@@ -72,11 +73,12 @@ def build_strategy(
     manifest: Manifest,
     anchor: Tensor,
     matrices: Iterable[nn.Parameter] | None = None,
+    unigrams: Unigrams | None = None,
 ) -> Strategy:
     """The strategy that the manifest names; the parameters are set to ``anchor`` (``[numel]``).
 
     An anchor that a strategy is given must stay as it is until it is given another.
 
-    ``matrices``: which of them are the blocks' matrices; see `learning.inner.build_inner`.
+    ``matrices``, ``unigrams``: see `learning.inner.build_inner`.
     """
-    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor, matrices)
+    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor, matrices, unigrams)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
-from dupt_swarm.learning.inner import build_inner, move_moments
+from dupt_swarm.learning.inner import build_inner, move_moments, renew_scales
+from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, move_to, unflatten
 from dupt_swarm.manifest import Manifest
 
@@ -22,14 +23,15 @@ class DiLoCo:
         manifest: Manifest,
         anchor: Tensor,
         matrices: Iterable[nn.Parameter] | None = None,
+        unigrams: Unigrams | None = None,
     ) -> None:
         """Make the inner optimizer; see `build_strategy`."""
         self._parameters = parameters
         self._matrices = None if matrices is None else list(matrices)
-        self._config = manifest.inner
+        self._config, self._unigrams = manifest.inner, unigrams
         self._anchor = anchor
         self._mark, self._marked = Snapshot(parameters), False
-        self._inner = build_inner(parameters, manifest.inner, self._matrices)
+        self._inner, self._averaged = self._build(), False
         unflatten(anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
@@ -38,6 +40,9 @@ class DiLoCo:
         clip_gradients(self._parameters, self._config.clip_norm)
         for group in self._inner.param_groups:
             group["lr"] = learning_rate
+        if self._averaged:
+            renew_scales(self._inner)
+            self._averaged = False
         self._inner.step()
 
     def mark(self) -> None:
@@ -61,7 +66,7 @@ class DiLoCo:
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
         unflatten(self._anchor, self._parameters)
-        self._inner = build_inner(self._parameters, self._config, self._matrices)
+        self._inner = self._build()
         self._marked = False
 
     def move_to(self, device: torch.device) -> None:
@@ -77,6 +82,9 @@ class DiLoCo:
         unflatten(state["parameters"], self._parameters)
         self._inner.load_state_dict(state["inner"])
 
+    def _build(self) -> optim.Optimizer:
+        return build_inner(self._parameters, self._config, self._matrices, self._unigrams)
+
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)
-        self._anchor, self._marked = anchor, False
+        self._anchor, self._marked, self._averaged = anchor, False, True

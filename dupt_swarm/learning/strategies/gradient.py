@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.flat import clip_gradients, move_to, unflatten
 from dupt_swarm.manifest import Manifest
 
@@ -21,9 +22,10 @@ class Gradient:
         manifest: Manifest,
         anchor: Tensor,
         matrices: Iterable[nn.Parameter] | None = None,
+        unigrams: Unigrams | None = None,
     ) -> None:
         """See `build_strategy`; all parameters are alike here."""
-        del matrices
+        del matrices, unigrams
         self._parameters = parameters
         self._clip_norm = manifest.inner.clip_norm
         unflatten(anchor, parameters)
