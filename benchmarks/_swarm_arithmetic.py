@@ -59,7 +59,9 @@ class Learner:
         self._manifest = manifest
         self.model = build_model(manifest)
         self.parameters = list(self.model.parameters())
-        self.strategy = build_strategy(self.parameters, manifest, anchor, block_matrices(self.model), unigrams_of(self.model))
+        self.strategy = build_strategy(
+            self.parameters, manifest, anchor, block_matrices(self.model), unigrams_of(self.model)
+        )
         encoding = manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._trainer = Trainer(self.model, self, batches, torch.device("cpu"))

@@ -92,8 +92,8 @@ class Manifest(Table):
             )
         if self.inner.embedding_scale == "model" and self.objective.supervised:
             raise ValueError(
-                f'inner.embedding_scale = "model" is for language, and objective.kind = "{self.objective.kind}" '
-                'learns a task besides it; choose embedding_scale = "own"'
+                'inner.embedding_scale = "model" is for language alone, and objective.kind = '
+                f'"{self.objective.kind}" is a task besides it; choose embedding_scale = "own"'
             )
         if self.rounds.tokens_per_step > self.rounds.tokens_per_round:
             raise ValueError(

@@ -1,10 +1,11 @@
-"""AdamW for embeddings, whose second moments of a row are as large as its token is common.
+"""AdamW for embeddings, with second moments that follow from how common the model finds each row's token.
 
-A row's gradient is (foretold − seen) · h, summed over a text. Its square is expected to be as large as the token
-is common, so a row's second moment tells how common a token is in an oracle's own corpus. That is what goes
-wrong in AdamW where corpora differ: a token that a corpus hardly has gets a tiny second moment, so that its row,
-which every softmax pushes down, moves at full rate there, and by as much in the average (docs/learning-alike.md).
-Here all oracles have the scale that their common model has, by its `Unigrams`, and tell one another nothing.
+A row's gradient is the sum of (foretold − seen) · h over a text, so its square is as large as the token is
+common, and a row's second moment in AdamW says how common the token is in one oracle's corpus. Where corpora
+differ, that does harm: a token that a corpus hardly has gets a tiny second moment there, and its row, which
+every softmax pushes down a little, moves at full rate in that oracle, and by as much in the average. Here all
+oracles take the scale of a row from the model that they share, by its `Unigrams`: they tell one another
+nothing, and nobody can tell them wrong (docs/corpora.md).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ LEAST_STEPS = 8  # between two measurements, which cost about a third of a small
 
 
 class EmbeddingAdamW(optim.Optimizer):
-    """m ← β1·m + (1−β1)·G;  v_j ← β2·v_j + (1−β2)·Σ_i G_ij²;  θ_ij ← (1 − η·λ)·θ_ij − η·m̂_ij ÷ (√(f_i·v̂_j) + ε).
+    """m ← β1·m + (1−β1)·G;  v_j ← β2·v_j + (1−β2)·Σ_i G_ij²;  θ ← θ − η·λ·θ − η·m̂_ij ÷ (√(f_i·v̂_j) + ε).
 
-    For row i, whose token the model writes with frequency f_i, and column j; m̂ and v̂ are without the bias of
-    their zeros. Second moments of rows and columns as factors are Adafactor's (Shazeer and Stern 2018), where
-    those of rows are measured too.
+    For row i, whose token the model writes with frequency f_i, and column j; m̂ and v̂ are m and v without the
+    bias of having begun at zero. Factors of rows and columns are Adafactor's (Shazeer and Stern 2018), where
+    those of rows are of gradients too.
     """
 
     def __init__(self, unigrams: Unigrams, inner: Inner) -> None:
@@ -58,7 +59,7 @@ class EmbeddingAdamW(optim.Optimizer):
         """Measure again how common tokens are, unless that was a few steps ago."""
         known = [state for state in self.state.values() if state["step"] >= state["measured"] + LEAST_STEPS]
         if known:
-            frequencies = self._unigrams.measure()
+            frequencies = self._unigrams.measure(known[0]["frequencies"])
             for state in known:
                 state["frequencies"].copy_(frequencies)
                 state["measured"] = state["step"]

@@ -1,11 +1,13 @@
-"""How often a model writes each token when nobody tells it what to write about.
+"""How common a model finds each token: how often it writes it when nobody tells it what to write about.
 
-Its predictions on a text are as frequent as what the text holds, for it has learnt to tell texts apart. Left to
-itself it writes of all that it was trained on: a swarm's model of every oracle's corpus. So each oracle can see
+What it foretells on a text is as frequent as in that text, which tells it what the rest will be like. Left to
+itself it writes of all that it was trained on, a swarm's model of all oracles' corpora. So each oracle can see
 for itself how common a token is among all, and none tells of its own.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +16,10 @@ from torch.nn import functional as F
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import evaluating
 
-SEQUENCES, AT_ONCE = 128, 32  # at once: of a vocabulary of 256,000 they take 32 MB
+SEQUENCES = 128
+AT_ONCE = 32  # what is foretold takes 32 MB with a vocabulary of 256,000
 EVEN = 0.01  # of the distribution is even, so that no token is impossible
-# Where in (0, 1) each place of each sequence draws: multiples of these, which fill it evenly and do not go together.
+# Sequences draw at multiples of these, modulo 1, which fill (0, 1) evenly and do not go together.
 IRRATIONAL = (0.6180339887, 0.4142135624, 0.7320508076)
 
 
@@ -31,31 +34,38 @@ class Unigrams:
     def __init__(self, decoder: GPT) -> None:
         """Of whatever weights ``decoder`` has when it is measured."""
         self._decoder = decoder
-        self.embeddings: list[nn.Parameter] = list(dict.fromkeys([decoder.wte.weight, decoder.output_weight]))
+        self.embeddings = [cast(nn.Parameter, decoder.wte.weight)]
+        if decoder.lm_head is not None:
+            self.embeddings.append(cast(nn.Parameter, decoder.lm_head.weight))
 
     @torch.no_grad()
-    def measure(self) -> Tensor:
+    def measure(self, known: Tensor | None = None) -> Tensor:
         """Fp32 ``[V]``, positive, their sum 1; no random numbers are used, and nothing waits for the device.
 
-        Sequences begin with tokens from all over the vocabulary, and go on as the model foretells. What follows
-        on the first alone does not count.
+        Sequences begin with tokens that are as common as in ``known``, from an earlier measurement (None: all
+        alike), and go on as the model foretells. What follows on the first alone does not count.
         """
         size, device = len(self.embeddings[0]), self.embeddings[0].device
-        total = torch.zeros(size, device=device)
+        even = torch.full((size,), 1 / size, device=device)
+        beginnings, total = (even if known is None else known).cumsum(0), torch.zeros_like(even)
         with evaluating(self._decoder):
-            for numbers in torch.arange(SEQUENCES, device=device).split(AT_ONCE):
-                tokens = (numbers * size // SEQUENCES)[:, None]
+            for numbers in torch.split(torch.arange(SEQUENCES, device=device), AT_ONCE):
+                tokens = _drawn(beginnings, (numbers + 0.5) / SEQUENCES)[:, None]
                 for step in IRRATIONAL:
                     places = torch.frac((numbers + 1) * step)[:, None]
-                    drawn = torch.searchsorted(self._foretell(tokens).cumsum(1), places)
-                    tokens = torch.cat([tokens, drawn.clamp_(max=size - 1)], 1)
+                    tokens = torch.cat([tokens, _drawn(self._foretell(tokens).cumsum(1), places)], 1)
                     total += self._foretell(tokens).sum(0)
-        return torch.lerp(total / total.sum(), torch.full_like(total, 1 / size), EVEN)
+        return torch.lerp(total / total.sum(), even, EVEN)
 
     def _foretell(self, tokens: Tensor) -> Tensor:
         """What follows on each sequence of ``[B, T]`` tokens: ``[B, V]``."""
         last = self._decoder.hidden(tokens)[:, -1]
         return F.linear(last, self._decoder.output_weight).float().softmax(1)
+
+
+def _drawn(cumulative: Tensor, places: Tensor) -> Tensor:
+    """The tokens at these places in (0, 1) of cumulative distributions."""
+    return torch.searchsorted(cumulative, places).clamp_(max=cumulative.size(-1) - 1)
 
 
 def unigrams_of(model: nn.Module) -> Unigrams | None:

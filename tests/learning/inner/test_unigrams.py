@@ -42,6 +42,7 @@ class Bigrams(nn.Module):
     def __init__(self, table: Tensor) -> None:
         super().__init__()
         self.wte = nn.Embedding.from_pretrained(table.log())
+        self.lm_head = None
         self.output_weight = nn.Parameter(torch.eye(len(table)))
 
     def hidden(self, tokens: Tensor) -> Tensor:
@@ -58,6 +59,19 @@ def test_follow_what_the_model_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     stationary = torch.linalg.matrix_power(table, 100)[0]
     found = Unigrams(Bigrams(table)).measure()  # type: ignore[arg-type]
     torch.testing.assert_close(found, (1 - EVEN) * stationary + EVEN / 8, atol=0.01, rtol=0.05)
+
+
+def test_begin_with_what_is_known_to_be_common() -> None:
+    """A model that has never read some tokens says of them nothing sensible: it is not asked often."""
+    table = torch.full((8, 8), 1 / 8)  # what follows on a token that it does not know
+    table[:2] = torch.tensor([0.6, 0.4, 0, 0, 0, 0, 0, 0]) + 1e-9
+    unigrams = Unigrams(Bigrams(table))  # type: ignore[arg-type]
+    first = unigrams.measure()
+    known = first
+    for _ in range(4):
+        known = unigrams.measure(known)
+    torch.testing.assert_close(known[:2], torch.tensor([0.6, 0.4]), atol=0.02, rtol=0)
+    assert first[:2].sum() < known[:2].sum()
 
 
 def test_are_positive_and_add_up_to_one() -> None:
@@ -89,7 +103,9 @@ def test_embeddings_are_those_of_inputs_and_outputs(tied: bool) -> None:
     """One matrix, or two where the output has its own."""
     decoder = GPT(CONFIG.model_copy(update={"tie_embeddings": tied}))
     embeddings = Unigrams(decoder).embeddings
-    assert [id(each) for each in embeddings] == [id(decoder.wte.weight), id(decoder.output_weight)][: 2 - tied]
+    assert [id(each) for each in embeddings] == [id(decoder.wte.weight), id(decoder.output_weight)][
+        : 2 - tied
+    ]
 
 
 def test_a_model_of_a_task_has_none() -> None:
