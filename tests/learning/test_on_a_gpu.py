@@ -52,6 +52,13 @@ def test_a_step_waits_for_nothing(facts: dict[str, Any]) -> None:
     assert facts["step"]["copied"] == {"cpu to cuda": facts["batch_bytes"], "cuda to cpu": FLOAT}
 
 
+def test_seeing_what_is_common_waits_for_nothing(facts: dict[str, Any]) -> None:
+    """What the model writes stays on the card."""
+    assert facts["unigrams"]["operators"] > 100
+    assert facts["unigrams"]["copied"] == {}
+    assert facts["unigrams"]["peak"] < 16 * facts["weights"] + (1 << 26)
+
+
 def test_sixteen_bytes_per_weight(facts: dict[str, Any]) -> None:
     """Between steps parameters and two moments are there, in a round gradients and a piece on its way."""
     weights, little = facts["weights"], 1 << 22
@@ -77,10 +84,10 @@ def test_a_pause_leaves_the_card_to_others(facts: dict[str, Any]) -> None:
 
     A fake parameter does not notice where its values are, so only the moments are seen on the way back.
     """
-    weights, little = facts["weights"], 1 << 22
+    little, copied = 1 << 22, FLOAT * (facts["weights"] + facts["moments"])
     assert facts["rest"]["live"] < little
-    assert facts["rest"]["copied"] == {"cuda to cpu": pytest.approx(12 * weights, rel=0.001)}
-    assert facts["wake"]["copied"] == {"cpu to cuda": pytest.approx(8 * weights, rel=0.001)}
+    assert facts["rest"]["copied"] == {"cuda to cpu": pytest.approx(copied, rel=0.001)}
+    assert facts["wake"]["copied"] == {"cpu to cuda": pytest.approx(FLOAT * facts["moments"], rel=0.001)}
 
 
 class Counting:

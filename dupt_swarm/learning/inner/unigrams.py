@@ -1,7 +1,7 @@
 """How common a model finds each token: how often it writes it when nobody tells it what to write about.
 
 What it foretells on a text is as frequent as in that text, which tells it what the rest will be like. Left to
-itself it writes of all that it was trained on, a swarm's model of all oracles' corpora. So each oracle can see
+itself it writes of all that it was trained on: a swarm's model of all oracles' corpora. So each can see
 for itself how common a token is among all, and none tells of its own.
 """
 

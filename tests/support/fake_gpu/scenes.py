@@ -27,6 +27,7 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
     from dupt_swarm.learning.batches import Batches
     from dupt_swarm.learning.decoder.gpt import GPT
     from dupt_swarm.learning.inner.matrices import block_matrices
+    from dupt_swarm.learning.inner.unigrams import Unigrams
     from dupt_swarm.learning.shards import Split
     from dupt_swarm.learning.strategies.diloco import DiLoCo
     from dupt_swarm.learning.strategies.flat import standing_at
@@ -55,11 +56,18 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
             model = GPT(manifest.model)
         parameters = list(model.parameters())
         numel = sum(parameter.numel() for parameter in parameters)
-        strategy = DiLoCo(parameters, manifest, torch.zeros(numel), block_matrices(model))
+        unigrams = Unigrams(model)
+        strategy = DiLoCo(parameters, manifest, torch.zeros(numel), block_matrices(model), unigrams)
         batches = Batches(Split([tokens]), context, SEQUENCES, 0, "fake")
         trainer, losses = Trainer(model, Inner(), batches, device), LossMeter()
         trainer.step()
-        facts: dict[str, Any] = {"weights": numel, "batch_bytes": 2 * SEQUENCES * context * 8}
+        embedded = sum(embedding.numel() for embedding in unigrams.embeddings)
+        scaled = manifest.inner.embedding_scale == "model"
+        facts: dict[str, Any] = {
+            "weights": numel,
+            "batch_bytes": 2 * SEQUENCES * context * 8,
+            "moments": 2 * numel - embedded * scaled,
+        }
 
         def noted() -> dict[str, Any]:
             return {"operators": meter.operators, "copied": dict(meter.copied), "peak": meter.peak}
@@ -76,6 +84,7 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
                 pass
 
         for scene, act in (
+            ("unigrams", lambda: unigrams.measure(torch.zeros(len(model.wte.weight), device=device))),
             ("mark", strategy.mark),
             ("contribute", strategy.contribute),
             ("judge", judged),
