@@ -42,7 +42,10 @@ AVERAGING = {"outer.learning_rate": 1.0, "outer.momentum": 0.0}
 MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}
 # 1.125^25 > 19: in 29 rounds, 25 of which grow, each oracle makes 200 steps.
 GROWING = MUON | {"rounds.growth": 1.125}
-TINY = MUON | {"inner.learning_rate": 4e-3, "schedule.warmup_updates": 10, "rounds.growth": 1.2}
+OWN = {"inner.embedding_scale": "own"}
+SHARED = {"inner.embedding_scale": "model"}
+TINY = MUON | SHARED | {"inner.learning_rate": 4e-3, "schedule.warmup_updates": 10, "rounds.growth": 1.2}
+FIVE = MUON | {"rounds.tokens_per_round": 5120}
 TWO_BITS = {"encoding.contribution": "two_bit", "encoding.feedback": 1.0}
 TOP_K = {"encoding.contribution": "top_k", "encoding.feedback": 0.95, "encoding.kept": 128}
 ONE_GRADIENT = {
@@ -60,7 +63,7 @@ class Arm:
 
     Attributes:
         changes: of `ADAMW`, by dotted keys, or whole tables.
-        corpora: 4 or 8, one for each oracle.
+        corpora: 4, 8 or 16, one for each oracle.
         alone: whether one process trains instead that has them all, in batches of equal shares.
         late: how much of the next round is trained before a round's average arrives.
     """
@@ -88,16 +91,21 @@ ARMS = {
     "gradient": Arm(ONE_GRADIENT),
     "muon": Arm(MUON),
     "tiny": Arm(TINY),
+    "tiny-own": Arm(TINY | OWN),
     "tiny-palm": Arm(TINY | {"model": PALM}),
     "tiny-llama": Arm(TINY | {"model": LLAMA}),
     "tiny-8": Arm(TINY, corpora=8),
     "tiny-late": Arm(TINY, late=1.0),
     "tiny-momentum": Arm(TINY | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
     "tiny-2bit": Arm(TINY | TWO_BITS),
+    "tiny-2bit-own": Arm(TINY | TWO_BITS | OWN),
     "tiny-2bit-int4": Arm(TINY | TWO_BITS | {"encoding.average": "int4"}),
     "tiny-topk": Arm(TINY | TOP_K),
     "muon-growing": Arm(GROWING),
-    "muon-5": Arm(MUON | {"rounds.tokens_per_round": 5120}),
+    "muon-5": Arm(FIVE),
+    "muon-5-shared": Arm(FIVE | SHARED),
+    "muon-5-shared-8": Arm(FIVE | SHARED, corpora=8),
+    "muon-5-shared-16": Arm(FIVE | SHARED, corpora=16),
     "muon-growing-late": Arm(GROWING, late=1.0),
     "muon-growing-momentum": Arm(GROWING | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
 }

@@ -86,13 +86,35 @@ def table(file: Path, references: tuple[str, ...]) -> None:
         click.echo(row([name, str(rounds), *losses, *ratios, ", ".join(map(str, sorted(seeds)))]))
 
 
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
+def picture(file: Path) -> None:
+    """Losses over tokens as a picture (mermaid's), each the mean over the seeds."""
+    curves: dict[str, list[list[float]]] = {}
+    for line in read(file):
+        curves.setdefault(line["arm"], []).append(line["curve"])
+        tokens = line["tokens"]
+    parts = ", ".join(f"{tokens * part // POINTS // 1000}" for part in range(1, POINTS + 1))
+    click.echo("```mermaid\nxychart-beta")
+    click.echo(f'    title "Held-out loss: {", ".join(curves)}"')
+    click.echo(f'    x-axis "thousand tokens" [{parts}]\n    y-axis "nats per token"')
+    for seeds in curves.values():
+        losses = [statistics.mean(point) for point in zip(*seeds, strict=True)]
+        click.echo(f"    line [{', '.join(f'{loss:.3f}' for loss in losses)}]")
+    click.echo("```")
+
+
 def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str, Any]:
     """Train one arm; the losses at each of the points."""
     tables = arm.tables(more)
     shape = tables["model"]
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         texts = prepare_texts(
-            Path(folder), shape["vocabulary_size"], shape["context_length"], seed, int(arm.corpora == 8)
+            Path(folder),
+            shape["vocabulary_size"],
+            shape["context_length"],
+            seed,
+            (arm.corpora // 4).bit_length() - 1,
         )
         manifest = build_manifest(tables, texts, seed)
         first = GPT(manifest.model)

@@ -90,11 +90,6 @@ class Manifest(Table):
                 f'inner.optimizer = "{self.inner.optimizer}" does not go with rounds.strategy = '
                 f'"{self.rounds.strategy}"; {takes}'
             )
-        if self.inner.embedding_scale == "model" and self.objective.supervised:
-            raise ValueError(
-                'inner.embedding_scale = "model" is for language alone, and objective.kind = '
-                f'"{self.objective.kind}" is a task besides it; choose embedding_scale = "own"'
-            )
         if self.rounds.tokens_per_step > self.rounds.tokens_per_round:
             raise ValueError(
                 f"rounds.tokens_per_step = {self.rounds.tokens_per_step} exceeds "

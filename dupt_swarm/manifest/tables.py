@@ -116,7 +116,7 @@ class Inner(Table):
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
     embedding_scale: Literal["own", "model"] = Field(
         default="own",
-        description="embeddings' second moments: AdamW's own, or by how often the model writes each token",
+        description="AdamW: variances of embeddings, `own`, or by how common the `model` finds a token",
     )
     momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the mean")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")
@@ -127,11 +127,6 @@ class Inner(Table):
         if self.optimizer != "none" and not self.learning_rate:
             raise ValueError(
                 f'learning_rate = 0 with optimizer = "{self.optimizer}" trains nothing; give a positive one'
-            )
-        if self.embedding_scale == "model" and self.optimizer not in ("adamw", "muon"):
-            raise ValueError(
-                f'embedding_scale = "model" changes AdamW, and optimizer = "{self.optimizer}" has none; '
-                'choose `adamw` or `muon`, or embedding_scale = "own"'
             )
         return self
 

@@ -5,7 +5,7 @@ common, and a row's second moment in AdamW says how common the token is in one o
 differ, that does harm: a token that a corpus hardly has gets a tiny second moment there, and its row, which
 every softmax pushes down a little, moves at full rate in that oracle, and by as much in the average. Here all
 oracles take the scale of a row from the model that they share, by its `Unigrams`: they tell one another
-nothing, and nobody can tell them wrong (docs/corpora.md).
+nothing, and nobody can tell them wrong (docs/different-corpora.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn, optim
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.manifest import Inner
 
-LEAST_STEPS = 8  # between two measurements, which cost about a third of a small step
+LEAST_STEPS = 8  # between two measurements, each of which reads as much as 1,280 tokens
 
 
 class EmbeddingAdamW(optim.Optimizer):

@@ -51,10 +51,12 @@ class Unigrams:
         with evaluating(self._decoder):
             for numbers in torch.split(torch.arange(SEQUENCES, device=device), AT_ONCE):
                 tokens = _drawn(beginnings, (numbers + 0.5) / SEQUENCES)[:, None]
+                foretold = self._foretell(tokens)
                 for step in IRRATIONAL:
                     places = torch.frac((numbers + 1) * step)[:, None]
-                    tokens = torch.cat([tokens, _drawn(self._foretell(tokens).cumsum(1), places)], 1)
-                    total += self._foretell(tokens).sum(0)
+                    tokens = torch.cat([tokens, _drawn(foretold.cumsum(1), places)], 1)
+                    foretold = self._foretell(tokens)
+                    total += foretold.sum(0)
         return torch.lerp(total / total.sum(), even, EVEN)
 
     def _foretell(self, tokens: Tensor) -> Tensor:
