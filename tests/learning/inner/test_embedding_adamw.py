@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.inner import build_inner, move_moments, renew_scales
+from dupt_swarm.learning.inner import build_inner, embedding_adamw, move_moments, renew_scales
 from dupt_swarm.learning.inner.embedding_adamw import LEAST_STEPS, EmbeddingAdamW
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import Unigrams
@@ -58,13 +58,15 @@ def by_hand(matrix: np.ndarray, gradients: list[np.ndarray], frequencies: np.nda
     for number, gradient in enumerate(gradients, 1):
         mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient
         squares = BETAS[1] * squares + (1 - BETAS[1]) * (gradient**2).sum(0)
-        scale = np.sqrt(frequencies[:, None] * squares / (1 - BETAS[1] ** number))
-        matrix = matrix * (1 - RATE * DECAY) - RATE * mean / (1 - BETAS[0] ** number) / (scale + 1e-8)
+        scale = np.sqrt(frequencies[:, None]) * (np.sqrt(squares / (1 - BETAS[1] ** number)) + 1e-8)
+        matrix = matrix * (1 - RATE * DECAY) - RATE * mean / (1 - BETAS[0] ** number) / scale
     return matrix
 
 
-def test_updates_are_those_computed_by_hand() -> None:
+@pytest.mark.parametrize("at_once", [1, 5 * C, V * C])
+def test_updates_are_those_computed_by_hand(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean, second moments of columns, frequencies of rows and decay agree with double precision."""
+    monkeypatch.setitem(embedding_adamw.VALUES_AT_ONCE, "cpu", at_once)
     frequencies = random(V, seed=9).softmax(0)
     said = Said(frequencies)
     gradients = [random(V, C, seed=seed) for seed in (1, 2, 3)]
