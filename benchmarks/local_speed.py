@@ -49,6 +49,7 @@ from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
 from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
@@ -90,7 +91,7 @@ class InnerOptimizer:
     def __init__(self, model: nn.Module, manifest: Manifest) -> None:
         self._parameters = list(model.parameters())
         self._manifest, self._update = manifest, 0
-        self._inner = build_inner(self._parameters, manifest.inner, block_matrices(model))
+        self._inner = build_inner(self._parameters, manifest.inner, block_matrices(model), unigrams_of(model))
 
     def step(self, *, tokens: int) -> None:
         """Clip, set the scheduled learning rate, step."""

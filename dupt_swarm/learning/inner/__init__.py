@@ -1,11 +1,11 @@
 """The inner optimizer: plain PyTorch, local to each oracle.
 
-adamw       for all parameters, or for those that Muon leaves
-sgd         without momentum
-muon        Muon for the blocks' matrices, AdamW for the rest
-matrices    which parameters are the blocks' matrices
-embedding_adamw  AdamW for embeddings, by how common tokens are
-unigrams    how common a model finds them
+adamw             for all parameters, or for those that Muon leaves
+sgd               without momentum
+muon              Muon for the blocks' matrices, AdamW for the rest
+matrices          which parameters are the blocks' matrices
+embedding_adamw   for embeddings, by how common the model finds their tokens
+unigrams          how common that is
 """
 
 from __future__ import annotations

@@ -1,0 +1,137 @@
+"""What do contributions tell of how often an oracle's corpus has each token?
+
+Four oracles with the corpora of `convergence` train a small model by the product's arithmetic. In each round
+their contributions are looked at as others decode them, and ranks are compared (Spearman) over all tokens of
+the vocabulary: the norm of each token's row of the embedding with how often the oracle has trained on it
+so far. A second figure is of what tells this oracle's corpus from others': both less the mean of all oracles,
+in ranks. With embeddings' variances of each oracle's own, and with those that the model gives.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/revealing.py [--rounds 10]
+
+How to read it: the median over oracles and the last half of the rounds; 1: the order of tokens is told
+exactly, 0: nothing is.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from _arms import ARMS
+from _swarm_arithmetic import Learner, steps_of
+from _texts import prepare_texts
+from convergence import build_manifest, parsed, sources
+from scipy.stats import rankdata, spearmanr
+from torch import Tensor
+
+from dupt_swarm.learning.batches import Batch, Batches
+from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.replica.codec import PART_VALUES
+from dupt_swarm.replica.first_state import first_state
+from dupt_swarm.replica.next_state import NextState
+from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.replay import contribution_form
+from dupt_swarm.replica.state import ReplicaState
+from tests.support.vectors import decode_parts
+
+CHANGES: dict[str, Any] = {
+    "model.vocabulary_size": 2048,
+    "model.layers": 2,
+    "model.heads": 2,
+    "model.width": 128,
+    "model.hidden_width": 512,
+    "rounds.growth": 1.0,
+}
+
+
+class Counted:
+    """Batches, and how often each token was in one."""
+
+    def __init__(self, batches: Batches, vocabulary: int) -> None:
+        self._batches, self.counts = batches, torch.zeros(vocabulary, dtype=torch.int64)
+        self.tokens_per_example = batches.tokens_per_example
+
+    def __next__(self) -> Batch:
+        """The next ``(inputs, targets)``, int64 [B, T] each."""
+        inputs, targets = next(self._batches)
+        self.counts += torch.bincount(targets.reshape(-1), minlength=len(self.counts))
+        return inputs, targets
+
+    def state_dict(self) -> dict[str, object]:
+        """Nothing: benchmarks are not resumed."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Not needed."""
+        raise NotImplementedError
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(2), default=10, show_default=True)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+def main(rounds: int, changes: tuple[str, ...]) -> None:
+    """Rank correlations with how often each token is in an oracle's corpus."""
+    for scale in ("own", "model"):
+        tables = ARMS["tiny-2bit"].tables(CHANGES | {"inner.embedding_scale": scale} | parsed(changes))
+        for name, each in correlate(tables, rounds).items():
+            spread = f"{min(each):.2f} to {max(each):.2f}"
+            click.echo(f"{scale}, {name}: {statistics.median(each):.2f} ({spread})")
+
+
+def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
+    """Those of all oracles and of the last half of the rounds."""
+    shape = tables["model"]
+    with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
+        texts = prepare_texts(Path(folder), shape["vocabulary_size"], shape["context_length"], 0)
+        manifest = build_manifest(tables, texts, 0)
+        model = GPT(manifest.model)
+        model.init_weights(0)
+        state = first_state(manifest, list(model.parameters()))
+        form = contribution_form(manifest, state.anchor.numel())
+        batches = [Counted(each, manifest.model.vocabulary_size) for each in sources(manifest, texts, 1)]
+        learners = [Learner(manifest, state.anchor, each) for each in batches]
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for round in range(rounds):
+            steps, first = steps_of(manifest, round), manifest.first_update(round)
+            weights = [learner.train(steps, first) for learner in learners]
+            sent = [decode_parts(form.codec, learner.contribute(), form.numel) for learner in learners]
+            if 2 * round >= rounds:
+                counts = np.stack([each.counts.numpy() for each in batches])
+                norms = np.stack([row_norms(state, each) for each in sent])
+                found["norms of rows"] += correlations(norms, counts)
+                found["beside others'"] += correlations(specific(norms), specific(counts))
+            following = NextState(build_outer(manifest), state)
+            for number, part in enumerate(torch.split(torch.stack(sent).mean(0), PART_VALUES)):
+                following.take(number, part.clone())
+            state = following.finish(sum(weights), list(map(str, range(len(weights)))))
+            for learner in learners:
+                learner.accept(state.anchor)
+    return found
+
+
+def row_norms(state: ReplicaState, contribution: Tensor) -> Tensor:
+    """Of the embedding, which is a model's first parameter: ``[V]``."""
+    rows, width = state.layout[0]
+    norms: Tensor = torch.linalg.vector_norm(contribution[: rows * width].view(rows, width), dim=1)
+    return norms
+
+
+def correlations(values: np.ndarray, counts: np.ndarray) -> list[float]:
+    """Of the ranks, for each oracle."""
+    return [float(spearmanr(*pair).statistic) for pair in zip(values, counts, strict=True)]
+
+
+def specific(values: np.ndarray) -> np.ndarray:
+    """Ranks, less their mean over all oracles."""
+    ranks: np.ndarray = np.stack([rankdata(each) for each in values])
+    return np.asarray(ranks - ranks.mean(0))
+
+
+if __name__ == "__main__":
+    main()
