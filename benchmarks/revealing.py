@@ -1,10 +1,11 @@
 """What do contributions tell of how often an oracle's corpus has each token?
 
 Four oracles with the corpora of `convergence` train a small model by the product's arithmetic. In each round
-their contributions are looked at as others decode them, and ranks are compared (Spearman) over all tokens of
-the vocabulary: the norm of each token's row of the embedding with how often the oracle has trained on it
-so far. A second figure is of what tells this oracle's corpus from others': both less the mean of all oracles,
-in ranks. With embeddings' variances of each oracle's own, and with those that the model gives.
+their contributions are looked at as others decode them. Of each token's row of the embedding two things are
+compared in ranks (Spearman), over all of the vocabulary, with how often the oracle has trained on the token so
+far: the row's length, and how little it goes where most rows go. A second figure is of what tells this oracle's
+corpus from others': both less the mean of all oracles, in ranks. Embeddings have the variances of each oracle's
+own gradients, and then those that the model gives.
 
     OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/revealing.py [--rounds 10]
 
@@ -103,9 +104,10 @@ def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
             sent = [decode_parts(form.codec, learner.contribute(), form.numel) for learner in learners]
             if 2 * round >= rounds:
                 counts = np.stack([each.counts.numpy() for each in batches])
-                norms = np.stack([row_norms(state, each) for each in sent])
-                found["norms of rows"] += correlations(norms, counts)
-                found["beside others'"] += correlations(specific(norms), specific(counts))
+                for name, told in (("lengths of rows", lengths), ("their directions", directions)):
+                    values = np.stack([told(embedding_of(state, each)).numpy() for each in sent])
+                    found[name] += correlations(values, counts)
+                    found[f"{name}, beside others'"] += correlations(specific(values), specific(counts))
             following = NextState(build_outer(manifest), state)
             for number, part in enumerate(torch.split(torch.stack(sent).mean(0), PART_VALUES)):
                 following.take(number, part.clone())
@@ -115,11 +117,21 @@ def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def row_norms(state: ReplicaState, contribution: Tensor) -> Tensor:
-    """Of the embedding, which is a model's first parameter: ``[V]``."""
+def embedding_of(state: ReplicaState, contribution: Tensor) -> Tensor:
+    """What becomes of the embedding, which is a model's first parameter: ``[V, C]``."""
     rows, width = state.layout[0]
-    norms: Tensor = torch.linalg.vector_norm(contribution[: rows * width].view(rows, width), dim=1)
+    return contribution[: rows * width].view(rows, width)
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """``[V, C]`` to ``[V]``."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return norms
+
+
+def directions(rows: Tensor) -> Tensor:
+    """``[V, C]`` to ``[V]``: how little each row goes where most go, that is down."""
+    return -torch.cosine_similarity(rows, rows.mean(0, keepdim=True))
 
 
 def correlations(values: np.ndarray, counts: np.ndarray) -> list[float]:
