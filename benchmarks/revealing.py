@@ -2,10 +2,10 @@
 
 Four oracles with the corpora of `convergence` train a small model by the product's arithmetic. In each round
 their contributions are looked at as others decode them. Of each token's row of the embedding two things are
-compared in ranks (Spearman), over all of the vocabulary, with how often the oracle has trained on the token so
-far: the row's length, and how little it goes where most rows go. A second figure is of what tells this oracle's
-corpus from others': both less the mean of all oracles, in ranks. Embeddings have the variances of each oracle's
-own gradients, and then those that the model gives.
+compared in ranks (Spearman), over all of the vocabulary, with how often the oracle has trained on the token
+so far: the row's length, and how little it goes where most rows go. A second figure is of what tells this
+oracle's corpus from others': both less the mean of all oracles, in ranks. Embeddings have the variances of
+each oracle's own gradients, and then those that the model gives.
 
     OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/revealing.py [--rounds 10]
 
