@@ -21,15 +21,17 @@ from dupt_swarm.manifest import Inner
 
 # On a CPU, what is at hand need not be fetched again: twice to seven times as fast as all at once.
 VALUES_AT_ONCE = {"cpu": 1 << 19}
+LONGEST = 4  # steps of a row ÷ those that its own gradients would give it
 LEAST_STEPS = 8  # between two measurements, each of which reads as much as 1,280 tokens
 
 
 class EmbeddingAdamW(optim.Optimizer):
-    """m ← β1·m + (1−β1)·G;  v_j ← β2·v_j + (1−β2)·Σ_i G_ij²;  θ ← θ − η·λ·θ − η·m̂_ij ÷ (√f_i·(√v̂_j + ε)).
+    """m ← β1·m + (1−β1)·G;  v_j ← β2·v_j + (1−β2)·Σ_i G_ij²;  θ ← θ − η·λ·θ − η·m̂_ij ÷ (√s_i·(√v̂_j + ε)).
 
-    For row i, whose token the model writes with frequency f_i, and column j; m̂ and v̂ are m and v without the
-    bias of having begun at zero. Factors of rows and columns are Adafactor's (Shazeer and Stern 2018), where
-    those of rows are of gradients too.
+    For row i and column j; m̂ and v̂ are m and v without the bias of having begun at zero. The share s_i of a
+    row is how often the model writes its token, but at least a sixteenth of what its own gradients say, as in
+    Adafactor (Shazeer and Stern 2018), which has such factors of rows and columns. So a model that has learnt
+    little, or was led astray, makes no step more than four times as long.
     """
 
     def __init__(self, unigrams: Unigrams, inner: Inner) -> None:
@@ -71,18 +73,29 @@ class EmbeddingAdamW(optim.Optimizer):
         state, (beta1, beta2) = self.state[embedding], group["betas"]
         if not state:
             state |= {"step": 0, "measured": 0, "frequencies": self._unigrams.measure()}
-            state |= {"mean": torch.zeros_like(embedding), "squares": torch.zeros_like(embedding[0])}
+            state |= {"mean": torch.zeros_like(embedding), "columns": torch.zeros_like(embedding[0])}
+            state["rows"] = torch.zeros_like(embedding[:, 0])
         state["step"] += 1
-        mean, squares = state["mean"], torch.zeros_like(state["squares"])
+        mean = state["mean"]
+        of_rows, of_columns = torch.zeros_like(state["rows"]), torch.zeros_like(state["columns"])
         rows = max(1, VALUES_AT_ONCE.get(embedding.device.type, embedding.numel()) // embedding.size(1))
-        for part, gradient in _pieces(rows, mean, embedding.grad):
+        for part, gradient, of_part in _pieces(rows, mean, embedding.grad, of_rows):
             part.lerp_(gradient, 1 - beta1)
-            squares.addmv_(gradient.square().T, gradient.new_ones(len(gradient)))  # sooner than by `sum`
-        state["squares"].lerp_(squares, 1 - beta2)
-        of_columns = 1 / (state["squares"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
-        of_rows, rate = state["frequencies"].rsqrt()[:, None], group["lr"] / (1 - beta1 ** state["step"])
-        for own, part, scale in _pieces(rows, embedding, mean, of_rows):
-            own.mul_(1 - group["lr"] * group["weight_decay"]).addcmul_(part * of_columns, scale, value=-rate)
+            square = gradient.square()
+            of_columns.addmv_(square.T, torch.ones_like(of_part))  # sooner than by `sum`
+            of_part.addmv_(square, torch.ones_like(of_columns))
+        state["rows"].lerp_(of_rows, 1 - beta2)
+        state["columns"].lerp_(of_columns, 1 - beta2)
+        roots = (state["columns"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
+        per_column, per_row = 1 / roots, self._shares(state).rsqrt_()[:, None]
+        rate = group["lr"] / (1 - beta1 ** state["step"])
+        for own, part, scale in _pieces(rows, embedding, mean, per_row):
+            own.mul_(1 - group["lr"] * group["weight_decay"]).addcmul_(part * per_column, scale, value=-rate)
+
+    def _shares(self, state: dict[str, Any]) -> Tensor:
+        """Of each row in the second moments of a column: ``[V]``."""
+        own = state["rows"] / state["rows"].sum().clamp_(min=torch.finfo(torch.float32).tiny)
+        return torch.maximum(own.mul_(LONGEST**-2), state["frequencies"])
 
 
 def _pieces(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
