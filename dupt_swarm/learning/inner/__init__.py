@@ -66,7 +66,7 @@ def build_inner(
 
 
 def renew_scales(inner: optim.Optimizer) -> None:
-    """Tell an optimizer of `build_inner` that its model has been averaged with others."""
+    """Tell an optimizer of `build_inner` that its model has just been averaged with others."""
     for part in _parts(inner):
         if isinstance(part, EmbeddingAdamW):
             part.renew()

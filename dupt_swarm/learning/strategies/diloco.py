@@ -31,7 +31,7 @@ class DiLoCo:
         self._config, self._unigrams = manifest.inner, unigrams
         self._anchor = anchor
         self._mark, self._marked = Snapshot(parameters), False
-        self._inner, self._averaged = self._build(), False
+        self._inner = self._build()
         unflatten(anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
@@ -40,9 +40,6 @@ class DiLoCo:
         clip_gradients(self._parameters, self._config.clip_norm)
         for group in self._inner.param_groups:
             group["lr"] = learning_rate
-        if self._averaged:
-            renew_scales(self._inner)
-            self._averaged = False
         self._inner.step()
 
     def mark(self) -> None:
@@ -87,4 +84,5 @@ class DiLoCo:
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)
-        self._anchor, self._marked, self._averaged = anchor, False, True
+        self._anchor, self._marked = anchor, False
+        renew_scales(self._inner)
