@@ -172,6 +172,7 @@ def test_gpt1_is_the_papers() -> None:
         epsilon=1e-8,
         weight_decay=0.01,
         clip_norm=0.0,
+        embedding_scale="model",  # ours: the paper's Adam has one corpus
     )
     assert manifest.model == expected_model
     assert manifest.inner == expected_inner
