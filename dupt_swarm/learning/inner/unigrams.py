@@ -60,8 +60,8 @@ class Unigrams:
         return torch.lerp(total / total.sum(), even, EVEN)
 
     def _foretell(self, tokens: Tensor) -> Tensor:
-        """What follows on each sequence of ``[B, T]`` tokens: ``[B, V]``."""
-        last = self._decoder.hidden(tokens)[:, -1]
+        """What follows on ``[B, T]`` tokens, or on as many of them as the context holds: ``[B, V]``."""
+        last = self._decoder.hidden(tokens[:, -self._decoder.config.context_length :])[:, -1]
         return F.linear(last, self._decoder.output_weight).float().softmax(1)
 
 

@@ -41,6 +41,7 @@ class Bigrams(nn.Module):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
+        self.config = CONFIG
         self.wte = nn.Embedding.from_pretrained(table.log())
         self.lm_head = None
         self.output_weight = nn.Parameter(torch.eye(len(table)))
@@ -49,6 +50,14 @@ class Bigrams(nn.Module):
         """[B, T] to [B, T, V]."""
         rows: Tensor = self.wte(tokens)
         return rows
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_a_context_may_be_shorter_than_what_is_written(length: int) -> None:
+    """The model goes on with the last tokens of it."""
+    decoder = GPT(CONFIG.model_copy(update={"context_length": length}))
+    decoder.init_weights(0)
+    torch.testing.assert_close(Unigrams(decoder).measure().sum(), torch.tensor(1.0))
 
 
 def test_follow_what_the_model_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +111,8 @@ def test_measuring_changes_nothing() -> None:
 def test_embeddings_are_those_of_inputs_and_outputs(tied: bool) -> None:
     """One matrix, or two where the output has its own."""
     decoder = GPT(CONFIG.model_copy(update={"tie_embeddings": tied}))
-    embeddings = Unigrams(decoder).embeddings
-    assert [id(each) for each in embeddings] == [id(decoder.wte.weight), id(decoder.output_weight)][
-        : 2 - tied
-    ]
+    expected = [decoder.wte.weight] if tied else [decoder.wte.weight, decoder.output_weight]
+    assert list(map(id, Unigrams(decoder).embeddings)) == list(map(id, expected))
 
 
 def test_a_model_of_a_task_has_none() -> None:
@@ -116,7 +123,7 @@ def test_a_model_of_a_task_has_none() -> None:
 
 
 def test_draws_fill_the_unit_interval_evenly() -> None:
-    """The places at which sequences draw: each tenth of (0, 1) has about a tenth of them, jointly too."""
+    """The places at which sequences draw: each eighth of (0, 1) has about an eighth, jointly too."""
     numbers = torch.arange(1, module.SEQUENCES + 1)
     draws = [torch.frac(numbers * step) for step in module.IRRATIONAL]
     for places in draws:
