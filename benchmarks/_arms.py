@@ -43,8 +43,8 @@ MUON = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3, **AVERAGING}
 # 1.125^25 > 19: in 29 rounds, 25 of which grow, each oracle makes 200 steps.
 GROWING = MUON | {"rounds.growth": 1.125}
 OWN = {"inner.embedding_scale": "own"}
-SHARED = {"inner.embedding_scale": "model"}
-TINY = MUON | SHARED | {"inner.learning_rate": 4e-3, "schedule.warmup_updates": 10, "rounds.growth": 1.2}
+OF_MODEL = {"inner.embedding_scale": "model"}
+TINY = MUON | OF_MODEL | {"inner.learning_rate": 4e-3, "schedule.warmup_updates": 10, "rounds.growth": 1.2}
 FIVE = MUON | {"rounds.tokens_per_round": 5120}
 TWO_BITS = {"encoding.contribution": "two_bit", "encoding.feedback": 1.0}
 TOP_K = {"encoding.contribution": "top_k", "encoding.feedback": 0.95, "encoding.kept": 128}
@@ -103,9 +103,9 @@ ARMS = {
     "tiny-topk": Arm(TINY | TOP_K),
     "muon-growing": Arm(GROWING),
     "muon-5": Arm(FIVE),
-    "muon-5-shared": Arm(FIVE | SHARED),
-    "muon-5-shared-8": Arm(FIVE | SHARED, corpora=8),
-    "muon-5-shared-16": Arm(FIVE | SHARED, corpora=16),
+    "muon-5-model": Arm(FIVE | OF_MODEL),
+    "muon-5-model-8": Arm(FIVE | OF_MODEL, corpora=8),
+    "muon-5-model-16": Arm(FIVE | OF_MODEL, corpora=16),
     "muon-growing-late": Arm(GROWING, late=1.0),
     "muon-growing-momentum": Arm(GROWING | {"outer.learning_rate": 0.9, "outer.momentum": 0.5}),
 }

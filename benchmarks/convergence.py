@@ -72,9 +72,7 @@ def run(arms: str, seeds: str, tokens: int, changes: tuple[str, ...], file: Path
 @click.option("--reference", "references", multiple=True, default=("alone", "alone-muon"), show_default=True)
 def table(file: Path, references: tuple[str, ...]) -> None:
     """Losses and ratios as a Markdown table, each the mean over the seeds."""
-    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for line in read(file):
-        runs.setdefault((line["arm"], line["changes"]), {})[line["seed"]] = line
+    runs = by_arm(file)
     points = [f"at {part}/{POINTS}" for part in range(1, POINTS)]
     click.echo(row(["arm", "rounds", *points, "at the end", *(f"÷ {name}" for name in references), "seeds"]))
     click.echo(row(["---"] * (4 + len(points) + len(references))))
@@ -90,18 +88,26 @@ def table(file: Path, references: tuple[str, ...]) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
 def picture(file: Path) -> None:
     """Losses over tokens as a picture (mermaid's), each the mean over the seeds."""
-    curves: dict[str, list[list[float]]] = {}
-    for line in read(file):
-        curves.setdefault(line["arm"], []).append(line["curve"])
-        tokens = line["tokens"]
+    runs = by_arm(file)
+    [tokens] = {line["tokens"] for seeds in runs.values() for line in seeds.values()}
     parts = ", ".join(f"{tokens * part // POINTS // 1000}" for part in range(1, POINTS + 1))
     click.echo("```mermaid\nxychart-beta")
-    click.echo(f'    title "Held-out loss: {", ".join(curves)}"')
+    click.echo(f'    title "Held-out loss: {", ".join(arm for arm, _ in runs)}"')
     click.echo(f'    x-axis "thousand tokens" [{parts}]\n    y-axis "nats per token"')
-    for seeds in curves.values():
-        losses = [statistics.mean(point) for point in zip(*seeds, strict=True)]
+    for seeds in runs.values():
+        losses = [
+            statistics.mean(point) for point in zip(*(line["curve"] for line in seeds.values()), strict=True)
+        ]
         click.echo(f"    line [{', '.join(f'{loss:.3f}' for loss in losses)}]")
     click.echo("```")
+
+
+def by_arm(file: Path) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
+    """The runs in ``file``, by arm and changes, and by seed."""
+    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for line in read(file):
+        runs.setdefault((line["arm"], line["changes"]), {})[line["seed"]] = line
+    return runs
 
 
 def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import click
 import numpy as np
 import torch
 from _arms import ARMS
-from _swarm_arithmetic import Learner, steps_of
+from _swarm_arithmetic import Learner, Mixed, steps_of
 from _texts import prepare_texts
 from convergence import build_manifest, parsed, sources
 from scipy.stats import rankdata, spearmanr
@@ -51,26 +51,18 @@ CHANGES: dict[str, Any] = {
 }
 
 
-class Counted:
+class Counted(Mixed):
     """Batches, and how often each token was in one."""
 
     def __init__(self, batches: Batches, vocabulary: int) -> None:
-        self._batches, self.counts = batches, torch.zeros(vocabulary, dtype=torch.int64)
-        self.tokens_per_example = batches.tokens_per_example
+        super().__init__([batches])
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)
 
     def __next__(self) -> Batch:
         """The next ``(inputs, targets)``, int64 [B, T] each."""
-        inputs, targets = next(self._batches)
+        inputs, targets = super().__next__()
         self.counts += torch.bincount(targets.reshape(-1), minlength=len(self.counts))
         return inputs, targets
-
-    def state_dict(self) -> dict[str, object]:
-        """Nothing: benchmarks are not resumed."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Not needed."""
-        raise NotImplementedError
 
 
 @click.command()

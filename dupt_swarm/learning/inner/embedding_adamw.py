@@ -53,6 +53,8 @@ class EmbeddingAdamW(optim.Optimizer):
     ) -> None:
         """One update with the gradients that the embeddings have; ``closure`` must be None."""
         assert closure is None, "closures are not supported"
+        if not self.state:
+            self._begin()
         for group in self.param_groups:
             for embedding in group["params"]:
                 if embedding.grad is not None:
@@ -68,13 +70,21 @@ class EmbeddingAdamW(optim.Optimizer):
                 state["frequencies"].copy_(frequencies)
                 state["measured"] = state["step"]
 
+    def _begin(self) -> None:
+        frequencies = self._unigrams.measure()
+        for embedding in self._unigrams.embeddings:
+            self.state[embedding] = {
+                "step": 0,
+                "measured": 0,
+                "frequencies": frequencies.clone(),
+                "mean": torch.zeros_like(embedding),
+                "rows": torch.zeros_like(embedding[:, 0]),
+                "columns": torch.zeros_like(embedding[0]),
+            }
+
     def _update(self, embedding: nn.Parameter, group: dict[str, Any]) -> None:
         assert embedding.grad is not None
         state, (beta1, beta2) = self.state[embedding], group["betas"]
-        if not state:
-            state |= {"step": 0, "measured": 0, "frequencies": self._unigrams.measure()}
-            state |= {"mean": torch.zeros_like(embedding), "columns": torch.zeros_like(embedding[0])}
-            state["rows"] = torch.zeros_like(embedding[:, 0])
         state["step"] += 1
         mean = state["mean"]
         of_rows, of_columns = torch.zeros_like(state["rows"]), torch.zeros_like(state["columns"])
